@@ -1,0 +1,88 @@
+"""What the code generator hands to the JIT and to the library writer.
+
+The entry point of a Program is one LLVM function
+
+    i32 @NAME(ptr %args, ptr %dims, ptr %arena)
+
+`args` is an array of pointers: inputs, outputs, states, constants, each in the order given here;
+`dims` an array of i64, one per name in `dims`; `arena` has `arena` bytes, aligned to 16. It
+returns a status code (see `status`), allocates nothing, and writes states only when it succeeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphc.dims import Size
+from graphc.errors import Loc
+from graphc.ir import Graph, Literal, State
+from graphc.types import TensorType
+
+
+@dataclass(frozen=True)
+class Param:
+    """An input or output of the entry point."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the user's program that can fail at run time; its code is FIRST_SITE + index."""
+
+    op: str
+    reason: str
+    loc: Loc | None
+    kind: str  # "index" | "division" | "dimension"
+
+    def message(self) -> str:
+        return f"{self.op}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One native loop nest: for listings, counting and profiling."""
+
+    name: str
+    ops: int
+    text: str  # the printable loop nest
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled graph as LLVM text, and everything a caller must know to call it."""
+
+    name: str
+    graph: Graph
+    llvm: str
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
+    states: tuple[State, ...]
+    updated: tuple[bool, ...]          # per state: does the entry write it
+    constants: tuple[Literal, ...]     # those too large to stand in the text
+    dims: tuple[str, ...]
+    arena: Size                        # bytes
+    sites: tuple[Site, ...]
+    kernels: tuple[Kernel, ...]
+    plan: str                          # printable memory plan
+
+
+# Status codes of an entry point; a site's code is FIRST_SITE + its index.
+OK = 0
+NULL_ARGUMENT = 1
+NEGATIVE_DIMENSION = 2
+SIZE_OVERFLOW = 3
+OVERLAP = 4
+ARENA_TOO_SMALL = 5
+OUT_OF_MEMORY = 6
+FIRST_SITE = 16
+STATUS_TEXT = {
+    OK: "success",
+    NULL_ARGUMENT: "a pointer argument is null",
+    NEGATIVE_DIMENSION: "a dimension is negative",
+    SIZE_OVERFLOW: "a dimension is so large that the size of an array overflows",
+    OVERLAP: "an output, the state or the arena overlaps another argument",
+    ARENA_TOO_SMALL: "the arena is too small",
+    OUT_OF_MEMORY: "out of memory",
+}

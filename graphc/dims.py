@@ -1,0 +1,347 @@
+"""Symbolic dimensions: integer expressions over names, kept in one normal form.
+
+A `Size` is an `int` or a `Dim`. A `Dim` is a polynomial with integer coefficients whose atoms are
+names (each standing for an integer >= 0) and applications of floordiv, mod, max and min:
+
+    size := term ("+" term)*      term := [int "*"] atom ("*" atom)*
+    atom := NAME | ("floordiv" | "mod" | "max" | "min") "(" size "," size ")"
+
+Two sizes are provably equal exactly when `==` says so; constants are always plain ints, so an
+operation on Dims may return an int.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+
+class Apply(NamedTuple):
+    """floordiv, mod, max or min of two sizes, as an atom of a polynomial."""
+
+    fn: str
+    a: Size
+    b: Size
+
+    def __str__(self) -> str:
+        return f"{self.fn}({self.a}, {self.b})"
+
+
+Atom: TypeAlias = "str | Apply"
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+class Dim:
+    """An integer polynomial over dimension names; immutable, compared by value."""
+
+    __slots__ = ("_hash", "_text", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
+        self.terms = terms
+        self._hash = hash(terms)
+        self._text: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = "+".join(_term_text(m, c) for m, c in self.terms).replace("+-", "-")
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Dim({self})"
+
+    def __add__(self, other: Size) -> Size:
+        return _from_terms([*self.terms, *_terms(other)])
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __sub__(self, other: Size) -> Size:
+        return self + other * -1
+
+    def __rsub__(self, other: int) -> Size:
+        return self * -1 + other
+
+    def __mul__(self, other: Size) -> Size:
+        return _from_terms(
+            [(_merge(m, n), c * d) for m, c in self.terms for n, d in _terms(other)]
+        )
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        return mod(self, other)
+
+    def __rmod__(self, other: int) -> Size:
+        return mod(other, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"the symbolic dimension {self} has no truth value while the graph is declared; "
+            "compare sizes with ==, or declare the condition with gx.where"
+        )
+
+    def __index__(self) -> int:
+        raise TypeError(
+            f"the symbolic dimension {self} has no integer value while the graph is declared; "
+            "use gx.dim_value(...) for a tensor that holds it at run time"
+        )
+
+
+Size: TypeAlias = "int | Dim"
+
+
+def dim(name: str) -> Dim:
+    """The dimension called `name`."""
+    if not name.isidentifier():
+        raise ValueError(f"a dimension name must be an identifier, got {name!r}")
+    return Dim((((name,), 1),))
+
+
+def _term_text(m: Monomial, c: int) -> str:
+    if not m:
+        return str(c)
+    body = "*".join(str(a) for a in m)
+    return body if c == 1 else f"-{body}" if c == -1 else f"{c}*{body}"
+
+
+def _atom_key(a: Atom) -> tuple[int, str]:
+    return (0, a) if isinstance(a, str) else (1, str(a))
+
+
+def _term_key(t: tuple[Monomial, int]) -> tuple[int, int, list[tuple[int, str]]]:
+    m = t[0]  # constants last, then by degree (high first) and name
+    return (not m, -len(m), [_atom_key(a) for a in m])
+
+
+def _merge(m: Monomial, n: Monomial) -> Monomial:
+    return tuple(sorted(m + n, key=_atom_key)) if m and n else m or n
+
+
+def _terms(x: Size) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(x, Dim):
+        return x.terms
+    return (((), int(x)),) if x else ()
+
+
+def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Size:
+    acc: dict[Monomial, int] = {}
+    for m, c in terms:
+        acc[m] = acc.get(m, 0) + c
+    out = sorted(((m, c) for m, c in acc.items() if c), key=_term_key)
+    if not out:
+        return 0
+    if len(out) == 1 and not out[0][0]:
+        return out[0][1]
+    return Dim(tuple(out))
+
+
+def floordiv(a: Size, b: Size) -> Size:
+    """a // b, dividing out what divides exactly."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if (exact := exact_div(a, b)) is not None:
+        return exact
+    if isinstance(b, int):
+        if b < 0:
+            return floordiv(-a, -b)
+        whole = _from_terms((m, c // b) for m, c in _terms(a) if c % b == 0)
+        rest = _from_terms((m, c) for m, c in _terms(a) if c % b)
+        if whole != 0:
+            return whole + floordiv(rest, b)
+    return _apply("floordiv", a, b)
+
+
+def mod(a: Size, b: Size) -> Size:
+    """a mod b, with the sign of b."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if exact_div(a, b) is not None:
+        return 0
+    if isinstance(b, int):
+        reduced = _from_terms((m, c % b) for m, c in _terms(a))
+        if isinstance(reduced, int):
+            return reduced % b
+        a = reduced
+    return _apply("mod", a, b)
+
+
+def maximum(a: Size, b: Size) -> Size:
+    """The larger of two sizes; names count as >= 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if is_nonnegative(a - b):
+        return a
+    if is_nonnegative(b - a):
+        return b
+    return _apply("max", *sorted((a, b), key=str))
+
+
+def minimum(a: Size, b: Size) -> Size:
+    """The smaller of two sizes; names count as >= 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if is_nonnegative(a - b):
+        return b
+    if is_nonnegative(b - a):
+        return a
+    return _apply("min", *sorted((a, b), key=str))
+
+
+def _apply(fn: str, a: Size, b: Size) -> Size:
+    return Dim((((Apply(fn, a, b),), 1),))
+
+
+def is_nonnegative(x: Size) -> bool:
+    """Whether x >= 0 is provable from names and coefficients alone."""
+    return all(
+        c >= 0 and all(isinstance(a, str) or _atom_nonnegative(a) for a in m) for m, c in _terms(x)
+    )
+
+
+def _atom_nonnegative(a: Apply) -> bool:
+    if a.fn == "mod":
+        return isinstance(a.b, int) and a.b > 0
+    if a.fn == "max":
+        return is_nonnegative(a.a) or is_nonnegative(a.b)
+    return is_nonnegative(a.a) and is_nonnegative(a.b)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of sizes; 1 for none."""
+    out: Size = 1
+    for s in sizes:
+        out = out * s
+    return out
+
+
+def exact_div(a: Size, b: Size) -> Size | None:
+    """q with q * b == a as polynomials, or None (multivariate long division)."""
+    if b == 0:
+        return None
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if a % b == 0 else None
+    lead_m, lead_c = _terms(b)[0]
+    quotient: Size = 0
+    rest: Size = a
+    while rest != 0:
+        m, c = _terms(rest)[0]
+        q = list(m)
+        if c % lead_c:
+            return None
+        for atom in lead_m:
+            if atom not in q:
+                return None
+            q.remove(atom)
+        step = _from_terms([(tuple(q), c // lead_c)])
+        quotient, rest = quotient + step, rest - step * b
+    return quotient
+
+
+def names(x: Size) -> tuple[str, ...]:
+    """The dimension names in x, in order of first appearance."""
+    seen: dict[str, None] = {}
+    stack: list[Size | Atom] = [x]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, str):
+            seen.setdefault(e)
+        elif isinstance(e, Apply):
+            stack += [e.b, e.a]
+        elif isinstance(e, Dim):
+            stack += [a for m, _ in reversed(e.terms) for a in reversed(m)]
+    return tuple(seen)
+
+
+_FN = {"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum}
+
+
+def substitute(x: Size, env: Mapping[str, Size]) -> Size:
+    """x with names replaced by sizes; an int when every name has one."""
+    if isinstance(x, int):
+        return x
+    out: Size = 0
+    for m, c in x.terms:
+        term: Size = c
+        for a in m:
+            if isinstance(a, str):
+                term = term * env.get(a, dim(a))
+            else:
+                term = term * _FN[a.fn](substitute(a.a, env), substitute(a.b, env))
+        out = out + term
+    return out
+
+
+def evaluate(x: Size, env: Mapping[str, int]) -> int:
+    """The value of x for given dimensions; KeyError names a missing one."""
+    out = substitute(x, env)
+    if isinstance(out, Dim):
+        missing = [n for n in names(out) if n not in env]
+        raise KeyError(missing[0] if missing else str(out))
+    return out
+
+
+def parse(text: str) -> Size:
+    """The inverse of str(); ValueError says where the text stops making sense."""
+    size, end = parse_prefix(text, 0)
+    if text[end:].strip():
+        raise ValueError(f"unexpected {text[end:].strip()!r} in dimension {text!r}")
+    return size
+
+
+def parse_prefix(text: str, i: int) -> tuple[Size, int]:
+    """Parse a size that starts at text[i]; returns it and the position after it."""
+    total: Size = 0
+    sign = 1
+    if text[i : i + 1] == "-":
+        sign, i = -1, i + 1
+    while True:
+        term, i = _parse_term(text, i)
+        total = total + term * sign
+        if text[i : i + 1] not in ("+", "-"):
+            return total, i
+        sign = 1 if text[i] == "+" else -1
+        i += 1
+
+
+def _parse_term(text: str, i: int) -> tuple[Size, int]:
+    out: Size = 1
+    while True:
+        j = i
+        while j < len(text) and (text[j].isalnum() or text[j] == "_"):
+            j += 1
+        word = text[i:j]
+        if not word:
+            raise ValueError(f"expected a number or a name at column {i + 1} of {text!r}")
+        atom: Size
+        if word.isdigit():
+            atom = int(word)
+        elif word in _FN and text[j : j + 1] == "(":
+            a, j = parse_prefix(text, j + 1)
+            if text[j : j + 1] != ",":
+                raise ValueError(f"expected ',' at column {j + 1} of {text!r}")
+            while text[j + 1 : j + 2] == " ":
+                j += 1
+            b, j = parse_prefix(text, j + 1)
+            if text[j : j + 1] != ")":
+                raise ValueError(f"expected ')' at column {j + 1} of {text!r}")
+            atom, j = _FN[word](a, b), j + 1
+        else:
+            atom = dim(word)
+        out = out * atom
+        if text[j : j + 1] != "*":
+            return out, j
+        i = j + 1

@@ -1,0 +1,18 @@
+"""The op table: every primitive, one row each, grouped by kind.
+
+    leaf.py         input variable constant dim iota cast bitcast stop_gradient barrier
+    unary.py        neg abs sign ... not
+    binary.py       add sub ... less_equal, select
+    layout.py       reshape transpose broadcast slice update_slice pad concat reverse
+    index.py        gather scatter scatter_add
+    reduce.py       reduce_sum ... argmax, cumsum cumprod cummax
+    contract.py     dot
+    random.py       random_bits
+    region.py       call fused
+
+To add an op: one row here, one row in `graphc.codegen`; the tests pick it up.
+"""
+
+from graphc.ops.row import OPS, Kind, Op, op
+
+__all__ = ["OPS", "Kind", "Op", "op"]

@@ -1,0 +1,81 @@
+"""What one row of the op table holds.
+
+An op is *what it means*: how it types, what it computes (a NumPy reference), how it is
+differentiated and batched. How it is emitted as machine code stands in `graphc.codegen` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from graphc.types import TensorType
+
+if TYPE_CHECKING:
+    from graphc.tensor import Tensor
+
+Attrs = Mapping[str, Any]
+TypeRule = Callable[[Sequence[TensorType], Attrs], "TensorType | tuple[TensorType, ...]"]
+
+
+class Kind(Enum):
+    """How an op relates the elements of its result to those of its operands."""
+
+    LEAF = "leaf"                # no operands: input, variable, constant, dim, iota
+    ELEMENTWISE = "elementwise"  # result[i] depends on the operands at i only
+    LAYOUT = "layout"            # result elements are operand elements, moved
+    INDEX = "index"              # positions come from data: gather, scatter
+    REDUCE = "reduce"            # axes disappear
+    SCAN = "scan"                # running reductions
+    CONTRACT = "contract"        # dot
+    RANDOM = "random"
+    REGION = "region"            # carries a body graph: call, fused
+    META = "meta"                # identity at run time: stop_gradient, barrier
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One row.
+
+    type(arg_types, attrs) -> result type(s); raises ShapeError/DTypeError with op, requirement,
+        and what came (the user's line is added by `ir.apply`).
+    ref(*arrays, **attrs) -> ndarray(s): the NumPy reference. Sizes in attrs are ints by then;
+        f16/bf16 operands of arithmetic arrive as f32 and the result is rounded back.
+    vjp(ct, y, *xs, **attrs) -> one cotangent Tensor (or None) per operand. `ct` and `y` are tuples
+        for ops with several results. Uses public ops only, so that it differentiates again.
+    batch(size, batched, *xs, **attrs) -> result(s) with a new axis 0 of `size`; `batched[k]` says
+        whether xs[k] already has it.
+    """
+
+    name: str
+    kind: Kind
+    arity: int | None                    # None: any number of operands
+    type: TypeRule
+    ref: Callable[..., Any] | None = None
+    vjp: Callable[..., Sequence[Tensor | None]] | None = None
+    batch: Callable[..., Any] | None = None
+    attrs: tuple[str, ...] = ()          # attribute names, in printing order
+    unique: bool = False                 # never merged with an equal node: leaves, random ops
+    fallible: bool = False               # can fail at run time for bad data (given these types)
+    may_fail: Callable[[Sequence[TensorType]], bool] | None = field(default=None, repr=False)
+    differentiable: bool = True          # False: gradient is zero everywhere (floor, equal, ...)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def fails_on(self, types: Sequence[TensorType]) -> bool:
+        """Whether a node of this op with these operand types can fail while running."""
+        return self.fallible and (self.may_fail is None or self.may_fail(types))
+
+
+OPS: dict[str, Op] = {}
+
+
+def op(name: str, kind: Kind, arity: int | None, **row: Any) -> Op:
+    """Enter a row into the table."""
+    if name in OPS:
+        raise ValueError(f"op {name!r} is already in the table")
+    OPS[name] = entry = Op(name, kind, arity, **row)
+    return entry

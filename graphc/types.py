@@ -1,0 +1,193 @@
+"""Dtypes, tensor types and promotion.
+
+A `TensorType` is a dtype and a shape of sizes (see `dims`), printed `f32[batch,64]`. Types are
+interned: equal types are one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphc.dims import Dim, Size, dim, product
+from graphc.errors import DTypeError
+
+Shape = tuple[Size, ...]
+
+
+class DType:
+    """An element type: IR name (`f32`), array-API name (`float32`), kind b/i/u/f, width in bits."""
+
+    __slots__ = ("bits", "kind", "long", "name")
+
+    def __init__(self, name: str, long: str, kind: str, bits: int):
+        self.name, self.long, self.kind, self.bits = name, long, kind, bits
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (as_dtype, (self.long,))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element takes in memory; a bool takes one."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype; bfloat16 needs the `bf16` extra."""
+        return _numpy_dtype(self)
+
+    @property
+    def compute(self) -> DType:
+        """The dtype arithmetic is done in: f32 for f16 and bf16, itself otherwise."""
+        return f32 if self.kind == "f" and self.bits == 16 else self
+
+
+@cache
+def _numpy_dtype(d: DType) -> np.dtype[Any]:
+    if d.long == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise DTypeError(
+                "bfloat16 arrays need the ml_dtypes package: pip install 'graphc[bf16]'"
+            ) from None
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(d.long)
+
+
+bool_ = DType("bool", "bool", "b", 1)
+i8, i16, i32, i64 = (DType(f"i{b}", f"int{b}", "i", b) for b in (8, 16, 32, 64))
+u8, u16, u32, u64 = (DType(f"u{b}", f"uint{b}", "u", b) for b in (8, 16, 32, 64))
+f16, f32, f64 = (DType(f"f{b}", f"float{b}", "f", b) for b in (16, 32, 64))
+bf16 = DType("bf16", "bfloat16", "f", 16)
+DTYPES = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+BY_NAME = {d.name: d for d in DTYPES} | {d.long: d for d in DTYPES}
+_BY_NUMPY = {d.long: d for d in DTYPES}
+
+
+def as_dtype(d: Any) -> DType:
+    """The DType meant by a DType, a name, a NumPy dtype or scalar type, or bool/int/float."""
+    if isinstance(d, DType):
+        return d
+    if isinstance(d, str) and d in BY_NAME:
+        return BY_NAME[d]
+    if d is bool:
+        return bool_
+    if d is int:
+        return i64
+    if d is float:
+        return f32
+    try:
+        name = np.dtype(d).name
+    except TypeError:
+        raise DTypeError(f"{d!r} is not a dtype; known: {', '.join(_BY_NUMPY)}") from None
+    if name not in _BY_NUMPY:
+        hint = "; complex numbers: keep real and imaginary parts as two tensors" * (
+            "complex" in name
+        )
+        raise DTypeError(f"dtype {name} is not supported; known: {', '.join(_BY_NUMPY)}{hint}")
+    return _BY_NUMPY[name]
+
+
+class TensorType:
+    """dtype and shape; interned, so identity is equality."""
+
+    __slots__ = ("_text", "dtype", "shape")
+    dtype: DType
+    shape: Shape
+    _text: str
+    _interned: dict[tuple[DType, Shape], TensorType] = {}  # noqa: RUF012
+
+    def __new__(cls, dtype: DType, shape: Iterable[Size] = ()) -> TensorType:
+        key = (dtype, tuple(shape))
+        t = cls._interned.get(key)
+        if t is None:
+            t = object.__new__(cls)
+            t.dtype, t.shape = key
+            t._text = f"{dtype.name}[{','.join(map(str, t.shape))}]"
+            t = cls._interned.setdefault(key, t)
+        return t
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (TensorType, (self.dtype, self.shape))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Size:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return not any(isinstance(s, Dim) for s in self.shape)
+
+    def with_shape(self, shape: Iterable[Size]) -> TensorType:
+        return TensorType(self.dtype, shape)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+
+def as_size(s: Any) -> Size:
+    """An int, a Dim, or the Dim named by a string; refuses negative and fractional sizes."""
+    if isinstance(s, Dim):
+        return s
+    if isinstance(s, str):
+        from graphc.dims import parse
+
+        return dim(s) if s.isidentifier() else parse(s.replace(" ", ""))
+    if isinstance(s, bool) or not hasattr(s, "__index__"):
+        raise TypeError(f"a dimension is an int or a name, got {s!r}")
+    n = int(s.__index__())
+    if n < 0:
+        raise ValueError(f"a dimension must be >= 0, got {n}")
+    return n
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The dtype of an operation on `a` and `b` (DESIGN: NumPy 2 within a kind, floats win)."""
+    if a is b:
+        return a
+    if a.kind == "b":
+        return b
+    if b.kind == "b":
+        return a
+    if a.is_float != b.is_float:
+        return a if a.is_float else b
+    if a.is_float:
+        return f32 if a.bits == b.bits else (a if a.bits > b.bits else b)
+    if a.kind == b.kind:
+        return a if a.bits > b.bits else b
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    return {8: i16, 16: i32, 32: i64, 64: f64}[unsigned.bits]
+
+
+def weak(scalar: bool | int | float, other: DType) -> DType:
+    """The dtype a Python scalar takes beside an array of dtype `other`."""
+    if isinstance(scalar, bool):
+        return other
+    if isinstance(scalar, int):
+        return i64 if other.kind == "b" else other
+    return other if other.is_float else f32
