@@ -1,0 +1,82 @@
+"""Conversions between dtypes: DESIGN section 4 (floats saturate to integers, NaN gives 0)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphc.codegen.halves import (
+    bf16_bits,
+    bf16_from_bits,
+    f16_bits,
+    f16_from_bits,
+    narrow_to_odd,
+    round_bf16,
+    round_f16,
+)
+from graphc.codegen.lanes import register_type
+
+from graphc.types import DType, f16
+
+if TYPE_CHECKING:
+    from graphc.codegen.lanes import Lanes
+
+
+def round_to(L: Lanes, d: DType, x: str) -> str:
+    """A register of dtype d's compute type rounded to d: something to do for f16 and bf16 only."""
+    if not d.is_float or d.bits != 16:
+        return x
+    return round_f16(L, x) if d is f16 else round_bf16(L, x)
+
+
+def cast(L: Lanes, x: str, source: DType, to: DType) -> str:
+    """The value converted; float to f16 rounds once, float64 to bf16 goes through float32."""
+    if source is to:
+        return x
+    s, t = register_type(source), register_type(to)
+    if to.kind == "b":
+        return L.cmp("une" if source.is_float else "ne", s, x, L.k(s, 0))
+    if source.kind == "b":
+        return L.select(x, t, L.k(t, 1), L.k(t, 0))
+    if source.is_float and to.is_float:
+        return _float_to_float(L, x, source, to)
+    if source.is_float:
+        return _saturate(L, x, s, to)
+    if to.is_float:
+        return round_to(L, to, L.convert("sitofp" if source.kind == "i" else "uitofp", x, s, t))
+    if source.bits == to.bits:
+        return x
+    if source.bits > to.bits:
+        return L.convert("trunc", x, s, t)
+    return L.convert("sext" if source.kind == "i" else "zext", x, s, t)
+
+
+def _float_to_float(L: Lanes, x: str, source: DType, to: DType) -> str:
+    if to.bits == 64:
+        return L.convert("fpext", x, "float", "double")
+    if source.bits == 64:
+        narrow = narrow_to_odd(L, x) if to is f16 else L.convert("fptrunc", x, "double", "float")
+        return round_to(L, to, narrow)
+    return x if to.bits == 32 else round_to(L, to, x)
+
+
+def _saturate(L: Lanes, x: str, s: str, to: DType) -> str:
+    t = register_type(to)
+    kind = "fptosi" if to.kind == "i" else "fptoui"
+    name = f"llvm.{kind}.sat.{L.suffix(t)}.{L.suffix(s)}"
+    L.e.module.declare(name, f"declare {L.vec(t)} @{name}({L.vec(s)})")
+    return L.e(f"call {L.vec(t)} @{name}({L.vec(s)} {x})")
+
+
+def bitcast(L: Lanes, x: str, source: DType, to: DType) -> str:
+    """The same bits as another dtype of the same width (a signalling f16 NaN becomes quiet)."""
+    if source is to:
+        return x
+    if source.is_float and source.bits == 16:
+        x = f16_bits(L, x) if source is f16 else bf16_bits(L, x)
+        if not to.is_float:
+            return x
+    elif source.is_float != to.is_float and source.bits != 16:
+        return L.convert("bitcast", x, register_type(source), register_type(to))
+    if to.is_float and to.bits == 16:
+        return f16_from_bits(L, x) if to is f16 else bf16_from_bits(L, x)
+    return x

@@ -1,0 +1,278 @@
+"""Registers of several elements: types, constants, memory access and plain instructions.
+
+`Lanes` is what scalar ops, vector math and the kernel emitter write their instructions with. With
+`width` 1 every register is a plain scalar and no vector type appears; otherwise a register of
+scalar type T is `<width x T>`, whatever T is, and LLVM splits or pads it to machine registers.
+
+How an element of each dtype is held:
+
+    dtype      register   memory
+    bool       i1         i8, 0 or 1
+    iN, uN     iN         iN
+    f16        float      half      (always a value that f16 can represent)
+    bf16       float      i16       (likewise: the upper half of the float's bits)
+    f32, f64   float, double
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+
+import numpy as np
+from graphc.codegen.emitter import Emitter
+from graphc.codegen.halves import bf16_bits, bf16_from_bits, f16_bits, f16_from_bits
+from graphc.codegen.target import Target
+
+from graphc.types import DType, f16
+
+BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
+SUFFIX = {t: t for t in BITS} | {"half": "f16", "float": "f32", "double": "f64"}
+
+
+def register_type(d: DType) -> str:
+    """The LLVM scalar type that holds one element in a register."""
+    if d.is_float:
+        return "double" if d.bits == 64 else "float"
+    return f"i{d.bits}"
+
+
+def memory_type(d: DType) -> str:
+    """The LLVM scalar type of one element in memory."""
+    if d.kind == "b":
+        return "i8"
+    if d.is_float and d.bits == 16:
+        return "half" if d is f16 else "i16"
+    return register_type(d)
+
+
+def literal(t: str, v: float | int | bool) -> str:
+    """`v` as LLVM text of scalar type `t`: integers wrap, floats round to `t` (to nearest)."""
+    if t == "i1":
+        return "true" if v else "false"
+    if t[0] == "i":
+        bits = BITS[t]
+        n = int(v) & ((1 << bits) - 1)
+        return str(n - (1 << bits) if n >> (bits - 1) else n)
+    f = float(v)
+    if t == "float" and math.isfinite(f):
+        with np.errstate(over="ignore"):
+            f = float(np.float32(f))
+    if math.isnan(f):
+        return "0x7FF8000000000000"
+    return f"0x{struct.pack('>d', f).hex().upper()}"
+
+
+def _rounded(d: DType, v: float) -> float:
+    """`v` rounded to f16 or bf16 (through f32), to nearest even."""
+    with np.errstate(over="ignore"):
+        if d is f16:
+            return float(np.float16(v))
+        b = int(np.float32(v).view(np.uint32))
+    if not math.isnan(v):
+        b = (b + 0x7FFF + ((b >> 16) & 1)) & 0xFFFF0000
+    return float(np.uint32(b).view(np.float32))
+
+
+class Lanes:
+    """`width` lanes of registers over an emitter.
+
+    fail(cond) is called with a register of i1 lanes that are true where an element failed (integer
+    division by zero, negative integer exponent); lanes outside `mask` never fail. `mask`, a
+    `<width x i1>` register, marks the active lanes of a tail: loads give 0 elsewhere, stores leave
+    memory alone. It needs a width above 1.
+    """
+
+    def __init__(
+        self, e: Emitter, width: int, target: Target, *, fastmath: bool = False,
+        fail: Callable[[str], None] | None = None, mask: str | None = None,
+    ):
+        if mask is not None and width == 1:
+            raise ValueError("a mask needs more than one lane")
+        self.e, self.width, self.target, self.fastmath = e, width, target, fastmath
+        self._fail, self.mask = fail, mask
+
+    # --- types and constants ---------------------------------------------------------------
+
+    def vec(self, t: str) -> str:
+        """The register type of lanes of scalar type `t`."""
+        return t if self.width == 1 else f"<{self.width} x {t}>"
+
+    def reg(self, d: DType) -> str:
+        """The LLVM type of a register of dtype `d`."""
+        return self.vec(register_type(d))
+
+    def mem(self, d: DType) -> str:
+        """The LLVM type of one element of dtype `d` in memory."""
+        return memory_type(d)
+
+    def k(self, t: str, v: float | int | bool) -> str:
+        """An operand: `v` in every lane, of scalar type `t`."""
+        text = literal(t, v)
+        return text if self.width == 1 else f"splat ({t} {text})"
+
+    def const(self, d: DType, v: float | int | bool) -> str:
+        """An operand: `v` in every lane, rounded or wrapped to dtype `d`."""
+        if d.is_float and d.bits == 16:
+            v = _rounded(d, float(v))
+        return self.k(register_type(d), v)
+
+    def splat(self, d: DType, scalar: str) -> str:
+        """A register with `scalar`, a register of one element, in every lane."""
+        return self.spread(register_type(d), scalar)
+
+    def spread(self, t: str, scalar: str) -> str:
+        """`splat` for a scalar LLVM type."""
+        if self.width == 1:
+            return scalar
+        v = self.vec(t)
+        one = self.e(f"insertelement {v} poison, {t} {scalar}, i64 0")
+        return self.e(
+            f"shufflevector {v} {one}, {v} poison, <{self.width} x i32> zeroinitializer"
+        )
+
+    def lane_index(self, start: str) -> str:
+        """An i64 register: `start`, `start + 1`, ..."""
+        if self.width == 1:
+            return start
+        steps = ", ".join(f"i64 {i}" for i in range(self.width))
+        return self.e(f"add {self.vec('i64')} {self.spread('i64', start)}, <{steps}>")
+
+    # --- instructions ----------------------------------------------------------------------
+
+    def op(self, name: str, t: str, *args: str) -> str:
+        """An instruction whose operands and result are of scalar type `t`."""
+        return self.e(f"{name} {self.vec(t)} {', '.join(args)}")
+
+    def cmp(self, predicate: str, t: str, a: str, b: str) -> str:
+        """A comparison; `predicate` is fcmp's for floats and icmp's for integers."""
+        kind = "icmp" if t[0] == "i" else "fcmp"
+        return self.e(f"{kind} {predicate} {self.vec(t)} {a}, {b}")
+
+    def select(self, cond: str, t: str, a: str, b: str) -> str:
+        v = self.vec(t)
+        return self.e(f"select {self.vec('i1')} {cond}, {v} {a}, {v} {b}")
+
+    def convert(self, name: str, a: str, source: str, to: str) -> str:
+        """A conversion instruction (`sext`, `sitofp`, `bitcast`, ...) between scalar types."""
+        return self.e(f"{name} {self.vec(source)} {a} to {self.vec(to)}")
+
+    def suffix(self, t: str) -> str:
+        """The name of a register type within an intrinsic's name."""
+        return SUFFIX[t] if self.width == 1 else f"v{self.width}{SUFFIX[t]}"
+
+    def intrinsic(self, name: str, t: str, *args: str) -> str:
+        """`llvm.NAME` on operands and result of scalar type `t`."""
+        v, full = self.vec(t), f"llvm.{name}.{self.suffix(t)}"
+        self.e.module.declare(full, f"declare {v} @{full}({', '.join([v] * len(args))})")
+        return self.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")
+
+    def fma(self, t: str, a: str, b: str, c: str) -> str:
+        """a * b + c: rounded once where the target has the instruction, else after each step."""
+        if self.target.has_fma:
+            return self.intrinsic("fma", t, a, b, c)
+        return self.op("fadd", t, self.op("fmul", t, a, b), c)
+
+    def any(self, cond: str) -> str:
+        """A scalar i1: whether `cond` holds in some lane."""
+        if self.width == 1:
+            return cond
+        bits = self.e(f"bitcast {self.vec('i1')} {cond} to i{self.width}")
+        return self.e(f"icmp ne i{self.width} {bits}, 0")
+
+    def negate(self, cond: str) -> str:
+        return self.op("xor", "i1", cond, self.k("i1", True))
+
+    def fail_where(self, cond: str) -> None:
+        """Report the active lanes where `cond` holds as failed."""
+        if self._fail is not None:
+            self._fail(cond if self.mask is None else self.op("and", "i1", cond, self.mask))
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def _moved(self, d: DType) -> str:
+        """The scalar type that memory instructions move: without hardware f16, its bits."""
+        return "i16" if d is f16 and not self.target.has_f16c else memory_type(d)
+
+    def from_memory(self, d: DType, v: str) -> str:
+        """Memory format to register format."""
+        if d.kind == "b":
+            return self.cmp("ne", "i8", v, self.k("i8", 0))
+        if not d.is_float or d.bits != 16:
+            return v
+        if d is f16:
+            if self.target.has_f16c:
+                return self.convert("fpext", v, "half", "float")
+            return f16_from_bits(self, v)
+        return bf16_from_bits(self, v)
+
+    def to_memory(self, d: DType, v: str) -> str:
+        """Register format to memory format."""
+        if d.kind == "b":
+            return self.convert("zext", v, "i1", "i8")
+        if not d.is_float or d.bits != 16:
+            return v
+        if d is f16:
+            if self.target.has_f16c:
+                return self.convert("fptrunc", v, "float", "half")
+            return f16_bits(self, v)
+        return bf16_bits(self, v)
+
+    def load(self, d: DType, ptr: str) -> str:
+        """`width` contiguous elements at `ptr`, aligned as one element."""
+        t = self._moved(d)
+        v = self.vec(t)
+        if self.mask is None:
+            return self.from_memory(d, self.e(f"load {v}, ptr {ptr}, align {d.itemsize}"))
+        name, m = f"llvm.masked.load.{self.suffix(t)}.p0", self.vec("i1")
+        self.e.module.declare(name, f"declare {v} @{name}(ptr, i32, {m}, {v})")
+        return self.from_memory(d, self.e(
+            f"call {v} @{name}(ptr {ptr}, i32 {d.itemsize}, {m} {self.mask}, {v} zeroinitializer)"
+        ))
+
+    def store(self, d: DType, register: str, ptr: str) -> None:
+        """Write `width` contiguous elements at `ptr`, aligned as one element."""
+        t, value = self._moved(d), self.to_memory(d, register)
+        v = self.vec(t)
+        if self.mask is None:
+            self.e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
+            return
+        name, m = f"llvm.masked.store.{self.suffix(t)}.p0", self.vec("i1")
+        self.e.module.declare(name, f"declare void @{name}({v}, ptr, i32, {m})")
+        self.e.do(f"call void @{name}({v} {value}, ptr {ptr}, i32 {d.itemsize}, {m} {self.mask})")
+
+    def load_splat(self, d: DType, ptr: str) -> str:
+        """The element at `ptr` in every lane."""
+        one = self.e(f"load {self._moved(d)}, ptr {ptr}, align {d.itemsize}")
+        return self.from_memory(d, self.spread(self._moved(d), one))
+
+    def _elements(self, t: str, base: str, idx: str) -> str:
+        return self.e(f"getelementptr {t}, ptr {base}, {self.vec('i64')} {idx}")
+
+    def gather(self, d: DType, base: str, idx: str) -> str:
+        """The elements at `base` + the element offsets in `idx`, an i64 register."""
+        t = self._moved(d)
+        at = self._elements(t, base, idx)
+        if self.width == 1:
+            return self.from_memory(d, self.e(f"load {t}, ptr {at}, align {d.itemsize}"))
+        v, p, m = self.vec(t), self.vec("ptr"), self.vec("i1")
+        name = f"llvm.masked.gather.{self.suffix(t)}.v{self.width}p0"
+        self.e.module.declare(name, f"declare {v} @{name}({p}, i32, {m}, {v})")
+        mask = self.mask or self.k("i1", True)
+        return self.from_memory(d, self.e(
+            f"call {v} @{name}({p} {at}, i32 {d.itemsize}, {m} {mask}, {v} zeroinitializer)"
+        ))
+
+    def scatter(self, d: DType, register: str, base: str, idx: str) -> None:
+        """Write to `base` + offsets `idx`; where offsets are equal the highest lane wins."""
+        t, value = self._moved(d), self.to_memory(d, register)
+        at = self._elements(t, base, idx)
+        if self.width == 1:
+            self.e.do(f"store {t} {value}, ptr {at}, align {d.itemsize}")
+            return
+        v, p, m = self.vec(t), self.vec("ptr"), self.vec("i1")
+        name = f"llvm.masked.scatter.{self.suffix(t)}.v{self.width}p0"
+        self.e.module.declare(name, f"declare void @{name}({v}, {p}, i32, {m})")
+        mask = self.mask or self.k("i1", True)
+        self.e.do(f"call void @{name}({v} {value}, {p} {at}, i32 {d.itemsize}, {m} {mask})")

@@ -1,0 +1,117 @@
+"""Compile one elementwise op into a loop over arrays and run it: the tests' harness."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.scalars import emit
+from graphc.codegen.target import Target, host, x86
+
+from graphc.types import DType, bool_
+
+Body = Callable[[Lanes, Sequence[str]], str]
+_names = itertools.count()
+_keep: list[Any] = []
+
+
+@cache
+def machine(target: Target) -> Any:
+    for init in (llvm.initialize_native_target, llvm.initialize_native_asmprinter):
+        init()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True,
+    )
+
+
+def levels() -> list[str]:
+    """The x86-64 levels that this machine can run, lowest first."""
+    own = {128: 1, 256: 2, 512: 3}[host().vector_bits]
+    return ["v2", "v3", "v4"][:own]
+
+
+@cache
+def at_level(level: str) -> Target:
+    return x86(level, llvm.get_process_triple())
+
+
+def kernel_text(
+    body: Body, ins: Sequence[DType], out: DType, width: int, target: Target, name: str,
+    fastmath: bool = False,
+) -> str:
+    """A module with `void NAME(i64 n, ptr fail, ptr out, ptr in...)`, n a multiple of width."""
+    module = Module()
+    e = Emitter(module)
+    fail_bytes: list[str] = []
+    lanes = Lanes(e, width, target, fastmath=fastmath, fail=fail_bytes.append)
+    e.do("br label %loop")
+    e.label("loop")
+    e.do("%i = phi i64 [0, %entry], [%next, %latch]")
+
+    def at(base: str, d: DType) -> str:
+        return e(f"getelementptr {lanes.mem(d)}, ptr {base}, i64 %i")
+
+    args = [lanes.load(d, at(f"%a{k}", d)) for k, d in enumerate(ins)]
+    lanes.store(out, body(lanes, args), at("%out", out))
+    for cond in fail_bytes:
+        lanes.store(bool_, cond, at("%fail", bool_))
+    e.do("br label %latch")
+    e.label("latch")
+    e.do(f"%next = add i64 %i, {width}")
+    e.do("%more = icmp ult i64 %next, %n")
+    e.do("br i1 %more, label %loop, label %done, !llvm.loop !0")
+    e.label("done")
+    e.do("ret void")
+    params = "".join(f", ptr %a{k}" for k in range(len(ins)))
+    module.define(name, f"define void @{name}(i64 %n, ptr %fail, ptr %out{params}) nounwind "
+                        f"{{\nentry:\n{e.text()}\n}}")
+    return module.text()
+
+
+def compile_text(text: str, name: str, target: Target) -> int:
+    """The address of a function of a module."""
+    m = llvm.parse_assembly(text)
+    m.triple, m.data_layout = target.triple, str(machine(target).target_data)
+    m.verify()
+    tm = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True,
+    )
+    engine = llvm.create_mcjit_compiler(m, tm)
+    engine.finalize_object()
+    _keep.append(engine)
+    return int(engine.get_function_address(name))
+
+
+@cache
+def _compiled(
+    op: str, ins: tuple[DType, ...], out: DType, width: int, level: str,
+    attrs: tuple[tuple[str, Any], ...],
+) -> Any:
+    name, target = f"k{next(_names)}", at_level(level)
+    text = kernel_text(
+        lambda L, args: emit(L, op, args, ins, out, dict(attrs)), ins, out, width, target, name
+    )
+    types = [ctypes.c_int64] + [ctypes.c_void_p] * (2 + len(ins))
+    return ctypes.CFUNCTYPE(None, *types)(compile_text(text, name, target))
+
+
+def run(
+    op: str, arrays: Sequence[np.ndarray], ins: Sequence[DType], out: DType, *,
+    level: str, width: int, attrs: Mapping[str, Any] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(result, which elements failed) of `op`, native; the arrays are padded to whole registers."""
+    n = len(arrays[0])
+    padded = -(-n // width) * width
+    data = [np.resize(np.ascontiguousarray(a), padded) for a in arrays]
+    result = np.empty(padded, out.numpy)
+    failed = np.zeros(padded, np.bool_)
+    f = _compiled(op, tuple(ins), out, width, level, tuple((attrs or {}).items()))
+    f(padded, failed.ctypes.data, result.ctypes.data, *(a.ctypes.data for a in data))
+    return result[:n], failed[:n]
