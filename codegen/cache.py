@@ -1,0 +1,114 @@
+"""Compiled objects on disk.
+
+An entry is one file, KEY.o: the SHA-256 of the object, then the object. KEY is the SHA-256 of
+everything that decides the object's bytes, so entries never go stale, and objects hold no
+absolute addresses. An entry that is damaged is as good as none. The directory must be private to
+the user (0700), because its contents are executed; one that is not is left alone and unused.
+
+GRAPHC_CACHE_DIR names the directory; set but empty, it turns the cache off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+
+LIMIT_BYTES = 512 << 20
+_SWEEP_EVERY = 64  # stores between two looks at the size
+_stores = 0
+
+
+def key(*parts: str) -> str:
+    """The name of the entry that these parts decide."""
+    h = hashlib.sha256()
+    for p in parts:
+        data = p.encode()
+        h.update(b"%d:" % len(data))
+        h.update(data)
+    return h.hexdigest()
+
+
+def directory() -> str | None:
+    """The cache directory, made if missing; None where there is no safe one."""
+    path = os.environ.get("GRAPHC_CACHE_DIR")
+    if path is None:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        path = os.path.join(base, "graphc")
+    if not path:
+        return None
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        info = os.lstat(path)
+    except OSError:
+        return None
+    if not stat.S_ISDIR(info.st_mode):
+        return None
+    if hasattr(os, "geteuid") and (info.st_uid != os.geteuid() or info.st_mode & 0o077):
+        return None
+    return path
+
+
+def load(name: str) -> bytes | None:
+    """The object stored under this key, or None."""
+    home = directory()
+    if home is None:
+        return None
+    path = os.path.join(home, name + ".o")
+    try:
+        with open(path, "rb") as f:
+            data = f.read()
+    except OSError:
+        return None
+    if len(data) <= 32 or hashlib.sha256(data[32:]).digest() != data[:32]:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the sweep drops what was used longest ago
+    return data[32:]
+
+
+def store(name: str, obj: bytes) -> None:
+    """Keep an object; failures (full disk, no directory) are ignored, it is only a cache."""
+    global _stores
+    home = directory()
+    if home is None:
+        return
+    temporary = None
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=".new-", dir=home)
+        with os.fdopen(fd, "wb") as f:
+            f.write(hashlib.sha256(obj).digest())
+            f.write(obj)
+        os.replace(temporary, os.path.join(home, name + ".o"))
+    except OSError:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+    if _stores % _SWEEP_EVERY == 0:
+        sweep(home)
+    _stores += 1
+
+
+def sweep(home: str, limit: int | None = None) -> None:
+    """Remove the entries used longest ago until the directory is within its limit."""
+    limit = LIMIT_BYTES if limit is None else limit
+    entries = []
+    try:
+        with os.scandir(home) as files:
+            for f in files:
+                if f.name.endswith(".o") or f.name.startswith(".new-"):
+                    info = f.stat(follow_symlinks=False)
+                    entries.append((info.st_mtime_ns, info.st_size, f.path))
+    except OSError:
+        return
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= limit:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            total -= size

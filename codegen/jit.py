@@ -1,0 +1,204 @@
+"""LLVM text to native code in this process, through ORC.
+
+    obj = compile_object(text, target)               cached on disk
+    code = load([obj], exports=["f"], imports={"graphc_parallel": address})
+    code["f"]                                        an address, valid while `code` lives
+
+No optimiser pipeline runs: the text is as it should be, and LLVM only selects and schedules
+instructions. Every compilation has its own LLVM context. All objects are linked into one ORC JIT
+that lives as long as the process, since worker threads may run in it to the very end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from graphc.codegen import cache
+from graphc.codegen.runtime import runtime_text
+from graphc.codegen.target import Target, host
+from graphc.errors import CompileError
+
+OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
+_lock = threading.RLock()
+_serial = itertools.count()
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+
+
+@functools.cache
+def _machine(target: Target, optimisation: int) -> Any:
+    _initialise()
+    try:
+        return llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=optimisation, reloc="pic",
+            codemodel="small",
+        )
+    except RuntimeError as e:
+        raise CompileError(f"no code generator for {target.triple}: {e}") from None
+
+
+@functools.cache
+def _versions() -> str:
+    import graphc
+
+    version = getattr(graphc, "__version__", "")
+    return f"graphc {version} llvmlite {llvmlite.__version__} llvm {llvm.llvm_version_info}"
+
+
+def _parse(text: str, machine: Any) -> Any:
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as e:
+        raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
+    return module
+
+
+def compile_object(
+    text: str, target: Target, *, optimisation: int = OPTIMISATION, use_cache: bool = True
+) -> bytes:
+    """The object file of a module's text."""
+    name = cache.key(
+        text, _versions(), target.triple, target.cpu, target.features, str(optimisation)
+    )
+    if use_cache and (found := cache.load(name)) is not None:
+        return found
+    with _lock:
+        machine = _machine(target, optimisation)
+        obj: bytes = machine.emit_object(_parse(text, machine))
+    if use_cache:
+        cache.store(name, obj)
+    return obj
+
+
+def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> str:
+    """The machine code of a module's text, as assembly."""
+    with _lock:
+        machine = _machine(target, optimisation)
+        return str(machine.emit_assembly(_parse(text, machine)))
+
+
+class Code:
+    """Loaded objects: exported symbols by name; the code is freed when this is collected."""
+
+    __slots__ = ("_addresses", "_keep", "_tracker")
+
+    def __init__(self, tracker: Any, addresses: Mapping[str, int], keep: Iterable[object]):
+        self._tracker, self._addresses, self._keep = tracker, dict(addresses), tuple(keep)
+
+    def __getitem__(self, name: str) -> int:
+        return self._addresses[name]
+
+
+@functools.cache
+def _orc() -> Any:
+    _initialise()
+    orc = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+    # Never disposed of, not even while the interpreter shuts down: workers may still be spinning.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(orc))
+    return orc
+
+
+def load(
+    objects: Sequence[bytes],
+    *,
+    exports: Sequence[str],
+    imports: Mapping[str, int] | None = None,
+    keep: Iterable[object] = (),
+) -> Code:
+    """Link objects with each other and with `imports` (name -> address).
+
+    `keep` are objects that must outlive the code, such as those whose addresses it imports.
+    """
+    builder = llvm.JITLibraryBuilder()
+    for o in objects:
+        builder.add_object_img(o)
+    for name, address in (imports or {}).items():
+        builder.import_symbol(name, address)
+    for name in exports:
+        builder.export_symbol(name)
+    with _lock:
+        try:
+            tracker = builder.link(_orc(), f"graphc.{next(_serial)}")
+        except RuntimeError as e:
+            raise CompileError(f"the generated code does not link: {str(e).strip()}") from None
+    return Code(tracker, {n: tracker[n] for n in exports}, keep)
+
+
+_POOL_EXPORTS = ("parallel", "parallel_limited", "set_threads", "threads")
+_LIBC = (
+    "mmap", "munmap", "madvise", "getpid", "sched_yield", "sched_getaffinity", "getenv", "syscall",
+    "pthread_create", "pthread_join", "pthread_sigmask",
+)
+
+
+def process_symbol(name: str) -> int:
+    """The address of a C function of this process; 0 where there is none."""
+    try:
+        found = getattr(ctypes.pythonapi, name)
+    except AttributeError:
+        return 0
+    return ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def _pool() -> Code:
+    with _lock:
+        target = host()
+        imports = {n: a for n in _LIBC if (a := process_symbol(n))}
+        code = load(
+            [compile_object(runtime_text(target.triple), target)],
+            exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
+            imports=imports,
+        )
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+        return code
+
+
+@functools.cache
+def parallel_address(threads: int | None = None) -> int:
+    """The address of `graphc_parallel`, for all threads of the pool or for at most `threads`."""
+    pool = _pool()
+    if threads is None:
+        return pool["graphc_parallel"]
+    text = f"""
+declare void @graphc_parallel_limited(ptr, ptr, i64, ptr, i32)
+define void @limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {{
+  call void @graphc_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 {threads})
+  ret void
+}}
+"""
+    code = load(
+        [compile_object(text, host())],
+        exports=["limited"],
+        imports={"graphc_parallel_limited": pool["graphc_parallel_limited"]},
+    )
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return code["limited"]
+
+
+def set_threads(n: int) -> None:
+    """Use at most n threads from now on; 1 never creates one. GRAPHC_NUM_THREADS is the default."""
+    if n < 1:
+        raise ValueError(f"set_threads: the number of threads must be at least 1, got {n}")
+    ctypes.CFUNCTYPE(None, ctypes.c_int)(_pool()["graphc_set_threads"])(n)
+
+
+def threads() -> int:
+    """The number of threads in force."""
+    return int(ctypes.CFUNCTYPE(ctypes.c_int)(_pool()["graphc_threads"])())

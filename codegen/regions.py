@@ -1,0 +1,284 @@
+"""The heart of the thread pool as LLVM text: workers, parallel regions, and stopping.
+
+`runtime` describes the protocol and fills in the <tokens>: byte offsets in the pool's mapping and
+what differs between architectures.
+"""
+
+from __future__ import annotations
+
+# `%w` is joinable when it is open, newer than what this worker did last, and within the limit.
+# The futex (wait 128, wake 129: private) is the generation; a sleeper counts itself before it
+# looks at the word again, and the caller writes the word before it looks for sleepers.
+WORKER = """
+define internal void @P_work(ptr %pool, ptr %scratch) nounwind {
+entry:
+  %task.at = getelementptr i8, ptr %pool, i64 <task>
+  %task = load ptr, ptr %task.at
+  %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
+  %ctx = load ptr, ptr %ctx.at
+  %n.at = getelementptr i8, ptr %pool, i64 <n>
+  %n = load i64, ptr %n.at
+  %step.at = getelementptr i8, ptr %pool, i64 <step>
+  %step = load i64, ptr %step.at
+  %next = getelementptr i8, ptr %pool, i64 <next>
+  br label %claim
+claim:
+  %begin = atomicrmw add ptr %next, i64 %step monotonic
+  %got = icmp slt i64 %begin, %n
+  br i1 %got, label %run, label %done
+run:
+  %end = add i64 %begin, %step
+  %over = icmp sgt i64 %end, %n
+  %stop = select i1 %over, i64 %n, i64 %end
+  call void %task(ptr %ctx, i64 %begin, i64 %stop, ptr %scratch)
+  %last = icmp eq i64 %stop, %n
+  br i1 %last, label %done, label %claim
+done:
+  ret void
+}
+define internal ptr @P_worker(ptr %arg) nounwind {
+entry:
+  %fp = alloca i32, align 4
+  %pool = load atomic ptr, ptr @P_pool acquire, align 8
+  %index = ptrtoint ptr %arg to i64
+  %index32 = trunc i64 %index to i32
+  %at = shl i64 %index, 4
+  %slots = getelementptr i8, ptr %pool, i64 <slots>
+  %slot = getelementptr i8, ptr %slots, i64 %at
+  %slot.scratch = getelementptr i8, ptr %slot, i64 8
+  %scratch = load ptr, ptr %slot.scratch
+  %word = getelementptr i8, ptr %pool, i64 <word>
+  %generation = getelementptr i8, ptr %pool, i64 <generation>
+  %sleepers = getelementptr i8, ptr %pool, i64 <sleepers>
+  %limit.at = getelementptr i8, ptr %pool, i64 <limit>
+  %fpcw = getelementptr i8, ptr %pool, i64 <fpcw>
+  br label %wait
+wait:
+  %last = phi i64 [ -1, %entry ], [ %last, %pause ], [ %last, %woken ], [ %gen, %worked ], \
+[ %last, %join ]
+  %spins = phi i32 [ 0, %entry ], [ %spins.next, %pause ], [ 0, %woken ], [ 0, %worked ], \
+[ 0, %join ]
+  %w = load atomic i64, ptr %word acquire, align 8
+  %gen = lshr i64 %w, 32
+  %joinable = call i1 @P_joinable(i64 %w, i64 %last, i32 %index32, ptr %limit.at)
+  br i1 %joinable, label %join, label %idle
+join:
+  %w.joined = add i64 %w, 1
+  %swap = cmpxchg ptr %word, i64 %w, i64 %w.joined acq_rel acquire
+  %in = extractvalue { i64, i1 } %swap, 1
+  br i1 %in, label %work, label %wait
+work:
+  %fp.word = load i32, ptr %fpcw
+<load_fp>
+  call void @P_work(ptr %pool, ptr %scratch)
+  br label %worked
+worked:
+  %left = atomicrmw sub ptr %word, i64 1 acq_rel
+  br label %wait
+idle:
+  %stop.bit = and i64 %w, <stop>
+  %stopped = icmp ne i64 %stop.bit, 0
+  br i1 %stopped, label %exit, label %spin
+spin:
+  %spins.next = add i32 %spins, 1
+  %patient = icmp ult i32 %spins, <spin>
+  br i1 %patient, label %pause, label %sleep
+pause:
+  <pause>
+  br label %wait
+sleep:
+  %s0 = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  %w2 = load atomic i64, ptr %word seq_cst, align 8
+  %gen2 = lshr i64 %w2, 32
+  %gen32 = trunc i64 %gen2 to i32
+  %now = call i1 @P_joinable(i64 %w2, i64 %last, i32 %index32, ptr %limit.at)
+  %stop2 = and i64 %w2, <stop>
+  %stopping = icmp ne i64 %stop2, 0
+  %stay = or i1 %now, %stopping
+  br i1 %stay, label %woken, label %futex
+futex:
+  %f = call i64 (i64, ...) @syscall(i64 <futex>, ptr %generation, i64 128, i32 %gen32, ptr null, \
+ptr null, i32 0)
+  br label %woken
+woken:
+  %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %wait
+exit:
+  ret ptr null
+}
+define internal i1 @P_joinable(i64 %w, i64 %last, i32 %index, ptr %limit.at) alwaysinline \
+nounwind {
+  %open.bit = and i64 %w, <open>
+  %open = icmp ne i64 %open.bit, 0
+  %gen = lshr i64 %w, 32
+  %new = icmp ne i64 %gen, %last
+  %limit = load atomic i32, ptr %limit.at monotonic, align 4
+  %within = icmp slt i32 %index, %limit
+  %a = and i1 %open, %new
+  %b = and i1 %a, %within
+  ret i1 %b
+}
+"""
+
+# A region is cut into eight claims a thread: enough to even out, few enough to stay cheap.
+REGION = """
+define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {
+  call void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 <max>)
+  ret void
+}
+define <link> void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 %limit) \
+nounwind {
+entry:
+  %fp = alloca i32, align 4
+  %any = icmp sgt i64 %n, 0
+  br i1 %any, label %size, label %done
+size:
+  %wanted = call i32 @P_threads()
+  %less = icmp slt i32 %limit, %wanted
+  %threads = select i1 %less, i32 %limit, i32 %wanted
+  %single = icmp slt i32 %threads, 2
+  %one = icmp eq i64 %n, 1
+  %trivial = or i1 %single, %one
+  br i1 %trivial, label %alone, label %find
+alone:
+  call void %task(ptr %ctx, i64 0, i64 %n, ptr %scratch)
+  ret void
+find:
+  %pool = call ptr @P_block()
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %alone, label %lock
+lock:
+  %busy = getelementptr i8, ptr %pool, i64 <busy>
+  %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
+  %got = extractvalue { i32, i1 } %taken, 1
+  br i1 %got, label %staff, label %alone
+staff:
+  %helpers = sub i32 %threads, 1
+  %workers = getelementptr i8, ptr %pool, i64 <workers>
+  %have = load i32, ptr %workers
+  %failed.at = getelementptr i8, ptr %pool, i64 <failed>
+  %failed = load atomic i32, ptr %failed.at monotonic, align 4
+  %short = icmp slt i32 %have, %helpers
+  %hopeful = icmp eq i32 %failed, 0
+  %hire = and i1 %short, %hopeful
+  br i1 %hire, label %start, label %announce
+start:
+  call void @P_start(ptr %pool, i32 %helpers)
+  br label %announce
+announce:
+  %task.at = getelementptr i8, ptr %pool, i64 <task>
+  store ptr %task, ptr %task.at
+  %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
+  store ptr %ctx, ptr %ctx.at
+  %n.at = getelementptr i8, ptr %pool, i64 <n>
+  store i64 %n, ptr %n.at
+  %threads.wide = zext i32 %threads to i64
+  %claims = shl i64 %threads.wide, 3
+  %part = udiv i64 %n, %claims
+  %few = icmp eq i64 %part, 0
+  %step = select i1 %few, i64 1, i64 %part
+  %step.at = getelementptr i8, ptr %pool, i64 <step>
+  store i64 %step, ptr %step.at
+  %limit.at = getelementptr i8, ptr %pool, i64 <limit>
+  store atomic i32 %helpers, ptr %limit.at monotonic, align 4
+<save_fp>
+  %fpcw = getelementptr i8, ptr %pool, i64 <fpcw>
+  store i32 %fp.word, ptr %fpcw
+  %next = getelementptr i8, ptr %pool, i64 <next>
+  store atomic i64 0, ptr %next monotonic, align 8
+  %word = getelementptr i8, ptr %pool, i64 <word>
+  %w = load atomic i64, ptr %word monotonic, align 8
+  %gen = lshr i64 %w, 32
+  %gen.next = add i64 %gen, 1
+  %gen.up = shl i64 %gen.next, 32
+  %w.open = or i64 %gen.up, <open>
+  %w.old = atomicrmw xchg ptr %word, i64 %w.open seq_cst
+  %sleepers = getelementptr i8, ptr %pool, i64 <sleepers>
+  %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
+  %awake = icmp eq i32 %asleep, 0
+  br i1 %awake, label %work, label %wake
+wake:
+  %generation = getelementptr i8, ptr %pool, i64 <generation>
+  %f = call i64 (i64, ...) @syscall(i64 <futex>, ptr %generation, i64 129, i32 2147483647, \
+ptr null, ptr null, i32 0)
+  br label %work
+work:
+  call void @P_work(ptr %pool, ptr %scratch)
+  %w.last = atomicrmw and ptr %word, i64 <closed> acq_rel
+  br label %wait
+wait:
+  %spins = phi i32 [ 0, %work ], [ %spins.next, %pause ], [ 0, %yield ]
+  %w.now = load atomic i64, ptr %word acquire, align 8
+  %joined = and i64 %w.now, 65535
+  %over = icmp eq i64 %joined, 0
+  br i1 %over, label %release, label %spin
+spin:
+  %spins.next = add i32 %spins, 1
+  %patient = icmp ult i32 %spins, 1000
+  br i1 %patient, label %pause, label %yield
+pause:
+  <pause>
+  br label %wait
+yield:
+  %y = call i32 @sched_yield()
+  br label %wait
+release:
+  store atomic i32 0, ptr %busy release, align 4
+  br label %done
+done:
+  ret void
+}
+"""
+
+STOPPING = """
+define <link> void @P_stop() nounwind {
+entry:
+  %pool = load atomic ptr, ptr @P_pool acquire, align 8
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %done, label %lock
+lock:
+  %busy = getelementptr i8, ptr %pool, i64 <busy>
+  %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
+  %got = extractvalue { i32, i1 } %taken, 1
+  br i1 %got, label %tell, label %yield
+yield:
+  %y = call i32 @sched_yield()
+  br label %lock
+tell:
+  %word = getelementptr i8, ptr %pool, i64 <word>
+  %w = load atomic i64, ptr %word monotonic, align 8
+  %gen = lshr i64 %w, 32
+  %gen.next = add i64 %gen, 1
+  %gen.up = shl i64 %gen.next, 32
+  %w.stop = or i64 %gen.up, <stop>
+  %w.old = atomicrmw xchg ptr %word, i64 %w.stop seq_cst
+  %generation = getelementptr i8, ptr %pool, i64 <generation>
+  %f = call i64 (i64, ...) @syscall(i64 <futex>, ptr %generation, i64 129, i32 2147483647, \
+ptr null, ptr null, i32 0)
+  %workers = getelementptr i8, ptr %pool, i64 <workers>
+  %count = load i32, ptr %workers
+  %slots = getelementptr i8, ptr %pool, i64 <slots>
+  br label %each
+each:
+  %i = phi i32 [ 0, %tell ], [ %i.next, %join ]
+  %more = icmp slt i32 %i, %count
+  br i1 %more, label %join, label %free
+join:
+  %i.wide = zext i32 %i to i64
+  %at = shl i64 %i.wide, 4
+  %slot = getelementptr i8, ptr %slots, i64 %at
+  %thread = load i64, ptr %slot
+  %j = call i32 @pthread_join(i64 %thread, ptr null)
+  %slot.scratch = getelementptr i8, ptr %slot, i64 8
+  %scratch = load ptr, ptr %slot.scratch
+  %us = call i32 @munmap(ptr %scratch, i64 <scratch>)
+  %i.next = add i32 %i, 1
+  br label %each
+free:
+  store atomic ptr null, ptr @P_pool release, align 8
+  %u = call i32 @munmap(ptr %pool, i64 <bytes>)
+  br label %done
+done:
+  ret void
+}
+"""

@@ -1,0 +1,333 @@
+"""The run-time functions that native code carries: the thread pool, as LLVM text.
+
+    void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch)
+        Calls task(ctx, begin, end, scratch) so that the chunks [0, n) are covered exactly once.
+    void @P_parallel_limited(..., i32 %limit)    the same with at most `limit` threads
+    void @P_set_threads(i32 %n)                  1 never creates a thread
+    i32  @P_threads()                            the number in force
+    void @P_stop()                               joins the workers and frees their memory
+
+P is a prefix. The text serves the JIT (one module per process, never freed) and emitted libraries
+(internal linkage, `P_stop` called at unload).
+
+One region at a time uses the pool: a caller that finds it busy, which a nested call always does,
+runs alone. Everything mutable lives in one mapping that a fork wipes, so a child starts afresh.
+A region is announced by one 64-bit word, generation << 32 | stop << 17 | open << 16 | joined.
+Workers join by compare-and-swap while it is open, so a worker that sleeps or is scheduled out
+delays nobody; chunks are claimed by an atomic counter, and the caller closes the region when none
+are left and waits for those who joined.
+"""
+
+from __future__ import annotations
+
+import re
+
+from graphc.codegen.regions import REGION, STOPPING, WORKER
+
+SCRATCH_BYTES = 4 << 20
+MAX_THREADS = 256
+SPIN = 2000  # pauses before a worker sleeps: some 20 to 100 us
+
+# Byte offsets in the wiped mapping; words that different threads write stand in different lines.
+_LAYOUT = {
+    "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16,
+    "word": 64, "generation": 68,
+    "task": 128, "ctx": 136, "n": 144, "step": 152, "limit": 160, "fpcw": 164,
+    "next": 192,
+    "sleepers": 256,
+    "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }
+    "bytes": 4096 + 16 * MAX_THREADS,
+}
+_OPEN = 1 << 16
+_STOP = 1 << 17
+
+# Per architecture: the futex system call, the pause instruction, reading and writing the
+# floating-point control word (rounding and flushing modes, without the sticky flags).
+_ARCH = {
+    "x86_64": {
+        "futex": "202",
+        "declare": "declare void @llvm.x86.sse2.pause()\n"
+        "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
+        "pause": "call void @llvm.x86.sse2.pause()",
+        "save_fp": "  call void @llvm.x86.sse.stmxcsr(ptr %fp)\n"
+        "  %fp.all = load i32, ptr %fp\n  %fp.word = and i32 %fp.all, -64",
+        "load_fp": "  store i32 %fp.word, ptr %fp\n  call void @llvm.x86.sse.ldmxcsr(ptr %fp)",
+    },
+    "aarch64": {
+        "futex": "98",
+        "declare": "",
+        "pause": 'call void asm sideeffect "yield", ""()',
+        "save_fp": '  %fp.all = call i64 asm sideeffect "mrs $0, fpcr", "=r"()\n'
+        "  %fp.word = trunc i64 %fp.all to i32",
+        "load_fp": "  %fp.wide = zext i32 %fp.word to i64\n"
+        '  call void asm sideeffect "msr fpcr, $0", "r"(i64 %fp.wide)',
+    },
+}
+
+
+def runtime_text(triple: str, prefix: str = "graphc", linkage: str = "") -> str:
+    """The module text for a target triple; threads on 64-bit Linux, one thread elsewhere."""
+    arch = triple.split("-")[0].replace("amd64", "x86_64").replace("arm64", "aarch64")
+    threaded = "linux" in triple and "android" not in triple and arch in _ARCH
+    tokens = {k: str(v) for k, v in _LAYOUT.items()} | {
+        "link": linkage, "spin": str(SPIN), "max": str(MAX_THREADS), "scratch": str(SCRATCH_BYTES),
+        "open": str(_OPEN), "closed": str(~_OPEN), "stop": str(_STOP),
+    }
+    text = _SINGLE
+    if threaded:
+        tokens |= _ARCH[arch]
+        text = _DECLARATIONS + _THREADS + _MAPPING + _START + WORKER + REGION + STOPPING
+    text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
+    return text.replace("@P_", f"@{prefix}_")
+
+
+_SINGLE = """
+define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {
+entry:
+  %any = icmp sgt i64 %n, 0
+  br i1 %any, label %run, label %done
+run:
+  call void %task(ptr %ctx, i64 0, i64 %n, ptr %scratch)
+  br label %done
+done:
+  ret void
+}
+define <link> void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 %limit) \
+nounwind {
+  call void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch)
+  ret void
+}
+define <link> void @P_set_threads(i32 %n) nounwind {
+  ret void
+}
+define <link> i32 @P_threads() nounwind {
+  ret i32 1
+}
+define <link> void @P_stop() nounwind {
+  ret void
+}
+"""
+
+_DECLARATIONS = """
+@P_pool = internal global ptr null
+@P_wanted = internal global i32 0
+@P_variable = internal constant [19 x i8] c"GRAPHC_NUM_THREADS\\00"
+declare ptr @mmap(ptr, i64, i32, i32, i32, i64) nounwind
+declare i32 @munmap(ptr, i64) nounwind
+declare i32 @madvise(ptr, i64, i32) nounwind
+declare i32 @getpid() nounwind
+declare i32 @sched_yield() nounwind
+declare i32 @sched_getaffinity(i32, i64, ptr) nounwind
+declare ptr @getenv(ptr) nounwind
+declare i64 @syscall(i64, ...) nounwind
+declare i32 @pthread_create(ptr, ptr, ptr, ptr) nounwind
+declare i32 @pthread_join(i64, ptr) nounwind
+declare i32 @pthread_sigmask(i32, ptr, ptr) nounwind
+declare i64 @llvm.ctpop.i64(i64)
+<declare>
+"""
+
+# The number of threads: set_threads, else GRAPHC_NUM_THREADS, else the CPUs we may run on.
+_THREADS = """
+define internal i32 @P_clamp(i32 %n) nounwind {
+  %low = icmp slt i32 %n, 1
+  %a = select i1 %low, i32 1, i32 %n
+  %high = icmp sgt i32 %a, <max>
+  %b = select i1 %high, i32 <max>, i32 %a
+  ret i32 %b
+}
+define internal i32 @P_from_environment() nounwind {
+entry:
+  %text = call ptr @getenv(ptr @P_variable)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %none, label %digit
+digit:
+  %p = phi ptr [ %text, %entry ], [ %p.next, %more ]
+  %n = phi i32 [ 0, %entry ], [ %n.next, %more ]
+  %c = load i8, ptr %p
+  %v = sub i8 %c, 48
+  %is = icmp ult i8 %v, 10
+  br i1 %is, label %more, label %end
+more:
+  %v.wide = zext i8 %v to i32
+  %ten = mul i32 %n, 10
+  %sum = add i32 %ten, %v.wide
+  %big = icmp ugt i32 %sum, 99999
+  %n.next = select i1 %big, i32 99999, i32 %sum
+  %p.next = getelementptr i8, ptr %p, i64 1
+  br label %digit
+end:
+  %clean = icmp eq i8 %c, 0
+  %r = select i1 %clean, i32 %n, i32 0
+  ret i32 %r
+none:
+  ret i32 0
+}
+define internal i32 @P_cpus() nounwind {
+entry:
+  %mask = alloca [16 x i64], align 8
+  store [16 x i64] zeroinitializer, ptr %mask
+  %r = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  br label %count
+count:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %count ]
+  %n = phi i64 [ 0, %entry ], [ %n.next, %count ]
+  %p = getelementptr i64, ptr %mask, i64 %i
+  %w = load i64, ptr %p
+  %bits = call i64 @llvm.ctpop.i64(i64 %w)
+  %n.next = add i64 %n, %bits
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, 16
+  br i1 %more, label %count, label %done
+done:
+  %n32 = trunc i64 %n.next to i32
+  ret i32 %n32
+}
+define <link> i32 @P_threads() nounwind {
+entry:
+  %known = load atomic i32, ptr @P_wanted monotonic, align 4
+  %is = icmp ne i32 %known, 0
+  br i1 %is, label %done, label %ask
+ask:
+  %env = call i32 @P_from_environment()
+  %given = icmp sgt i32 %env, 0
+  br i1 %given, label %keep, label %cpus
+cpus:
+  %c = call i32 @P_cpus()
+  br label %keep
+keep:
+  %raw = phi i32 [ %env, %ask ], [ %c, %cpus ]
+  %n = call i32 @P_clamp(i32 %raw)
+  store atomic i32 %n, ptr @P_wanted monotonic, align 4
+  br label %done
+done:
+  %r = phi i32 [ %known, %entry ], [ %n, %keep ]
+  ret i32 %r
+}
+define <link> void @P_set_threads(i32 %n) nounwind {
+entry:
+  %c = call i32 @P_clamp(i32 %n)
+  store atomic i32 %c, ptr @P_wanted monotonic, align 4
+  %pool = load atomic ptr, ptr @P_pool acquire, align 8
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %done, label %retry
+retry:
+  %failed = getelementptr i8, ptr %pool, i64 <failed>
+  store atomic i32 0, ptr %failed monotonic, align 4
+  br label %done
+done:
+  ret void
+}
+"""
+
+# The mapping, made at first use. MADV_WIPEONFORK (18) makes a child see zeros; where the kernel
+# lacks it, `kept` is set and the process id is compared at every region instead.
+_MAPPING = """
+define internal ptr @P_block() nounwind {
+entry:
+  %have = load atomic ptr, ptr @P_pool acquire, align 8
+  %none = icmp eq ptr %have, null
+  br i1 %none, label %make, label %check
+check:
+  %kept = getelementptr i8, ptr %have, i64 <kept>
+  %k = load i32, ptr %kept
+  %wiped = icmp eq i32 %k, 0
+  br i1 %wiped, label %same, label %compare
+compare:
+  %pid = getelementptr i8, ptr %have, i64 <pid>
+  %owner = load i32, ptr %pid
+  %me = call i32 @getpid()
+  %mine = icmp eq i32 %owner, %me
+  br i1 %mine, label %same, label %forked
+forked:
+  %dropped = cmpxchg ptr @P_pool, ptr %have, ptr null acq_rel acquire
+  br label %make
+make:
+  %new = call ptr @mmap(ptr null, i64 <bytes>, i32 3, i32 34, i32 -1, i64 0)
+  %bits = ptrtoint ptr %new to i64
+  %bad = icmp eq i64 %bits, -1
+  br i1 %bad, label %fail, label %mapped
+mapped:
+  %r = call i32 @madvise(ptr %new, i64 <bytes>, i32 18)
+  %wipes = icmp eq i32 %r, 0
+  br i1 %wipes, label %publish, label %remember
+remember:
+  %kept.new = getelementptr i8, ptr %new, i64 <kept>
+  store i32 1, ptr %kept.new
+  %pid.new = getelementptr i8, ptr %new, i64 <pid>
+  %self = call i32 @getpid()
+  store i32 %self, ptr %pid.new
+  br label %publish
+publish:
+  %swap = cmpxchg ptr @P_pool, ptr null, ptr %new acq_rel acquire
+  %other = extractvalue { ptr, i1 } %swap, 0
+  %won = extractvalue { ptr, i1 } %swap, 1
+  br i1 %won, label %ours, label %theirs
+ours:
+  ret ptr %new
+theirs:
+  %u = call i32 @munmap(ptr %new, i64 <bytes>)
+  ret ptr %other
+same:
+  ret ptr %have
+fail:
+  ret ptr null
+}
+"""
+
+# Workers are created with all signals blocked, so handlers run on the host's own threads.
+# Whatever fails here only means fewer workers, remembered until the next set_threads.
+_START = """
+define internal void @P_start(ptr %pool, i32 %want) nounwind {
+entry:
+  %all = alloca [16 x i64], align 8
+  %old = alloca [16 x i64], align 8
+  br label %fill
+fill:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %fill ]
+  %kp = getelementptr i64, ptr %all, i64 %k
+  store i64 -1, ptr %kp
+  %k.next = add i64 %k, 1
+  %k.more = icmp ult i64 %k.next, 16
+  br i1 %k.more, label %fill, label %block
+block:
+  %masked = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
+  %workers = getelementptr i8, ptr %pool, i64 <workers>
+  %failed = getelementptr i8, ptr %pool, i64 <failed>
+  %slots = getelementptr i8, ptr %pool, i64 <slots>
+  %have = load i32, ptr %workers
+  br label %each
+each:
+  %i = phi i32 [ %have, %block ], [ %i.next, %made ]
+  %more = icmp slt i32 %i, %want
+  br i1 %more, label %map, label %done
+map:
+  %scratch = call ptr @mmap(ptr null, i64 <scratch>, i32 3, i32 16418, i32 -1, i64 0)
+  %bits = ptrtoint ptr %scratch to i64
+  %bad = icmp eq i64 %bits, -1
+  br i1 %bad, label %fail, label %create
+create:
+  %i.wide = zext i32 %i to i64
+  %at = shl i64 %i.wide, 4
+  %slot = getelementptr i8, ptr %slots, i64 %at
+  %slot.scratch = getelementptr i8, ptr %slot, i64 8
+  store ptr %scratch, ptr %slot.scratch
+  %arg = inttoptr i64 %i.wide to ptr
+  %r = call i32 @pthread_create(ptr %slot, ptr null, ptr @P_worker, ptr %arg)
+  %ok = icmp eq i32 %r, 0
+  br i1 %ok, label %made, label %unmap
+made:
+  %i.next = add i32 %i, 1
+  store i32 %i.next, ptr %workers
+  br label %each
+unmap:
+  %u = call i32 @munmap(ptr %scratch, i64 <scratch>)
+  br label %fail
+fail:
+  store atomic i32 1, ptr %failed monotonic, align 4
+  br label %done
+done:
+  %restored = call i32 @pthread_sigmask(i32 2, ptr %old, ptr null)
+  ret void
+}
+"""
