@@ -1,0 +1,38 @@
+"""Copies of declared nodes on other operands: substitution, and a call's body put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphc import ir
+from graphc.ir import Graph, Node, Value
+
+
+def copy_node(n: Node, args: tuple[Value, ...], like: Node | None = None) -> Node:
+    """n on other operands of the same types; `like` gives line and scope where n has none."""
+    loc = n.loc if n.loc is not None or like is None else like.loc
+    scope = n.scope or (like.scope if like is not None else "")
+    return Node(n.op, args, n.attrs, [o.type for o in n.outs], loc, scope, n.name)
+
+
+def substitute(values: Sequence[Value], env: Mapping[Value, Value]) -> list[Value]:
+    """`values` with the keys of `env` replaced; nodes that need none of them stay as they are."""
+    if not env:
+        return list(values)
+    done = dict(env)
+    for n in ir.reachable(values, stop=env):
+        if any(a in done for a in n.args):
+            new = copy_node(n, tuple([done.get(a, a) for a in n.args]))
+            done.update(zip(n.outs, new.outs, strict=True))
+    return [done.get(v, v) for v in values]
+
+
+def inline(call: Node, args: Sequence[Value]) -> tuple[list[Node], list[Value]]:
+    """Copies of the nodes of a call's body on `args`, and the values of its results."""
+    body: Graph = call.attrs["body"]
+    env = dict(zip(body.inputs, args, strict=True))
+    copies: list[Node] = []
+    for n in body.nodes:
+        copies.append(copy_node(n, tuple([env[a] for a in n.args]), call))
+        env.update(zip(n.outs, copies[-1].outs, strict=True))
+    return copies, [env[o] for o in body.outputs]
