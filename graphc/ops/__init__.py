@@ -10,9 +10,22 @@
     random.py       random_bits
     region.py       call fused
 
+Shared: typerules.py (type rules), batching.py (vmap rules), special.py (erf, lgamma, polygamma).
+
 To add an op: one row here, one row in `graphc.codegen`; the tests pick it up.
 """
 
+from graphc.ops import (  # noqa: F401 -- importing a module enters its rows
+    binary,
+    contract,
+    index,
+    layout,
+    leaf,
+    random,
+    reduce,
+    region,
+    unary,
+)
 from graphc.ops.row import OPS, Kind, Op, op
 
 __all__ = ["OPS", "Kind", "Op", "op"]

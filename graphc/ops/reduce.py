@@ -1,0 +1,228 @@
+"""Rows that drop axes (reduce_*, argmax) and running reductions (cumsum cumprod cummax)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc import prim
+from graphc.dims import Size, product
+from graphc.errors import ShapeError
+from graphc.ops.batching import shift
+from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.typerules import ANY, NUMBER, Types, bad_shape, check_axes, check_axis, check_dtype
+from graphc.types import TensorType, i64
+
+if TYPE_CHECKING:
+    from graphc.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+Axes = tuple[int, ...]
+Grads = "list[Tensor | None]"
+
+
+# Type rules
+
+
+def _dropped(t: TensorType, axes: Sequence[int]) -> TensorType:
+    return t.with_shape([s for i, s in enumerate(t.shape) if i not in axes])
+
+
+def _reduce_type(name: str, kinds: str, empty: str = "") -> Any:
+    """`empty`: what an empty axis lacks, where that is an error."""
+
+    def rule(types: Types, attrs: Attrs) -> TensorType:
+        (x,), axes = types, attrs["axes"]
+        check_dtype(name, kinds, types, types, "cast bools first")
+        check_axes(name, axes, types)
+        if empty and any(x.shape[a] == 0 for a in axes):
+            bad_shape(name, f"an empty axis has no {empty}", types, f" over axes {axes}")
+        return _dropped(x, axes)
+
+    return rule
+
+
+def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
+    (x,), axis = types, attrs["axis"]
+    check_axis("argmax", axis, types)
+    if x.shape[axis] == 0:
+        bad_shape("argmax", "an empty axis has no maximum", types, f" with axis={axis}")
+    return _dropped(x, (axis,)).with_dtype(i64)
+
+
+def _scan_type(name: str, kinds: str) -> Any:
+    def rule(types: Types, attrs: Attrs) -> TensorType:
+        check_dtype(name, kinds, types, types, "cast bools first")
+        check_axis(name, attrs["axis"], types)
+        return types[0]
+
+    return rule
+
+
+# References
+
+
+def _widened(x: Array) -> Array:
+    """16-bit floats accumulate in f32."""
+    return x.astype(np.float32) if x.dtype.kind not in "biu" and x.dtype.itemsize == 2 else x
+
+
+def _sum_like(fn: Callable[..., Any]) -> Callable[..., Array]:
+    def ref(x: Array, axes: Axes) -> Array:
+        with np.errstate(all="ignore"):
+            w = _widened(x)
+            return np.asarray(fn(w, axis=axes, dtype=w.dtype)).astype(x.dtype)
+
+    return ref
+
+
+def _not_empty(name: str, x: Array, axes: Axes, what: str) -> None:
+    if any(x.shape[a] == 0 for a in axes):
+        raise ShapeError(f"{name}: an empty axis has no {what}, got {list(x.shape)} over {axes}")
+
+
+def _max_like(name: str, fn: Callable[..., Any], what: str) -> Callable[..., Array]:
+    def ref(x: Array, axes: Axes) -> Array:
+        _not_empty(name, x, axes, what)
+        with np.errstate(all="ignore"):
+            return np.asarray(fn(x, axis=axes))
+
+    return ref
+
+
+def _argmax(x: Array, axis: int) -> Array:
+    _not_empty("argmax", x, (axis,), "maximum")
+    return np.asarray(np.argmax(x, axis), np.int64)
+
+
+def _scan(fn: Callable[..., Any]) -> Callable[..., Array]:
+    def ref(x: Array, axis: int, reverse: bool) -> Array:
+        w = _widened(x)
+        with np.errstate(all="ignore"):
+            if reverse:
+                return np.flip(fn(np.flip(w, axis), axis=axis, dtype=w.dtype), axis).astype(x.dtype)
+            return np.asarray(fn(w, axis=axis, dtype=w.dtype)).astype(x.dtype)
+
+    return ref
+
+
+# Gradients
+
+
+def spread(y: Tensor, shape: Sequence[Size], axes: Axes) -> Tensor:
+    """A reduced tensor repeated along the axes that were dropped."""
+    return prim.broadcast(y, shape, [i for i in range(len(shape)) if i not in axes])
+
+
+def _max_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
+    """Tied extremes share evenly."""
+    hit = prim.equal(x, spread(y, x.shape, axes))
+    count = prim.reduce_sum(prim.cast(hit, ct.dtype), axes)
+    share = ct / prim.maximum(count, prim.full_like(count, 1))
+    return [prim.select(hit, spread(share, x.shape, axes), prim.full_like(x, 0))]
+
+
+def _shifted(x: Tensor, axis: int, value: float, reverse: bool) -> Tensor:
+    """x moved one place along the axis, `value` coming in: an exclusive scan from an inclusive."""
+    one = [int(i == axis) for i in range(x.ndim)]
+    low, high = ([-i for i in one], one) if reverse else (one, [-i for i in one])
+    return prim.pad(x, prim.full(TensorType(x.dtype), value), low, high, [0] * x.ndim)
+
+
+def _prod_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
+    """ct times the product of all others: those before times those after, so zeros are safe."""
+    if not axes:
+        return [ct]
+    kept = [i for i in range(x.ndim) if i not in axes]
+    perm = [*kept, *axes]
+    moved = prim.transpose(x, perm)
+    lead = tuple(x.shape[i] for i in kept)
+    flat = prim.reshape(moved, (*lead, product(x.shape[i] for i in axes)))
+    last = len(kept)
+    before = _shifted(prim.cumprod(flat, last), last, 1, reverse=False)
+    after = _shifted(prim.cumprod(flat, last, reverse=True), last, 1, reverse=True)
+    grad = before * after * spread(ct, flat.shape, (last,))
+    back = sorted(range(x.ndim), key=lambda i: perm[i])
+    return [prim.transpose(prim.reshape(grad, moved.shape), back)]
+
+
+def _cumprod_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:
+    """dL/dx[k] = sum over i >= k of ct[i] * product of x[j], j <= i, j != k.
+
+    Zero-safe to any order without a division, at the price of a square array along the axis:
+    row k holds the running products of x with x[k] replaced by 1.
+    """
+    n, last = x.shape[axis], x.ndim
+    square = (*x.shape, n)  # [.., k at axis, .., j last]
+    keep = [i for i in range(last) if i != axis]
+    columns = prim.broadcast(
+        prim.transpose(x, [*keep, axis]), square, [*keep, last]
+    )
+    k, j = prim.iota(i64, square, axis), prim.iota(i64, square, last)
+    without = prim.select(prim.equal(k, j), prim.full_like(columns, 1), columns)
+    products = prim.cumprod(without, last, reverse)
+    late = prim.less_equal(j, k) if reverse else prim.less_equal(k, j)
+    cts = prim.broadcast(prim.transpose(ct, [*keep, axis]), square, [*keep, last])
+    terms = prim.select(late, cts * products, prim.full_like(products, 0))
+    return [prim.reduce_sum(terms, (last,))]
+
+
+def _cummax_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:
+    """The whole cotangent goes to the place that set the maximum: the first of equals, in the
+    direction of the scan; NaN counts as a new maximum once."""
+    if reverse:
+        (grad,) = _cummax_vjp(
+            *(prim.reverse(t, (axis,)) for t in (ct, y, x)), axis=axis, reverse=False
+        )
+        assert grad is not None
+        return [prim.reverse(grad, (axis,))]
+    before = _shifted(y, axis, float("-inf"), reverse=False)
+    new = prim.and_(prim.not_(prim.less_equal(x, before)), prim.equal(before, before))
+    place = prim.iota(i64, x.shape, axis)
+    source = prim.cummax(prim.select(new, place, prim.full_like(place, 0)), axis)
+    perm = [i for i in range(x.ndim) if i != axis] + [axis]
+    last = x.ndim - 1
+    source, moved = prim.transpose(source, perm), prim.transpose(ct, perm)
+    grad = prim.scatter_add(prim.full_like(moved, 0), source, moved, axis=last, batch=last)
+    return [prim.transpose(grad, sorted(range(x.ndim), key=lambda i: perm[i]))]
+
+
+# Rows
+
+
+def _reduce(
+    name: str, kinds: str, ref: Callable[..., Array], vjp: Callable[..., Any], empty: str = ""
+) -> None:
+    op(
+        name, Kind.REDUCE, 1, attrs=("axes",),
+        type=_reduce_type(name, kinds, empty), ref=ref, vjp=vjp,
+        batch=lambda size, batched, x, axes: prim.one(name, x, axes=shift(axes)),
+    )
+
+
+def _running(name: str, kinds: str, ref: Callable[..., Array], vjp: Callable[..., Any]) -> None:
+    op(
+        name, Kind.SCAN, 1, attrs=("axis", "reverse"),
+        type=_scan_type(name, kinds), ref=ref, vjp=vjp,
+        batch=lambda size, batched, x, axis, reverse: prim.one(
+            name, x, axis=axis + 1, reverse=reverse
+        ),
+    )
+
+
+_reduce("reduce_sum", NUMBER, _sum_like(np.sum),
+        lambda ct, y, x, axes: [spread(ct, x.shape, axes)])
+_reduce("reduce_prod", NUMBER, _sum_like(np.prod), _prod_vjp)
+_reduce("reduce_max", ANY, _max_like("reduce_max", np.max, "maximum"), _max_vjp, "maximum")
+_reduce("reduce_min", ANY, _max_like("reduce_min", np.min, "minimum"), _max_vjp, "minimum")
+op(
+    "argmax", Kind.REDUCE, 1, attrs=("axis",), differentiable=False,
+    type=_argmax_type, ref=_argmax,
+    batch=lambda size, batched, x, axis: prim.argmax(x, axis + 1),
+)
+_running("cumsum", NUMBER, _scan(np.cumsum),
+         lambda ct, y, x, axis, reverse: [prim.cumsum(ct, axis, not reverse)])
+_running("cumprod", NUMBER, _scan(np.cumprod), _cumprod_vjp)
+_running("cummax", NUMBER, _scan(np.maximum.accumulate), _cummax_vjp)
