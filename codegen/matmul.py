@@ -1,0 +1,211 @@
+"""Matrix products: batches, blocks of C, threads and epilogues around the block functions.
+
+`product(module, target, dtype)` adds everything a product of that dtype needs to a module, once,
+and returns the name of
+
+    define internal void @NAME(i64 %batch, i64 %m, i64 %n, i64 %k,
+        ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col,
+        ptr %b, i64 %b_batch, i64 %b_row, i64 %b_col,
+        ptr %c, i64 %c_batch, i64 %c_row,
+        ptr %epilogue, ptr %ctx, ptr %scratch)
+
+C = A @ B for every member of the batch; strides in elements, any; C has unit column stride and
+overlaps neither A nor B; k = 0 gives zeros. `epilogue`, if not null, is called as
+
+    void (ptr ctx, i64 batch_index, i64 row_begin, i64 row_end, i64 col_begin, i64 col_end,
+          ptr scratch)
+
+once for each of the disjoint blocks that cover C, when its values are final and in cache; it may
+rewrite them. `scratch` has runtime.SCRATCH_BYTES.
+
+Large products are split into tasks (member, block of rows, block of columns). The split follows
+from the shapes alone, and no split changes the arithmetic of an element: a product is bit-identical
+for any number of threads, for a row alone and among others, and on every CPU level with fma.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.emitter import Module
+from graphc.codegen.matmul_block import COLUMNS, ROWS, define_block
+from graphc.codegen.matmul_dot import define_dots
+from graphc.codegen.matmul_int import define_int_block
+from graphc.codegen.matmul_ir import Function
+from graphc.codegen.matmul_micro import prefix, tiling
+from graphc.codegen.target import Target
+from graphc.types import DType
+
+TASK_FLOPS = 1 << 22     # a task has about this much work, some 40 us
+SPLIT_FLOPS = 1 << 23    # products from here on are split for threads
+MOST_TASKS = 64          # split no further for threads
+LEAST_ROWS = 48          # nor into fewer rows: every block of rows packs B again
+
+_FIELDS = (
+    "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
+    "c", "c_batch", "c_row", "epilogue", "ctx", "rows", "cols", "row_blocks", "col_blocks",
+)
+_POINTERS = ("a", "b", "c", "epilogue", "ctx")
+
+
+def product(module: Module, target: Target, dtype: DType) -> str:
+    """Add the matrix product of a dtype (not bool) to the module; returns the function's name."""
+    name = prefix(dtype)
+    if name in module.functions:
+        return name
+    task = _define_task(module, target, dtype)
+    module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
+    f = Function(
+        module, name,
+        "i64 %batch, i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col, "
+        "ptr %b, i64 %b_batch, i64 %b_row, i64 %b_col, ptr %c, i64 %c_batch, i64 %c_row, "
+        "ptr %epilogue, ptr %ctx, ptr %scratch",
+        target,
+    )
+    record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
+    empty = f("or i1 " + ", ".join((
+        f.cmp("sle", "%m", "0"), f(f"or i1 {f.cmp('sle', '%n', '0')}, "
+                                  f"{f.cmp('sle', '%batch', '0')}"),
+    )))
+    with f.when(f(f"xor i1 {empty}, true")):
+        batch, m = _merge_batch(f)
+        rows, cols, row_blocks, col_blocks, tasks, large = _split(
+            f, batch, m, tiling(target, dtype.compute).rows, _column_unit(target, dtype)
+        )
+        values = {
+            "m": m, "rows": rows, "cols": cols, "row_blocks": row_blocks,
+            "col_blocks": col_blocks,
+        }
+        for i, field in enumerate(_FIELDS):
+            value = values.get(field, f"%{field}")
+            if field.endswith(("_batch", "_row", "_col")):
+                value = f.mul(value, dtype.itemsize)
+            kind = "ptr" if field in _POINTERS else "i64"
+            f.do(f"store {kind} {value}, ptr {f.at(record, 8 * i)}, align 8")
+        with f.either(large) as branches:
+            f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {tasks}, "
+                 f"ptr %scratch)")
+            f.otherwise(*branches)
+            f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
+    f.finish()
+    return name
+
+
+def _column_unit(target: Target, dtype: DType) -> int:
+    """Blocks of columns are multiples of this."""
+    return tiling(target, dtype.compute).columns
+
+
+def _merge_batch(f: Function) -> tuple[str, str]:
+    """A batch whose members are adjacent rows and share B is one taller product.
+
+    With an epilogue it stays a batch, for the epilogue is told the member.
+    """
+    conditions = (
+        f("icmp eq ptr %epilogue, null"),
+        f.cmp("eq", "%b_batch", "0"),
+        f.cmp("eq", "%a_batch", f.mul("%m", "%a_row")),
+        f.cmp("eq", "%c_batch", f.mul("%m", "%c_row")),
+    )
+    merge = conditions[0]
+    for condition in conditions[1:]:
+        merge = f(f"and i1 {merge}, {condition}")
+    return (
+        f.select(merge, "1", "%batch"),
+        f.select(merge, f.mul("%m", "%batch"), "%m"),
+    )
+
+
+def _split(
+    f: Function, batch: str, m: str, row_unit: int, col_unit: int
+) -> tuple[str, str, str, str, str, str]:
+    """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
+    row_blocks, col_blocks = f.ceildiv(m, ROWS), f.ceildiv("%n", COLUMNS)
+    # in floating point, where it cannot overflow
+    flops = "2.0"
+    for size in (batch, m, "%n", "%k"):
+        flops = f(f"fmul double {flops}, {f(f'uitofp i64 {size} to double')}")
+    large = f(f"fcmp oge double {flops}, {float(SPLIT_FLOPS)}")
+    fraction = f(f"fmul double {flops}, {1 / TASK_FLOPS}")
+    most = f(f"fcmp olt double {fraction}, {float(MOST_TASKS)}")
+    bounded = f(f"select i1 {most}, double {fraction}, double {float(MOST_TASKS)}")
+    wanted = f.max(f(f"fptoui double {bounded} to i64"), "1")
+    # columns first: a block of columns packs its own part of B only
+    share = f.ceildiv(wanted, f.mul(batch, row_blocks))
+    col_blocks = f.max(col_blocks, f.min(share, f.ceildiv("%n", col_unit)))
+    share = f.ceildiv(wanted, f.mul(batch, col_blocks))
+    row_blocks = f.max(row_blocks, f.min(share, f.ceildiv(m, LEAST_ROWS)))
+    rows = f.round_up(f.ceildiv(m, row_blocks), row_unit)
+    cols = f.round_up(f.ceildiv("%n", col_blocks), col_unit)
+    row_blocks, col_blocks = f.ceildiv(m, rows), f.ceildiv("%n", cols)
+    tasks = f.mul(batch, f.mul(row_blocks, col_blocks))
+    return rows, cols, row_blocks, col_blocks, tasks, large
+
+
+def _define_task(module: Module, target: Target, dtype: DType) -> str:
+    """Define task(record, begin, end, scratch): blocks [begin, end) of the product."""
+    name = f"{prefix(dtype)}_task"
+    f = Function(
+        module, name, "ptr %record, i64 %begin, i64 %end, ptr %room", target,
+    )
+    raw = f("ptrtoint ptr %room to i64")
+    scratch = f.at("%room", f(f"and i64 {f.sub('0', raw)}, 63"))
+    v = {
+        field: f(f"load {'ptr' if field in _POINTERS else 'i64'}, "
+                 f"ptr {f.at('%record', 8 * i)}, align 8")
+        for i, field in enumerate(_FIELDS)
+    }
+    with f.loop("%begin", "%end") as task:
+        above = f.udiv(task.index, v["col_blocks"])
+        col = f.mul(f(f"urem i64 {task.index}, {v['col_blocks']}"), v["cols"])
+        member = f.udiv(above, v["row_blocks"])
+        row = f.mul(f(f"urem i64 {above}, {v['row_blocks']}"), v["rows"])
+        row_end = f.min(f.add(row, v["rows"]), v["m"])
+        col_end = f.min(f.add(col, v["cols"]), v["n"])
+        m, n = f.sub(row_end, row), f.sub(col_end, col)
+        a = f.at(f.at(v["a"], f.mul(member, v["a_batch"])), f.mul(row, v["a_row"]))
+        b = f.at(f.at(v["b"], f.mul(member, v["b_batch"])), f.mul(col, v["b_col"]))
+        c = f.at(f.at(v["c"], f.mul(member, v["c_batch"])), f.mul(row, v["c_row"]))
+        c = f.at(c, f.mul(col, dtype.itemsize))
+        with f.either(f.cmp("sgt", v["k"], "0")) as branches:
+            _compute(f, target, dtype, v, m, n, a, b, c, scratch)
+            f.otherwise(*branches)
+            _clear(f, dtype, m, n, c, v["c_row"])
+        with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
+            f.do(f"call void {v['epilogue']}(ptr {v['ctx']}, i64 {member}, i64 {row}, "
+                 f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr %room)")
+    f.finish()
+    return name
+
+
+def _compute(
+    f: Function, target: Target, dtype: DType, v: dict[str, str], m: str, n: str,
+    a: str, b: str, c: str, scratch: str,
+) -> None:
+    """C = A @ B for one block, k >= 1."""
+    if dtype.is_float:
+        block = define_block(f.module, target, dtype)
+    else:
+        block = define_int_block(f.module, target, dtype)
+    general = (
+        f"call void @{block}(i64 {m}, i64 {n}, i64 {v['k']}, ptr {a}, i64 {v['a_row']}, "
+        f"i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, i64 {v['b_col']}, ptr {c}, "
+        f"i64 {v['c_row']}, ptr {scratch})"
+    )
+    if not dtype.is_float or dtype.compute is not dtype:
+        f.do(general)
+        return
+    dots = define_dots(f.module, target, dtype)
+    with f.either(f.cmp("eq", v["n"], "1")) as branches:
+        f.do(f"call void @{dots}(i64 {m}, i64 {v['k']}, ptr {a}, i64 {v['a_row']}, "
+             f"i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, i64 {v['c_row']}, "
+             f"ptr {scratch})")
+        f.otherwise(*branches)
+        f.do(general)
+
+
+def _clear(f: Function, dtype: DType, m: str, n: str, c: str, c_row: str) -> None:
+    """Zeros: an empty sum."""
+    with f.loop("0", m) as row:
+        line = f.at(c, f.mul(row.index, c_row))
+        with f.loop("0", n) as col:
+            place = f.at(line, f.mul(col.index, dtype.itemsize))
+            f.do(f"store i{dtype.bits} 0, ptr {place}, align {dtype.itemsize}")

@@ -1,0 +1,88 @@
+"""Compiling the matrix product and calling it on arrays, with a choice of `graphc_parallel`."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from graphc.codegen.emitter import Module
+from graphc.codegen.matmul import product
+from graphc.codegen.runtime import SCRATCH_BYTES
+from graphc.codegen.target import Target, host, x86
+from graphc.types import as_dtype
+
+# How the chunks of a region are run; a real pool does something between these.
+ALONE = "call void %task(ptr %ctx, i64 0, i64 %n, ptr %scratch)\n  ret void"
+BACKWARDS = """br label %head
+head:
+  %i = phi i64 [%n, %entry], [%j, %body]
+  %more = icmp sgt i64 %i, 0
+  br i1 %more, label %body, label %done
+body:
+  %j = sub i64 %i, 1
+  call void %task(ptr %ctx, i64 %j, i64 %i, ptr %scratch)
+  br label %head
+done:
+  ret void"""
+EPILOGUE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p
+)
+_kept: list[object] = []
+
+
+def levels() -> list[str]:
+    """The CPU levels this machine can run."""
+    bits = host().vector_bits
+    return [level for level in ("v2", "v3", "v4") if x86(level).vector_bits <= bits]
+
+
+def text(dtype: str, target: Target, parallel: str = ALONE) -> str:
+    module = Module()
+    name = product(module, target, as_dtype(dtype))
+    module.define("graphc_parallel", (
+        "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) {\n"
+        f"entry:\n  {parallel}\n}}"
+    ))
+    ints, ptr = "i64 %{}", "ptr %{}"
+    names = ("batch m n k a* a_batch a_row a_col b* b_batch b_row b_col c* c_batch c_row "
+             "epilogue* ctx* scratch*").split()
+    params = ", ".join((ptr if n[-1] == "*" else ints).format(n.rstrip("*")) for n in names)
+    module.define("entry", (
+        f"define void @entry({params}) {{\n  call void @{name}({params})\n  ret void\n}}"
+    ))
+    return module.text()
+
+
+@cache
+def compiled(dtype: str, level: str, parallel: str = ALONE):
+    """The product as a ctypes function: addresses and element strides, all as integers."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = x86(level, llvm.get_process_triple())
+    module = llvm.parse_assembly(text(dtype, target, parallel))
+    module.verify()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True
+    )
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    _kept.append(engine)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(engine.get_function_address("entry"))
+
+
+_scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
+
+
+def call(f, a, b, c, epilogue: int = 0, ctx: int = 0, offset: int = 8) -> None:
+    """C = A @ B on arrays of three axes (batch, rows, columns), C with unit column stride."""
+    size = a.itemsize
+    sa, sb, sc = ([s // size for s in x.strides] for x in (a, b, c))
+    assert c.shape[2] <= 1 or sc[2] == 1
+    f(
+        c.shape[0], c.shape[1], c.shape[2], a.shape[2],
+        a.ctypes.data, *sa, b.ctypes.data, *sb, c.ctypes.data, *sc[:2],
+        epilogue, ctx, _scratch.ctypes.data + offset,
+    )
