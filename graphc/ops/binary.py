@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
-Grads = "list[Tensor | None]"
+Grads: TypeAlias = "list[Tensor | None]"
 
 
 # References

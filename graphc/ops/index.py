@@ -11,7 +11,7 @@ An index outside the axis is an error at run time; `negative=True` accepts -n..n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
-Grads = "list[Tensor | None]"
+Grads: TypeAlias = "list[Tensor | None]"
 ATTRS = ("axis", "batch", "negative")
 
 
@@ -151,10 +151,10 @@ def _scatter_vjp(
 
     To find out, the updates' own numbers are scattered and gathered back.
     """
-    where = {"axis": axis, "batch": batch, "negative": negative}
+    where: dict[str, Any] = {"axis": axis, "batch": batch, "negative": negative}
     number = _numbers(idx, u.shape, axis, batch)
-    last = prim.gather(prim.scatter(prim.full(x.type.with_dtype(i64), 0), idx, number, **where),
-                       idx, **where)
+    written = prim.scatter(prim.full(x.type.with_dtype(i64), 0), idx, number, **where)
+    last = prim.gather(written, idx, **where)
     kept = prim.gather(ct, idx, **where)
     zero = prim.full_like(kept, 0)
     return [
@@ -191,7 +191,7 @@ def _index_batch(name: str) -> Any:
             x, *u = broadcast_to_batch(size, (batched[0], *batched[2:]), (x, *u))
             return prim.one(name, x, idx, *u, axis=axis + 1, batch=0, negative=negative)
         if batch == 0 and name == "gather" and not batched[0]:  # e.g. an embedding table
-            out = prim.gather(*xs, axis=axis, batch=0, negative=negative)
+            out = prim.gather(xs[0], xs[1], axis=axis, batch=0, negative=negative)
             return move_axis_to_front(out, axis)
         ys = broadcast_to_batch(size, batched, xs)
         return prim.one(name, *ys, axis=axis + 1, batch=batch + 1, negative=negative)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Size, ...]
-Grads = "list[Tensor | None]"
+Grads: TypeAlias = "list[Tensor | None]"
 
 
 def _text(sizes: Sequence[object]) -> str:

@@ -61,7 +61,8 @@ def _random_bits(key: Array, shape: tuple[int, ...]) -> Array:
     n = int(np.prod(shape, dtype=np.int64))
     block = np.arange(-(-n // 4), dtype=np.uint64)
     zero = np.zeros_like(block)
-    words = philox4x32((block & _LOW, block >> _HALF, zero, zero), key.astype(np.uint64))
+    low, high = key.astype(np.uint64)
+    words = philox4x32((block & _LOW, block >> _HALF, zero, zero), (low, high))
     return np.stack(words, 1).reshape(-1)[:n].astype(np.uint32).reshape(shape)
 
 

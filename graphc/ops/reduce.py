@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from graphc import prim
 from graphc.dims import Size, product
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
+from graphc.ops.layout import inverse
 from graphc.ops.row import Attrs, Kind, op
 from graphc.ops.typerules import ANY, NUMBER, Types, bad_shape, check_axes, check_axis, check_dtype
 from graphc.types import TensorType, i64
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Axes = tuple[int, ...]
-Grads = "list[Tensor | None]"
+Grads: TypeAlias = "list[Tensor | None]"
 
 
 # Type rules
@@ -102,8 +103,9 @@ def _scan(fn: Callable[..., Any]) -> Callable[..., Array]:
         w = _widened(x)
         with np.errstate(all="ignore"):
             if reverse:
-                return np.flip(fn(np.flip(w, axis), axis=axis, dtype=w.dtype), axis).astype(x.dtype)
-            return np.asarray(fn(w, axis=axis, dtype=w.dtype)).astype(x.dtype)
+                w = np.flip(w, axis)
+            out = np.asarray(fn(w, axis=axis, dtype=w.dtype)).astype(x.dtype)
+            return np.flip(out, axis).copy() if reverse else out
 
     return ref
 
@@ -144,8 +146,7 @@ def _prod_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
     before = _shifted(prim.cumprod(flat, last), last, 1, reverse=False)
     after = _shifted(prim.cumprod(flat, last, reverse=True), last, 1, reverse=True)
     grad = before * after * spread(ct, flat.shape, (last,))
-    back = sorted(range(x.ndim), key=lambda i: perm[i])
-    return [prim.transpose(prim.reshape(grad, moved.shape), back)]
+    return [prim.transpose(prim.reshape(grad, moved.shape), inverse(perm))]
 
 
 def _cumprod_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:
@@ -157,9 +158,7 @@ def _cumprod_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> 
     n, last = x.shape[axis], x.ndim
     square = (*x.shape, n)  # [.., k at axis, .., j last]
     keep = [i for i in range(last) if i != axis]
-    columns = prim.broadcast(
-        prim.transpose(x, [*keep, axis]), square, [*keep, last]
-    )
+    columns = prim.broadcast(prim.transpose(x, [*keep, axis]), square, [*keep, last])
     k, j = prim.iota(i64, square, axis), prim.iota(i64, square, last)
     without = prim.select(prim.equal(k, j), prim.full_like(columns, 1), columns)
     products = prim.cumprod(without, last, reverse)
@@ -173,11 +172,7 @@ def _cummax_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> G
     """The whole cotangent goes to the place that set the maximum: the first of equals, in the
     direction of the scan; NaN counts as a new maximum once."""
     if reverse:
-        (grad,) = _cummax_vjp(
-            *(prim.reverse(t, (axis,)) for t in (ct, y, x)), axis=axis, reverse=False
-        )
-        assert grad is not None
-        return [prim.reverse(grad, (axis,))]
+        ct, y, x = (prim.reverse(t, (axis,)) for t in (ct, y, x))
     before = _shifted(y, axis, float("-inf"), reverse=False)
     new = prim.and_(prim.not_(prim.less_equal(x, before)), prim.equal(before, before))
     place = prim.iota(i64, x.shape, axis)
@@ -186,7 +181,8 @@ def _cummax_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> G
     last = x.ndim - 1
     source, moved = prim.transpose(source, perm), prim.transpose(ct, perm)
     grad = prim.scatter_add(prim.full_like(moved, 0), source, moved, axis=last, batch=last)
-    return [prim.transpose(grad, sorted(range(x.ndim), key=lambda i: perm[i]))]
+    grad = prim.transpose(grad, inverse(perm))
+    return [prim.reverse(grad, (axis,)) if reverse else grad]
 
 
 # Rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
-Vjp = Callable[..., "list[Tensor | None]"]
+Vjp: TypeAlias = "Callable[..., list[Tensor | None]]"
 
 
 def wide(fn: Callable[..., Array]) -> Callable[..., Array]:
