@@ -1,0 +1,138 @@
+"""A loaded program: its entry point, and the builtin that Python calls.
+
+The builtin is a METH_FASTCALL function made in memory (see `wrapper`), with no ctypes between the
+caller and the kernel. Where `pylayout.usable()` says no, or a dimension stands alone in no input,
+there is none, and calls go through `Native.run`, which uses ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.codegen import jit, pylayout
+from graphc.codegen.program import OUT_OF_MEMORY, Program
+from graphc.codegen.target import Target
+from graphc.codegen.wrapper import Wrapper, binds_all
+from graphc.dims import evaluate
+from graphc.ir import State
+
+Array = np.ndarray[Any, Any]
+_FASTCALL_KEYWORDS = 0x80 | 0x02
+_free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(jit.process_symbol("free"))
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_new_function = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+)(("PyCFunction_NewEx", ctypes.pythonapi))
+
+
+def _builtin(address: int, slow: Callable[..., Any], name: str) -> Any:
+    """A builtin function at this address whose self is `slow`.
+
+    Its method definition is never freed: CPython reads it while it destroys the function, which
+    may come after everything else of a garbage cycle is gone. It takes some hundred bytes.
+    """
+    definition = _MethodDef(name.encode(), address, _FASTCALL_KEYWORDS, None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
+    return _new_function(ctypes.addressof(definition), slow, None)
+
+
+def compile_program(program: Program, target: Target) -> bytes:
+    """The object of a program's own text; it knows nothing of Python."""
+    return jit.compile_object(program.llvm, target)
+
+
+class Native:
+    """A program loaded into this process with the arrays of its states and constants.
+
+    call: the builtin, or None where there can be none.
+    shape, keys: what the builtin returns: "none", "one", "list", "tuple" or "dict" of these keys.
+    locks: held while a call updates, in this order.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        obj: bytes,
+        target: Target,
+        *,
+        slow: Callable[..., Any],
+        shape: str,
+        keys: Sequence[str] = (),
+        states: Sequence[State] | None = None,
+        locks: Sequence[Any] = (),
+        threads: int | None = None,
+    ):
+        self.program = program
+        arrays = [s.array for s in (program.states if states is None else states)]
+        arrays += [c.array for c in program.constants]
+        table = (ctypes.c_void_p * max(1, len(arrays)))(
+            *[None if a is None else a.ctypes.data for a in arrays]
+        )
+        self._table = table[: len(arrays)]
+        imports: dict[str, int] = {}
+        if "@graphc_parallel(" in program.llvm:
+            imports["graphc_parallel"] = jit.parallel_address(threads)
+        objects, exports = [obj], [program.name]
+        keep: list[object] = [table, arrays]
+        fast = pylayout.usable() and binds_all(program)
+        if fast and (not locks or pylayout.rlock_readable()):
+            wrapper = Wrapper(program, shape, len(locks))
+            objects.append(jit.compile_object(wrapper.text(), target))
+            exports += ["gx_call", "gx_arena"]
+            imports |= pylayout.symbols()
+            imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
+            imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
+            imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
+            imports["gx_table"] = ctypes.addressof(table)
+        self._code = jit.load(objects, exports=exports, imports=imports, keep=keep)
+        self._entry = ctypes.CFUNCTYPE(
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+        )(self._code[program.name])
+        self._arena = 0
+        self.call: Any = None
+        if len(exports) > 1:
+            self._arena = self._code["gx_arena"]
+            self.call = _builtin(self._code["gx_call"], slow, program.name)
+
+    def __del__(self) -> None:
+        if at := getattr(self, "_arena", 0):
+            slot = ctypes.c_void_p.from_address(at)
+            block, slot.value = slot.value, None
+            _free(block)
+
+    def run(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> int:
+        """Call the entry through ctypes; the status. Arrays must be as the program expects."""
+        p = self.program
+        pointers = [a.ctypes.data for a in (*inputs, *outputs)] + list(self._table)
+        args = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        sizes = (ctypes.c_int64 * max(1, len(p.dims)))(*[dims[d] for d in p.dims])
+        need = evaluate(p.arena, dims)
+        try:
+            arena = np.empty(max(64, need), np.uint8)
+        except (MemoryError, ValueError):
+            return OUT_OF_MEMORY
+        return int(self._entry(args, sizes, arena.ctypes.data))
+
+
+def _addresses(keep: list[object], name: str, rows: Sequence[Sequence[object]]) -> dict[str, int]:
+    """A table of object pointers as an import; the objects and the table are kept."""
+    flat = [o for row in rows for o in row]
+    table = (ctypes.c_void_p * max(1, len(flat)))(*[id(o) for o in flat])
+    keep += [table, flat]
+    return {name: ctypes.addressof(table)}

@@ -1,0 +1,456 @@
+"""The function that Python calls, as LLVM text: from NumPy structs to the entry point and back.
+
+    ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)          METH_FASTCALL|METH_KEYWORDS
+
+It serves the plain case: every input given by position as a C-contiguous, aligned, native-order
+ndarray of the declared dtype and a fitting shape. It binds the dimensions, allocates the outputs,
+takes the arena, runs the entry, and makes the result. Everything else (other arguments, sizes that
+overflow, a status that is not success) undoes what was begun and calls `%self`, the Python path,
+with the same arguments; it converts or explains. That path runs a failed call again, which is
+right because a failed call changes nothing.
+
+Imports: the C API, NumPy's, `gx_table` (pointers of states and constants), `gx_keys` (key strings of
+a dict), `gx_locks` (per lock: the lock, its acquire, its release).
+"""
+
+from __future__ import annotations
+
+from graphc.binding import lone_name
+from graphc.codegen import pylayout as py
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.program import Program
+from graphc.codegen.sizes import SizeCode
+from graphc.dims import Dim
+from graphc.types import TensorType
+
+STACK_ARENA = 4096        # bytes up to which a static arena stands on the stack
+RELEASE_BYTES = 32 << 10  # data from which the GIL is released
+# A call that updates holds on to the GIL for longer, because while it does, looking at the
+# variables' locks is enough and taking them is not needed.
+RELEASE_BYTES_LOCKED = 256 << 10
+
+_DECLARE = {
+    "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
+    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
+    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
+    "PyObject_Vectorcall": "declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)",
+    "Py_IncRef": "declare void @Py_IncRef(ptr)",
+    "Py_DecRef": "declare void @Py_DecRef(ptr)",
+    "PyList_New": "declare ptr @PyList_New(i64)",
+    "PyList_SetItem": "declare i32 @PyList_SetItem(ptr, i64, ptr)",
+    "PyTuple_New": "declare ptr @PyTuple_New(i64)",
+    "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
+    "PyDict_New": "declare ptr @PyDict_New()",
+    "PyDict_SetItem": "declare i32 @PyDict_SetItem(ptr, ptr, ptr)",
+    "PyErr_Fetch": "declare void @PyErr_Fetch(ptr, ptr, ptr)",
+    "PyErr_Restore": "declare void @PyErr_Restore(ptr, ptr, ptr)",
+    "malloc": "declare ptr @malloc(i64)",
+    "free": "declare void @free(ptr)",
+}
+EXTERNAL = ("gx_table", "gx_keys", "gx_locks", "PyArray_Type", "_Py_NoneStruct")
+
+
+def binds_all(program: Program) -> bool:
+    """Whether every dimension stands alone as an axis of some input."""
+    alone = {lone_name(s) for p in program.inputs for s in p.type.shape}
+    return all(d in alone for d in program.dims)
+
+
+class Wrapper:
+    """Builds the text for one program; `shape` is none, one, list, tuple or dict."""
+
+    def __init__(self, program: Program, shape: str, locks: int, releases_gil: bool = True):
+        self.program, self.shape, self.locks = program, shape, locks
+        self.releases_gil = releases_gil
+        self.module = Module()
+        self.emit = Emitter(self.module)
+        self.dims: dict[str, str] = {}
+        self.sizes = SizeCode(self.emit, self.dims)
+        self.later: list[tuple[str, Dim]] = []  # axes that are expressions: checked once all bind
+        self.made: list[str] = []               # the outputs, as they are allocated
+        self.block = self.work = self.arena_bytes = ""
+
+    def text(self) -> str:
+        e, p = self.emit, self.program
+        for name in EXTERNAL:
+            self.module.define_global(name, f"@{name} = external global i8")
+        self.module.define_global("gx_arena", "@gx_arena = global ptr null, align 8")
+        self.module.declare("entry", f"declare i32 @{p.name}(ptr, ptr, ptr)")
+        e.label("entry")
+        slots = len(p.inputs) + len(p.outputs) + len(p.states) + len(p.constants)
+        e.do(f"%argv = alloca [{max(1, slots)} x ptr], align 8")
+        e.do(f"%dimv = alloca [{max(1, len(p.dims))} x i64], align 8")
+        widest = max((len(o.type.shape) for o in p.outputs), default=0)
+        e.do(f"%shape = alloca [{max(1, widest)} x i64], align 8")
+        e.do("%error = alloca [3 x ptr], align 8")
+        if self._arena_on_stack():
+            e.do(f"%room = alloca [{max(1, p.arena)} x i8], align 64")
+        self._require(
+            e(f"icmp eq i64 %nargs, {len(p.inputs)}"), e("icmp eq ptr %kwnames, null")
+        )
+        for i, q in enumerate(p.inputs):
+            self._input(i, q.type)
+        self._bind()
+        self._outputs()
+        self._table()
+        self._call()
+        self._result()
+        self._exits()
+        self.module.define(
+            "gx_call",
+            "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
+            + e.text() + "\n}\n" + _LOCKS * bool(self.locks),
+        )
+        for name in _DECLARE:
+            if f"@{name}(" in self.module.functions["gx_call"]:
+                self.module.declare(name, _DECLARE[name])
+        return self.module.text()
+
+    # -- arguments -----------------------------------------------------------------------------
+
+    def _require(self, *conditions: str) -> None:
+        """Go on only if all conditions hold; nothing has to be undone yet."""
+        e, all_true = self.emit, conditions[0]
+        for c in conditions[1:]:
+            all_true = e(f"and i1 {all_true}, {c}")
+        ok = e.fresh()
+        e.do(f"br i1 {all_true}, label %{ok}, label %slow")
+        e.label(ok)
+
+    def _field(self, base: str, offset: int, type: str) -> str:
+        at = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+        return self.emit(f"load {type}, ptr {at}")
+
+    def _input(self, i: int, type: TensorType) -> None:
+        e = self.emit
+        o = self._field("%args", 8 * i, "ptr")
+        kind = self._field(o, py.TYPE, "ptr")
+        self._require(e(f"icmp eq ptr {kind}, @PyArray_Type"))
+        descr = self._field(o, py.DESCR, "ptr")
+        number = self._field(descr, py.TYPE_NUM, "i32")
+        order = self._field(descr, py.BYTEORDER, "i8")
+        flags = self._field(o, py.FLAGS, "i32")
+        masked = e(f"and i32 {flags}, {py.C_CONTIGUOUS | py.ALIGNED}")
+        ndim = self._field(o, py.NDIM, "i32")
+        self._require(
+            e(f"icmp eq i32 {number}, {type.dtype.numpy.num}"),
+            e(f"icmp ne i8 {order}, {ord('>')}"),
+            e(f"icmp eq i32 {masked}, {py.C_CONTIGUOUS | py.ALIGNED}"),
+            e(f"icmp eq i32 {ndim}, {len(type.shape)}"),
+        )
+        data = self._field(o, py.DATA, "ptr")
+        self._store("%argv", i, data, "ptr")
+        if not type.shape:
+            return
+        shape = self._field(o, py.SHAPE, "ptr")
+        same = []
+        for axis, size in enumerate(type.shape):
+            n = self._field(shape, 8 * axis, "i64")
+            if isinstance(size, int):
+                same.append(e(f"icmp eq i64 {n}, {size}"))
+            elif (name := lone_name(size)) is None:
+                self.later.append((n, size))
+            elif name in self.dims:
+                same.append(e(f"icmp eq i64 {n}, {self.dims[name]}"))
+            else:
+                self.dims[name] = n
+        if same:
+            self._require(*same)
+
+    def _bind(self) -> None:
+        e = self.emit
+        for axis, name in enumerate(self.program.dims):
+            self._store("%dimv", axis, self.dims[name], "i64")
+        same = []
+        for n, size in self.later:
+            same.append(e(f"icmp eq i64 {n}, {self.sizes.value(size)}"))
+        if same:
+            self._require(*same)
+
+    def _store(self, base: str, index: int, value: str, type: str) -> None:
+        at = self.emit(f"getelementptr {type}, ptr {base}, i64 {index}")
+        self.emit.do(f"store {type} {value}, ptr {at}")
+
+    # -- outputs and arena ---------------------------------------------------------------------
+
+    def _arena_on_stack(self) -> bool:
+        a = self.program.arena
+        return isinstance(a, int) and a <= STACK_ARENA
+
+    def _outputs(self) -> None:
+        """Sizes are all checked before the first allocation, which each can only fail for memory."""
+        e, p, s = self.emit, self.program, self.sizes
+        out_bytes = [s.bytes(o.type.shape, o.type.dtype.itemsize) for o in p.outputs]
+        self.arena_bytes = s.size(p.arena)
+        in_bytes = [s.bytes(q.type.shape, q.type.dtype.itemsize) for q in p.inputs]
+        held = sum(int(t.type.size) * t.type.dtype.itemsize for t in p.states)  # type: ignore[call-overload]
+        total = str(held)
+        for b in (*out_bytes, *in_bytes, self.arena_bytes):
+            total = s.checked("add", total, b)
+        self.work = total
+        shapes = [[s.value(n) for n in o.type.shape] for o in p.outputs]
+        bad = s.bad()
+        if bad != "false":
+            self._require(e(f"xor i1 {bad}, true"))
+        if self.locks:
+            free = e(f"call i1 @gx_free(i64 {self.locks})")
+            self._require(free)
+        for k, (o, shape) in enumerate(zip(p.outputs, shapes, strict=True)):
+            for axis, n in enumerate(shape):
+                self._store("%shape", axis, n, "i64")
+            a = e(
+                f"call ptr @PyArray_New(ptr @PyArray_Type, i32 {len(shape)}, ptr %shape, "
+                f"i32 {o.type.dtype.numpy.num}, ptr null, ptr null, i32 0, i32 0, ptr null)"
+            )
+            none, ok = e(f"icmp eq ptr {a}, null"), e.fresh()
+            e.do(f"br i1 {none}, label %nomemory{k}, label %{ok}")
+            e.label(ok)
+            self.made.append(a)
+            self._store("%argv", len(p.inputs) + k, self._field(a, py.DATA, "ptr"), "ptr")
+
+    def _table(self) -> None:
+        e, p = self.emit, self.program
+        first = len(p.inputs) + len(p.outputs)
+        count = len(p.states) + len(p.constants)
+        if count <= 16:
+            for i in range(count):
+                self._store("%argv", first + i, self._field("@gx_table", 8 * i, "ptr"), "ptr")
+            return
+        before, loop, after = e.block, e.fresh(), e.fresh()
+        e.do(f"br label %{loop}")
+        e.label(loop)
+        i, up = "%" + e.fresh("i"), "%" + e.fresh("i")
+        e.do(f"{i} = phi i64 [ 0, %{before} ], [ {up}, %{loop} ]")
+        src = e(f"getelementptr ptr, ptr @gx_table, i64 {i}")
+        value = e(f"load ptr, ptr {src}")
+        at = e(f"add i64 {i}, {first}")
+        dst = e(f"getelementptr ptr, ptr %argv, i64 {at}")
+        e.do(f"store ptr {value}, ptr {dst}")
+        e.do(f"{up} = add i64 {i}, 1")
+        more = e(f"icmp ult i64 {up}, {count}")
+        e.do(f"br i1 {more}, label %{loop}, label %{after}")
+        e.label(after)
+
+    def _arena(self) -> str:
+        """Take the cached arena; make one where it is out or too small. Its size stands before it."""
+        e = self.emit
+        if self._arena_on_stack():
+            return "%room"
+        held = e("atomicrmw xchg ptr @gx_arena, ptr null acq_rel")
+        none, look, make, have = e(f"icmp eq ptr {held}, null"), e.fresh(), e.fresh(), e.fresh()
+        e.do(f"br i1 {none}, label %{make}, label %{look}")
+        e.label(look)
+        size = e(f"load i64, ptr {held}")
+        fits = e(f"icmp uge i64 {size}, {self.arena_bytes}")
+        e.do(f"br i1 {fits}, label %{have}, label %{make}")
+        e.label(make)
+        e.do(f"call void @free(ptr {held})")
+        need = e(f"add i64 {self.arena_bytes}, 64")
+        new = e(f"call ptr @malloc(i64 {need})")
+        failed, sized = e(f"icmp eq ptr {new}, null"), e.fresh()
+        e.do(f"br i1 {failed}, label %noarena, label %{sized}")
+        e.label(sized)
+        e.do(f"store i64 {self.arena_bytes}, ptr {new}")
+        e.do(f"br label %{have}")
+        e.label(have)
+        block = e(f"phi ptr [ {held}, %{look} ], [ {new}, %{sized} ]")
+        self.block = block
+        return e(f"getelementptr i8, ptr {block}, i64 64")
+
+    def _give_back(self) -> None:
+        e = self.emit
+        if not self._arena_on_stack():
+            other = e(f"atomicrmw xchg ptr @gx_arena, ptr {self.block} acq_rel")
+            none, drop, on = e(f"icmp eq ptr {other}, null"), e.fresh(), e.fresh()
+            e.do(f"br i1 {none}, label %{on}, label %{drop}")
+            e.label(drop)
+            e.do(f"call void @free(ptr {other})")
+            e.do(f"br label %{on}")
+            e.label(on)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _call(self) -> None:
+        e = self.emit
+        arena = self._arena()
+        call = f"call i32 @{self.program.name}(ptr %argv, ptr %dimv, ptr {arena})"
+        limit = RELEASE_BYTES_LOCKED if self.locks else RELEASE_BYTES
+        if not self.releases_gil:
+            big = "false"
+        elif self.work.isdigit():
+            big = "true" if int(self.work) > limit else "false"
+        else:
+            big = e(f"icmp ugt i64 {self.work}, {limit}")
+        status = []
+        after = e.fresh()
+        large, small = e.fresh(), e.fresh()
+        if big not in ("true", "false"):
+            e.do(f"br i1 {big}, label %{large}, label %{small}")
+        if big != "true":
+            if big != "false":
+                e.label(small)
+            status.append((e(call), e.block))
+            e.do(f"br label %{after}")
+        if big != "false":
+            if big != "true":
+                e.label(large)
+            if self.locks:
+                taken, ok = e(f"call i1 @gx_acquire(i64 {self.locks})"), e.fresh()
+                e.do(f"br i1 {taken}, label %{ok}, label %interrupted")
+                e.label(ok)
+            thread = e("call ptr @PyEval_SaveThread()")
+            s = e(call)
+            e.do(f"call void @PyEval_RestoreThread(ptr {thread})")
+            if self.locks:
+                e.do(f"call void @gx_release(i64 {self.locks})")
+            status.append((s, e.block))
+            e.do(f"br label %{after}")
+        e.label(after)
+        code = e("phi i32 " + ", ".join(f"[ {s}, %{b} ]" for s, b in status))
+        self._give_back()
+        failed, ok = e(f"icmp ne i32 {code}, 0"), e.fresh()
+        e.do(f"br i1 {failed}, label %nomemory{len(self.made)}, label %{ok}")
+        e.label(ok)
+
+    def _result(self) -> None:
+        e, made = self.emit, self.made
+        if self.shape == "one":
+            e.do(f"ret ptr {made[0]}")
+            return
+        if self.shape == "none":
+            e.do("call void @Py_IncRef(ptr @_Py_NoneStruct)")
+            e.do("ret ptr @_Py_NoneStruct")
+            return
+        kind = {"list": "PyList", "tuple": "PyTuple", "dict": "PyDict"}[self.shape]
+        box = e(f"call ptr @{kind}_New({'' if kind == 'PyDict' else f'i64 {len(made)}'})")
+        none, ok = e(f"icmp eq ptr {box}, null"), e.fresh()
+        e.do(f"br i1 {none}, label %failed{len(made)}, label %{ok}")
+        e.label(ok)
+        for i, o in enumerate(made):
+            if kind == "PyDict":
+                key = self._field("@gx_keys", 8 * i, "ptr")
+                e(f"call i32 @PyDict_SetItem(ptr {box}, ptr {key}, ptr {o})")
+                e.do(f"call void @Py_DecRef(ptr {o})")
+            else:
+                e(f"call i32 @{kind}_SetItem(ptr {box}, i64 {i}, ptr {o})")
+        e.do(f"ret ptr {box}")
+
+    def _exits(self) -> None:
+        """`nomemoryK` undoes K outputs, clears the error and goes slow; `failedK` raises it."""
+        e, n = self.emit, len(self.made)
+        if self.locks and self.releases_gil:
+            e.label("interrupted")
+            self._give_back()
+            e.do(f"br label %failed{n}")
+        if not self._arena_on_stack():
+            e.label("noarena")
+            e.do(f"br label %nomemory{n}")
+        for k in range(n, 0, -1):
+            e.label(f"nomemory{k}")
+            e.do(f"call void @Py_DecRef(ptr {self.made[k - 1]})")
+            e.do(f"br label %nomemory{k - 1}")
+        e.label("nomemory0")
+        second = e("getelementptr ptr, ptr %error, i64 1")
+        third = e("getelementptr ptr, ptr %error, i64 2")
+        e.do(f"call void @PyErr_Fetch(ptr %error, ptr {second}, ptr {third})")
+        e.do("call void @PyErr_Restore(ptr null, ptr null, ptr null)")
+        for at in ("%error", second, third):
+            o = e(f"load ptr, ptr {at}")
+            some, drop, on = e(f"icmp ne ptr {o}, null"), e.fresh(), e.fresh()
+            e.do(f"br i1 {some}, label %{drop}, label %{on}")
+            e.label(drop)
+            e.do(f"call void @Py_DecRef(ptr {o})")
+            e.do(f"br label %{on}")
+            e.label(on)
+        e.do("br label %slow")
+        e.label("slow")
+        r = e("call ptr @PyObject_Vectorcall(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)")
+        e.do(f"ret ptr {r}")
+        for k in range(n, 0, -1):
+            e.label(f"failed{k}")
+            e.do(f"call void @Py_DecRef(ptr {self.made[k - 1]})")
+            e.do(f"br label %failed{k - 1}")
+        e.label("failed0")
+        e.do("ret ptr null")
+
+
+# gx_free: nobody holds any of the locks. gx_acquire: all are taken, in the order of the table, or
+# none and an exception is set. Each entry is { lock, acquire, release }.
+_LOCKS = f"""
+define internal i1 @gx_free(i64 %n) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %each ]
+  %any = phi i64 [ 0, %entry ], [ %any.next, %each ]
+  %at = mul i64 %i, 24
+  %slot = getelementptr i8, ptr @gx_locks, i64 %at
+  %lock = load ptr, ptr %slot
+  %word = getelementptr i8, ptr %lock, i64 {py.RLOCK_COUNT}
+  %count = load i64, ptr %word
+  %any.next = or i64 %any, %count
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, %n
+  br i1 %more, label %each, label %done
+done:
+  %free = icmp eq i64 %any.next, 0
+  ret i1 %free
+}}
+define internal i1 @gx_acquire(i64 %n) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %held ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %take, label %done
+take:
+  %at = mul i64 %i, 24
+  %slot = getelementptr i8, ptr @gx_locks, i64 %at
+  %method = getelementptr i8, ptr %slot, i64 8
+  %acquire = load ptr, ptr %method
+  %r = call ptr @PyObject_Vectorcall(ptr %acquire, ptr null, i64 0, ptr null)
+  %bad = icmp eq ptr %r, null
+  br i1 %bad, label %undo, label %held
+held:
+  call void @Py_DecRef(ptr %r)
+  %i.next = add i64 %i, 1
+  br label %each
+undo:
+  %type = alloca ptr, align 8
+  %value = alloca ptr, align 8
+  %trace = alloca ptr, align 8
+  call void @PyErr_Fetch(ptr %type, ptr %value, ptr %trace)
+  call void @gx_release(i64 %i)
+  %t = load ptr, ptr %type
+  %v = load ptr, ptr %value
+  %b = load ptr, ptr %trace
+  call void @PyErr_Restore(ptr %t, ptr %v, ptr %b)
+  ret i1 false
+done:
+  ret i1 true
+}}
+define internal void @gx_release(i64 %n) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ %n, %entry ], [ %k, %on ]
+  %any = icmp ugt i64 %i, 0
+  br i1 %any, label %give, label %done
+give:
+  %k = sub i64 %i, 1
+  %at = mul i64 %k, 24
+  %slot = getelementptr i8, ptr @gx_locks, i64 %at
+  %method = getelementptr i8, ptr %slot, i64 16
+  %release = load ptr, ptr %method
+  %r = call ptr @PyObject_Vectorcall(ptr %release, ptr null, i64 0, ptr null)
+  %none = icmp eq ptr %r, null
+  br i1 %none, label %on, label %drop
+drop:
+  call void @Py_DecRef(ptr %r)
+  br label %on
+on:
+  br label %each
+done:
+  ret void
+}}
+"""
