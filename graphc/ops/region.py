@@ -27,4 +27,9 @@ def _region_type(name: str) -> Any:
 
 
 op("call", Kind.REGION, None, attrs=("name", "body"), type=_region_type("call"))
-op("fused", Kind.REGION, None, attrs=("body",), type=_region_type("fused"))
+# A kernel: axes are the sizes of its loops, reduced the axes its reductions consume, outputs the
+# axis of each dimension of each result (-1 for a dimension of size 1). See `graphc.passes.fuse`.
+op(
+    "fused", Kind.REGION, None, attrs=("body", "axes", "reduced", "outputs"),
+    type=_region_type("fused"),
+)

@@ -1,0 +1,322 @@
+"""Which nodes may share a kernel, and over which loop axes: the reasoning behind `fuse`.
+
+A group has loop axes (with sizes) and, for every value it computes, a label: the axis that each
+dimension of the value runs over (ONE for dimensions of size 1, which need no loop). Labels are
+what makes fusion legal: inside a group every value is used at the very index at which it is made.
+
+    softmax, axes b, n, reduced n:      x: (b,n)   max: (b)   exp: (b,n)   sum: (b)   out: (b,n)
+
+Reductions of a group consume one set of axes, `reduced`; what they yield depends on the outer
+axes alone. A second reduction over all outer axes yields scalars (`finals`) after the loops.
+
+Groups have levels: along every edge between two groups the level grows. A node may therefore
+join a group whenever its other operands come from lower levels, and two groups of one level may
+always be merged: no cycle can arise, and no reachability needs to be asked.
+"""
+
+from __future__ import annotations
+
+from graphc.dims import Size, product
+from graphc.ir import Node, Value
+from graphc.ops.row import Kind
+
+ONE = -1  # the label of a dimension of size 1
+MAX_NODES = 400
+MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
+
+# Cycles an element costs, roughly; anything not listed costs 1. At 8 and above an op is not worth
+# computing twice.
+COST = {
+    "exp": 10, "expm1": 14, "log": 12, "log1p": 14, "sin": 16, "cos": 16, "tanh": 16, "atan": 16,
+    "atan2": 20, "erf": 18, "pow": 30, "lgamma": 60, "polygamma": 80, "div": 8, "sqrt": 8,
+    "rsqrt": 10, "rem": 20, "random_bits": 20, "gather": 4, "cumsum": 8,
+}
+EXPENSIVE = 8
+
+
+def cost(n: Node) -> int:
+    """Rough cycles that an element of n costs."""
+    return COST.get(n.op.name, 1)
+
+
+Label = tuple[int, ...]
+
+
+class Use:
+    """How a node uses a computed value: at which axes of the node, or None if it moves about."""
+
+    __slots__ = ("injective", "label", "value")
+
+    def __init__(self, value: Value, label: Label | None, injective: bool):
+        self.value, self.label, self.injective = value, label, injective
+
+    def renamed(self, to: dict[int, int]) -> Use:
+        """The same use when the node's axes are called otherwise."""
+        if self.label is None:
+            return self
+        label = tuple(ONE if a == ONE else to[a] for a in self.label)
+        return Use(self.value, label, self.injective)
+
+
+class Group:
+    """Nodes that will be one kernel."""
+
+    __slots__ = (
+        "axes", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "open", "pulled",
+        "reduced", "scan", "work",
+    )
+
+    def __init__(self, ident: int, kind: str, axes: list[Size], level: int):
+        self.ident = ident
+        self.kind = kind                       # loops | dot | scatter
+        self.axes = axes
+        self.level = level
+        self.nodes: list[Node] = []
+        self.labels: dict[Value, Label] = {}
+        self.reduced: frozenset[int] = frozenset()
+        self.finals: set[Value] = set()        # scalars made after the loops
+        self.pulled: set[Value] = set()        # computed at other indices than the group's own
+        self.scan: bool | None = None          # the direction of its running reductions
+        self.open = 0                          # uses of its values by nodes outside
+        self.work = 0                          # the most expensive op in it
+        self.merged: Group | None = None
+
+    def root(self) -> Group:
+        g = self
+        while g.merged is not None:
+            g = g.merged
+        return g
+
+    def copy(self) -> Group:
+        g = Group(self.ident, self.kind, list(self.axes), self.level)
+        g.nodes, g.labels = list(self.nodes), dict(self.labels)
+        g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
+        g.scan, g.open, g.work = self.scan, self.open, self.work
+        return g
+
+    @property
+    def outer(self) -> frozenset[int]:
+        return frozenset(range(len(self.axes))) - self.reduced
+
+    def rows_are_small(self) -> bool:
+        """Whether a kernel without outer axes may still make several sweeps over its one row."""
+        n = product(self.axes[a] for a in self.reduced)
+        return isinstance(n, int) and n <= MAX_ROW
+
+
+def own_label(n: Node) -> tuple[list[Size], Label, frozenset[int], Label]:
+    """Axes for a node by itself: (sizes, label of the iteration space, reduced, result label).
+
+    The iteration space is the result's, but for reductions and scans, where it is the operand's.
+    """
+    reducing = n.op.kind in (Kind.REDUCE, Kind.SCAN)
+    shape = n.args[0].type.shape if reducing else n.outs[0].type.shape
+    sizes: list[Size] = []
+    label: list[int] = []
+    for s in shape:
+        label.append(ONE if s == 1 else len(sizes))
+        if s != 1:
+            sizes.append(s)
+    space = tuple(label)
+    if not reducing:
+        return sizes, space, frozenset(), space
+    over = n.attrs["axes"] if "axes" in n.attrs else (n.attrs["axis"],)
+    reduced = frozenset(space[k] for k in over if space[k] != ONE)
+    if n.op.kind is Kind.SCAN:
+        return sizes, space, reduced, space
+    return sizes, space, reduced, tuple(a for k, a in enumerate(space) if k not in over)
+
+
+def operand_labels(n: Node, space: Label) -> list[tuple[Label | None, bool]]:
+    """For each operand: its label in terms of n's axes, or None where elements move; and whether
+    each element of it is read at most once then."""
+    name, at = n.op.name, n.attrs
+    if n.op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.META):
+        return [(space, True)] * len(n.args)
+    if name == "gather":
+        k, batch = at["axis"], at["batch"]
+        ni = n.args[1].type.ndim - batch
+        return [(None, False), ((*space[:batch], *space[k : k + ni]), True)]
+    if name in ("scatter", "scatter_add"):
+        k, batch = at["axis"], at["batch"]
+        return [(space, True), (space[:batch], True), ((*space[:k], *space[k + 1 :]), True)]
+    if name == "pad":
+        return [(None, True), ((), True)]
+    if name == "update_slice":
+        return [(space, True), (None, True)]
+    if name == "random_bits":
+        return [(None, False)]
+    if n.op.kind is Kind.LAYOUT:
+        through = through_layout(n, space)
+        return [(through, name != "broadcast")] * len(n.args)
+    return [(None, False)] * len(n.args)
+
+
+def through_layout(n: Node, label: Label | None) -> Label | None:
+    """The label of a layout op's operand, given the result's; None where positions change."""
+    if label is None:
+        return None
+    at, source = n.attrs, n.args[0].type.shape
+    if n.op.kind is Kind.META:
+        return label
+    if n.op.name == "broadcast":
+        picked = (label[k] for k in at["axes"])
+        return tuple(ONE if s == 1 else a for a, s in zip(picked, source, strict=True))
+    if n.op.name == "transpose":
+        out = [ONE] * len(label)
+        for j, k in enumerate(at["perm"]):
+            out[k] = label[j]
+        return tuple(out)
+    if n.op.name == "reshape":
+        target = n.outs[0].type.shape
+        kept = [a for a, s in zip(label, target, strict=True) if s != 1]
+        if [s for s in source if s != 1] != [s for s in target if s != 1]:
+            return None
+        rest = iter(kept)
+        return tuple(ONE if s == 1 else next(rest) for s in source)
+    return None
+
+
+def unify(g: Group, h: Group, uses: list[Use]) -> dict[int, int] | None:
+    """A map from g's axes to h's such that every use of h's values by g is at its own label."""
+    to: dict[int, int] = {}
+    for u in uses:
+        if u.label is None:
+            return None
+        for a, b in zip(u.label, h.labels[u.value], strict=True):
+            if (a == ONE) != (b == ONE):
+                return None
+            if a == ONE:
+                continue
+            if to.setdefault(a, b) != b:
+                return None
+    if len(set(to.values())) != len(to):
+        return None
+    if any(g.axes[a] != h.axes[b] for a, b in to.items()):
+        return None
+    return to
+
+
+def complete(g: Group, h: Group, to: dict[int, int]) -> dict[int, int] | None:
+    """`to` with g's remaining axes given to h's reduced axes of equal size, or to new ones.
+
+    New axes may only be added where h is a plain map whose values nobody else needs.
+    """
+    free = [a for a in sorted(h.reduced) if a not in to.values()]
+    full = dict(to)
+    for a, size in enumerate(g.axes):
+        if a in full:
+            continue
+        match = next((b for b in free if h.axes[b] == size), None)
+        if match is not None:
+            free.remove(match)
+            full[a] = match
+        elif h.reduced:
+            return None
+        else:
+            full[a] = len(h.axes) + sum(1 for b in full.values() if b >= len(h.axes))
+    return full
+
+
+def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Node) -> bool:
+    """Whether g (holding `node`, a user of h's values) and h make one legal, worthwhile kernel.
+
+    `to` maps all of g's axes into h's, some beyond its end (new ones).
+    """
+    if len(g.nodes) + len(h.nodes) > MAX_NODES or "scatter" in (g.kind, h.kind):
+        return False
+    if g.kind == "dot" and h.kind == "dot":
+        return False
+    used = sum(1 for u in uses if u.value not in h.finals)
+    final_use = len(uses) - used
+    mapped = frozenset(to.values())
+    grown = any(b >= len(h.axes) for b in mapped)
+    partial = bool(frozenset(range(len(h.axes))) - mapped)
+    g_reduced = frozenset(to[a] for a in g.reduced)
+    if final_use:  # scalars after the loops meet only scalars
+        return not used and not g.axes and g.kind == "loops" and g.scan is None
+    if "dot" in (g.kind, h.kind):
+        if g.reduced or h.reduced or grown or partial:
+            return False
+        other = h if g.kind == "dot" else g
+        return all(n.op.kind is Kind.ELEMENTWISE for n in other.nodes)
+    if grown:
+        closed = h.open == len(uses)
+        return closed and h.work < EXPENSIVE and not h.reduced
+    if g.scan is not None or h.scan is not None:
+        if partial or None not in (g.scan, h.scan) and g.scan != h.scan:
+            return False
+        if g.reduced and h.reduced and g_reduced != h.reduced:
+            return False
+        return all(n.op.kind in (Kind.ELEMENTWISE, Kind.SCAN) for n in (*g.nodes, *h.nodes))
+    if not h.reduced and not g.reduced:
+        return not partial or (h.open == len(uses) and h.work < EXPENSIVE)
+    if not h.reduced:  # g reduces what h maps
+        return not partial
+    if not g.reduced:  # g maps what h reduces: per row, or per element of the row
+        sweeps_again = mapped == h.outer | h.reduced and bool(h.reduced)
+        if not h.outer and sweeps_again and not h.rows_are_small():
+            return False
+        if sweeps_again or mapped == h.outer:
+            return True
+        return False
+    if g_reduced == h.reduced and not partial:
+        return bool(h.outer) or h.rows_are_small() or _independent(uses, h)
+    last = g_reduced == h.outer and mapped == h.outer
+    return last and bool(h.outer) and node.op.name != "argmax" and len(g.nodes) == 1
+
+
+def _independent(uses: list[Use], h: Group) -> bool:
+    """Whether the uses do not wait for a reduction of h (so one sweep serves both)."""
+    return not any(n.op.kind is Kind.REDUCE for n in h.nodes) and all(
+        sum(a != ONE for a in h.labels[u.value]) == len(h.axes) for u in uses
+    )
+
+
+def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
+    """g and h as one group with h's axes and the new ones; the smaller goes into the larger."""
+    axes = list(h.axes)
+    for a, b in sorted(to.items(), key=lambda ab: ab[1]):
+        if b >= len(axes):
+            axes.append(g.axes[a])
+    mine = {v: tuple(ONE if a == ONE else to[a] for a in lab) for v, lab in g.labels.items()}
+    g_reduced = frozenset(to[a] for a in g.reduced)
+    sums_rows = bool(h.reduced and g.reduced and g_reduced != h.reduced)
+    finals = g.finals | h.finals
+    if sums_rows or any(u.value in h.finals for u in uses):
+        finals |= mine.keys()
+    big, small = (h, g) if len(h.nodes) >= len(g.nodes) else (g, h)
+    mine.update(h.labels) if big is g else h.labels.update(mine)
+    big.labels = mine if big is g else h.labels
+    big.axes, big.finals = axes, finals
+    big.reduced = h.reduced if sums_rows else h.reduced | g_reduced
+    big.scan = h.scan if g.scan is None else g.scan
+    big.kind = "dot" if "dot" in (g.kind, h.kind) else "loops"
+    big.pulled |= small.pulled
+    big.open = g.open + h.open - len(uses)
+    big.work = max(g.work, h.work)
+    big.nodes.extend(small.nodes)
+    return big
+
+
+def can_pull(n: Node, g: Group, h: Group, uses: list[Use]) -> bool:
+    """Whether h, wanted by n alone, may be computed inside g at n's own (moved) indices."""
+    if h.open != len(uses) or h.kind != "loops" or h.reduced or g.kind != "loops":
+        return False
+    if len(h.nodes) + len(g.nodes) > MAX_NODES:
+        return False
+    if any(m.op.fails_on([a.type for a in m.args]) for m in h.nodes):
+        return False
+    if n.op.kind is Kind.REDUCE and g.reduced and len(g.nodes) > 1:
+        return False
+    once = len(uses) == 1 and uses[0].injective
+    return once or (h.work < EXPENSIVE and len(h.nodes) <= 8)
+
+
+def absorb(g: Group, h: Group, uses: int) -> Group:
+    """g with h's nodes computed at g's indices."""
+    g.pulled |= h.labels.keys() | h.pulled
+    g.nodes.extend(h.nodes)
+    g.work = max(g.work, h.work)
+    g.open += h.open - uses
+    return g
