@@ -1,0 +1,3 @@
+"""graphc: declare a tensor computation once, differentiate it, compile it, ship it."""
+from graphc.declare import *
+from graphc.tensor import Tensor

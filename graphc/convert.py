@@ -1,0 +1,232 @@
+"""From what a user passes to strict operands: constants, promotion, broadcasting, axes.
+
+The operators of the IR take operands of one dtype and one shape; everything that makes them so
+stands here, and shows in the graph as casts, reshapes and broadcasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphc import prim, types
+from graphc.dims import Dim, Size
+from graphc.errors import ArgumentError, DTypeError, GraphcError, ShapeError, UsageError, user_loc
+from graphc.tensor import Tensor
+from graphc.types import DType, Shape, TensorType, as_dtype, promote
+
+ArrayLike: TypeAlias = Any  # a Tensor, an ndarray, a number, a Dim, or a nested list of numbers
+Axes: TypeAlias = "int | Sequence[int] | None"
+
+
+def is_weak(x: Any) -> bool:
+    """Whether x is a Python number (or a size), which takes the dtype of what stands beside it."""
+    return isinstance(x, (bool, int, float, Dim)) and not isinstance(x, np.generic)
+
+
+def literal_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """An ndarray with graphc's defaults: arrays keep their dtype, numbers and lists become
+    float32, int64 or bool. Complex numbers, strings and objects are refused by name.
+    """
+    if isinstance(value, Tensor):
+        raise UsageError(
+            "a Tensor has no value while the graph is declared, so it cannot be made a constant; "
+            "use the Tensor itself, or t.eval({...}) for its value",
+            user_loc(),
+        )
+    array = np.asarray(value)
+    if array.dtype == object:
+        advice = "; join Tensors with gx.stack or gx.concat" if _holds_tensor(value) else ""
+        raise UsageError(
+            f"constant: expected a rectangular array of numbers, got {type(value).__name__} "
+            f"that NumPy takes for objects{advice}",
+            user_loc(),
+        )
+    try:
+        if dtype is not None:
+            return array.astype(as_dtype(dtype).numpy)
+        if not isinstance(value, (np.ndarray, np.generic)) and array.dtype.kind == "f":
+            return array.astype(np.float32)
+        as_dtype(array.dtype)
+    except GraphcError as e:
+        raise type(e)(e.message, e.loc or user_loc()) from None
+    return array
+
+
+def _holds_tensor(value: Any) -> bool:
+    stack = [value]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, Tensor):
+            return True
+        if isinstance(v, (list, tuple)):
+            stack.extend(v)
+    return False
+
+
+def dtype_of(dtype: Any) -> DType:
+    """as_dtype, with the user's line in the error."""
+    try:
+        return as_dtype(dtype)
+    except GraphcError as e:
+        raise type(e)(e.message, user_loc()) from None
+
+
+def as_tensor(x: ArrayLike, dtype: Any = None) -> Tensor:
+    """x as a Tensor; with `dtype`, cast to it."""
+    want = None if dtype is None else dtype_of(dtype)
+    if isinstance(x, Tensor):
+        return x if want is None else cast(x, want)
+    if isinstance(x, Dim):
+        return cast(prim.dim(size=x), want or types.i64)
+    if type(x) in (bool, int) and want is not None and want.is_int:
+        _check_range(int(x), want)
+    return prim.constant(literal_array(x, want))
+
+
+def _check_range(x: int, dtype: DType) -> None:
+    info = np.iinfo(dtype.numpy)
+    if not info.min <= x <= info.max:
+        raise ArgumentError(f"{x} does not fit into {dtype.long}", user_loc())
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """x in another dtype; x itself where it has it."""
+    return x if x.dtype is dtype else prim.cast(x, dtype=dtype)
+
+
+def common_dtype(*xs: ArrayLike) -> DType:
+    """The dtype that operands take together: arrays promote, Python numbers are weak."""
+    strong: DType | None = None
+    for x in xs:
+        if not is_weak(x):
+            d = x.dtype if isinstance(x, Tensor) else as_dtype(literal_array(x).dtype)
+            strong = d if strong is None else promote(strong, d)
+    if strong is None:
+        kinds = [type(x) for x in xs]
+        return types.f32 if float in kinds else types.bool_ if kinds.count(bool) == len(kinds) \
+            else types.i64
+    out = strong
+    for x in xs:
+        if is_weak(x):
+            out = promote(out, types.weak(0 if isinstance(x, Dim) else x, strong))
+    return out
+
+
+def promote_args(*xs: ArrayLike, floating: bool = False) -> list[Tensor]:
+    """Operands as Tensors of one dtype; `floating` takes integers and bools to float32."""
+    dtype = common_dtype(*xs)
+    if floating and not dtype.is_float:
+        dtype = types.f32
+    return [as_tensor(x, dtype) for x in xs]
+
+
+def as_float(x: ArrayLike) -> Tensor:
+    """x as a Tensor of a floating dtype: float32 for integers and bools."""
+    return promote_args(x, floating=True)[0]
+
+
+def broadcast_shapes(op: str, *ts: TensorType) -> Shape:
+    """The common shape: only a declared 1 stretches; other sizes must be provably equal."""
+    n = max((t.ndim for t in ts), default=0)
+    out: list[Size] = [1] * n
+    for t in ts:
+        for i, s in enumerate(t.shape, n - t.ndim):
+            if s != 1 and out[i] != s:
+                if out[i] != 1:
+                    raise ShapeError(_mismatch(op, ts, i - n, out[i], s), user_loc())
+                out[i] = s
+    return tuple(out)
+
+
+def _mismatch(op: str, ts: Sequence[TensorType], axis: int, a: Size, b: Size) -> str:
+    got = " and ".join(map(str, ts))
+    text = f"{op}: sizes must be equal or a declared 1, got {got}: axis {axis} is {a} and {b}"
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        text += (
+            "; if they are always equal, declare them by one name, or use "
+            f"gx.assert_dim(x, {axis}, {str(b)!r})"
+        )
+    return text
+
+
+def broadcast_to(x: ArrayLike, shape: Iterable[Any], *, op: str = "broadcast_to") -> Tensor:
+    """x stretched to `shape`: new axes in front, declared 1s repeated.
+
+    Raises ShapeError where another size of x differs from the one asked for.
+    """
+    t = as_tensor(x)
+    want = as_shape(shape)
+    if t.shape == want:
+        return t
+    lead = len(want) - t.ndim
+    kept, axes = [], []
+    for i, s in enumerate(t.shape):
+        target = want[lead + i] if lead >= 0 else None
+        if target is None or (s != target and s != 1):
+            raise ShapeError(
+                f"{op}: {t.type} does not broadcast to [{','.join(map(str, want))}]", user_loc()
+            )
+        if s == target:
+            kept.append(s)
+            axes.append(lead + i)
+    squeezed = tuple(kept)
+    if squeezed != t.shape:
+        t = prim.reshape(t, shape=squeezed, checked=False)
+    return prim.broadcast(t, shape=want, axes=tuple(axes))
+
+
+def broadcast_args(op: str, *xs: ArrayLike) -> list[Tensor]:
+    """Operands stretched to their common shape (dtypes untouched)."""
+    ts = [as_tensor(x) for x in xs]
+    shape = broadcast_shapes(op, *[t.type for t in ts])
+    return [broadcast_to(t, shape, op=op) for t in ts]
+
+
+def strict(op: str, *xs: ArrayLike, floating: bool = False) -> list[Tensor]:
+    """Operands of one dtype and one shape, ready for a primitive."""
+    return broadcast_args(op, *promote_args(*xs, floating=floating))
+
+
+def as_shape(shape: Any) -> Shape:
+    """A tuple of sizes from an int, a name, a Dim, or a sequence of them."""
+    if isinstance(shape, (int, str, Dim, np.integer)):
+        shape = (shape,)
+    try:
+        return tuple([types.as_size(s) for s in shape])
+    except (TypeError, ValueError) as e:
+        text = str(e)
+        if any(s is None for s in shape):
+            text = "a size that is not known yet needs a name, as in ('batch', 64), not None"
+        raise ShapeError(f"shape: {text}", user_loc()) from None
+
+
+def axis_of(op: str, x: Tensor, axis: Any, extra: int = 0) -> int:
+    """One axis as 0..ndim-1; `extra` axes more are allowed where an op adds some."""
+    n = x.ndim + extra
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise UsageError(f"{op}: an axis is an int, got {axis!r}", user_loc())
+    i = int(axis.__index__())
+    if not -n <= i < n:
+        raise ArgumentError(f"{op}: axis {i} is out of range for {x.type}", user_loc())
+    return i % n
+
+
+def axes_of(op: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
+    """Axes, sorted; None means all of them."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    if not isinstance(axis, (tuple, list)):
+        return (axis_of(op, x, axis),)
+    out = sorted(axis_of(op, x, a) for a in axis)
+    if len(set(out)) != len(out):
+        raise ArgumentError(f"{op}: an axis appears twice in {tuple(axis)}", user_loc())
+    return tuple(out)
+
+
+def require_dtype(op: str, x: Tensor, kinds: str, what: str) -> None:
+    """DTypeError unless the kind of x (b, i, u or f) is one of `kinds`."""
+    if x.dtype.kind not in kinds:
+        raise DTypeError(f"{op}: takes {what}, got {x.type}", user_loc())

@@ -1,0 +1,485 @@
+"""Elementwise operations under their array-API names; NumPy's other names stand as aliases.
+
+Operands are promoted (Python numbers are weak) and broadcast. Functions of the reals take integers
+and bools as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc import prim, types
+from graphc.convert import (
+    ArrayLike,
+    as_float,
+    as_tensor,
+    broadcast_args,
+    cast,
+    common_dtype,
+    require_dtype,
+    strict,
+)
+from graphc.errors import ArgumentError, DTypeError, user_loc
+from graphc.tensor import Tensor
+from graphc.types import bool_
+
+NUMERIC = "an integer or float dtype"
+
+
+def _real(fn: Callable[[Tensor], Tensor], doc: str) -> Callable[[ArrayLike], Tensor]:
+    """A unary function of the reals from its primitive."""
+
+    def apply(x: ArrayLike) -> Tensor:
+        return fn(as_float(x))
+
+    apply.__doc__ = f"{doc}, elementwise; integers and bools count as float32."
+    apply.__name__ = apply.__qualname__ = fn.__name__
+    return apply
+
+
+exp = _real(prim.exp, "e**x")
+expm1 = _real(prim.expm1, "e**x - 1 without cancellation near 0")
+log = _real(prim.log, "The natural logarithm")
+log1p = _real(prim.log1p, "log(1 + x) without cancellation near 0")
+sqrt = _real(prim.sqrt, "The square root, correctly rounded")
+rsqrt = _real(prim.rsqrt, "1 / sqrt(x)")
+sin = _real(prim.sin, "The sine of x radians")
+cos = _real(prim.cos, "The cosine of x radians")
+tanh = _real(prim.tanh, "The hyperbolic tangent")
+atan = _real(prim.atan, "The inverse tangent, in [-pi/2, pi/2]")
+erf = _real(prim.erf, "The error function")
+lgamma = _real(prim.lgamma, "log|gamma(x)|")
+
+
+def polygamma(n: int, x: ArrayLike) -> Tensor:
+    """The n-th derivative of digamma, n >= 0."""
+    return prim.polygamma(as_float(x), n=n)
+
+
+def digamma(x: ArrayLike) -> Tensor:
+    """The derivative of lgamma."""
+    return polygamma(0, x)
+
+
+# Arithmetic
+
+
+def add(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 + x2; of bools, `or`."""
+    a, b = strict("add", x1, x2)
+    return prim.or_(a, b) if a.dtype is bool_ else prim.add(a, b)
+
+
+def subtract(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 - x2. Bools are refused: use `^`."""
+    a, b = strict("subtract", x1, x2)
+    if a.dtype is bool_:
+        raise DTypeError(
+            f"subtract: takes {NUMERIC}, got {a.type} and {b.type}; use ^ for bools", user_loc()
+        )
+    return prim.sub(a, b)
+
+
+def multiply(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 * x2; of bools, `and`."""
+    a, b = strict("multiply", x1, x2)
+    return prim.and_(a, b) if a.dtype is bool_ else prim.mul(a, b)
+
+
+def divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 / x2, in a float dtype (float32 for integers)."""
+    return prim.div(*strict("divide", x1, x2, floating=True))
+
+
+def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """floor(x1 / x2). Integer division by zero fails at run time; floats follow NumPy."""
+    a, b = strict("floor_divide", x1, x2)
+    require_dtype("floor_divide", a, "iuf", NUMERIC)
+    if not a.dtype.is_float:
+        return prim.div(a, b)
+    if a.dtype.bits == 16:
+        return cast(floor_divide(cast(a, types.f32), cast(b, types.f32)), a.dtype)
+    # (a - r) / b is an integer up to rounding; the correction is NumPy's.
+    r = prim.rem(a, b)
+    q = prim.div(prim.sub(a, r), b)
+    down = prim.floor(q)
+    up = prim.less(prim.full_like(q, 0.5), prim.sub(q, down))
+    whole = prim.add(down, cast(up, a.dtype))
+    exact = prim.equal(whole, prim.full_like(q, 0.0))  # then only the sign of zero is open
+    signed = prim.select(exact, prim.mul(prim.full_like(q, 0.0), prim.div(a, b)), whole)
+    # r is infinite where b is and the signs differ: the quotient lies in (-1, 0).
+    below = prim.full_like(q, -1.0)
+    zero = prim.equal(b, prim.full_like(b, 0.0))
+    far = prim.not_(prim.is_finite(b))
+    opposite = prim.select(prim.is_finite(r), prim.div(a, b), below)
+    opposite = prim.select(not_equal(a, a), a, opposite)
+    inner = prim.select(prim.and_(far, prim.is_finite(a)), opposite, signed)
+    return prim.select(zero, prim.div(a, b), inner)
+
+
+def remainder(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 - floor(x1/x2)*x2 with the sign of x2, as Python's %."""
+    a, b = strict("remainder", x1, x2)
+    require_dtype("remainder", a, "iuf", NUMERIC)
+    return prim.rem(a, b)
+
+
+def fmod(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The remainder with the sign of x1, as C's fmod."""
+    a, b = strict("fmod", x1, x2)
+    require_dtype("fmod", a, "iuf", NUMERIC)
+    if a.dtype.kind == "u":
+        return prim.rem(a, b)
+    r = prim.rem(prim.abs(a), prim.abs(b))
+    if a.dtype.is_float:
+        return copysign(r, a)
+    return prim.select(prim.less(a, prim.full_like(a, 0)), prim.neg(r), r)
+
+
+def pow(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 ** x2. Small constant exponents become products, 0.5 becomes sqrt, as in NumPy.
+
+    Integers to a negative integer power are an error.
+    """
+    dtype = common_dtype(x1, x2)
+    if isinstance(x2, (int, float)) and not isinstance(x2, (bool, np.generic)):
+        x = as_tensor(x1, dtype)
+        if x.dtype.is_int and x2 < 0:
+            raise ArgumentError(
+                f"pow: integers to the negative power {x2} are not integers, got {x.type}; "
+                "use x.astype('float32')",
+                user_loc(),
+            )
+        power = _CONSTANT_POWERS.get(float(x2))
+        if power is not None and (x.dtype.is_float or x2 == int(x2)) and x.dtype is not bool_:
+            return power(x)
+    a, b = strict("pow", x1, x2)
+    require_dtype("pow", a, "iuf", NUMERIC)
+    return prim.pow(a, b)
+
+
+_CONSTANT_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
+    -1.0: lambda x: prim.div(prim.full_like(x, 1), x),
+    0.0: lambda x: prim.full_like(x, 1),
+    0.5: prim.sqrt,
+    1.0: lambda x: x,
+    2.0: lambda x: prim.mul(x, x),
+    3.0: lambda x: prim.mul(prim.mul(x, x), x),
+}
+
+
+def negative(x: ArrayLike) -> Tensor:
+    """-x; unsigned integers wrap. Bools are refused: use `~`."""
+    t = as_tensor(x)
+    require_dtype("negative", t, "iuf", f"{NUMERIC} (use ~ for bools)")
+    return prim.neg(t)
+
+
+def positive(x: ArrayLike) -> Tensor:
+    """x itself."""
+    return as_tensor(x)
+
+
+def abs(x: ArrayLike) -> Tensor:
+    """|x|; the smallest integer stays as it is; the gradient at 0 is 0."""
+    t = as_tensor(x)
+    return t if t.dtype.kind in "bu" else prim.abs(t)
+
+
+def sign(x: ArrayLike) -> Tensor:
+    """-1, 0 or 1; NaN stays."""
+    t = as_tensor(x)
+    require_dtype("sign", t, "iuf", NUMERIC)
+    return prim.sign(t)
+
+
+def square(x: ArrayLike) -> Tensor:
+    """x * x"""
+    t = as_tensor(x)
+    return multiply(t, t)
+
+
+def reciprocal(x: ArrayLike) -> Tensor:
+    """1 / x"""
+    return divide(1, x)
+
+
+def maximum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The larger; NaN wins; ties share the gradient evenly."""
+    a, b = strict("maximum", x1, x2)
+    return prim.or_(a, b) if a.dtype is bool_ else prim.maximum(a, b)
+
+
+def minimum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The smaller; NaN wins; ties share the gradient evenly."""
+    a, b = strict("minimum", x1, x2)
+    return prim.and_(a, b) if a.dtype is bool_ else prim.minimum(a, b)
+
+
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The larger; a NaN counts as missing."""
+    a, b = strict("fmax", x1, x2)
+    return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
+
+
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The smaller; a NaN counts as missing."""
+    a, b = strict("fmin", x1, x2)
+    return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
+
+
+def clip(x: ArrayLike, min: ArrayLike = None, max: ArrayLike = None) -> Tensor:
+    """x limited to [min, max], in the dtype of x; where min > max, max."""
+    t = as_tensor(x)
+    if min is not None:
+        t = maximum(t, min)
+    if max is not None:
+        t = minimum(t, max)
+    return t
+
+
+# Rounding
+
+
+def _rounding(fn: Callable[[Tensor], Tensor], doc: str) -> Callable[[ArrayLike], Tensor]:
+    def apply(x: ArrayLike) -> Tensor:
+        t = as_tensor(x)
+        return fn(t) if t.dtype.is_float else t
+
+    apply.__doc__ = f"{doc}; integers stay as they are."
+    apply.__name__ = apply.__qualname__ = fn.__name__
+    return apply
+
+
+floor = _rounding(prim.floor, "The largest integer not above x")
+ceil = _rounding(prim.ceil, "The smallest integer not below x")
+
+
+def trunc(x: ArrayLike) -> Tensor:
+    """x without its fraction; integers stay as they are."""
+    t = as_tensor(x)
+    if not t.dtype.is_float:
+        return t
+    return prim.select(prim.less(t, prim.full_like(t, 0)), prim.ceil(t), prim.floor(t))
+
+
+def round(x: ArrayLike, decimals: int = 0) -> Tensor:
+    """To the nearest integer, halves to even; with `decimals`, as NumPy: scaled, rounded, unscaled.
+    """
+    t = as_tensor(x)
+    if not t.dtype.is_float:
+        if decimals < 0:
+            raise ArgumentError(
+                "round: negative decimals need a float dtype; use x.astype('float32')", user_loc()
+            )
+        return t
+    if decimals == 0:
+        return prim.round(t)
+    scale = float(10 ** (decimals if decimals > 0 else -decimals))
+    if decimals > 0:
+        return divide(prim.round(multiply(t, scale)), scale)
+    return multiply(prim.round(divide(t, scale)), scale)
+
+
+# Comparison and logic
+
+
+def equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 == x2, elementwise"""
+    return prim.equal(*strict("equal", x1, x2))
+
+
+def not_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 != x2, elementwise"""
+    return prim.not_(prim.equal(*strict("not_equal", x1, x2)))
+
+
+def less(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 < x2, elementwise"""
+    return prim.less(*strict("less", x1, x2))
+
+
+def less_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 <= x2, elementwise"""
+    return prim.less_equal(*strict("less_equal", x1, x2))
+
+
+def greater(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 > x2, elementwise"""
+    a, b = strict("greater", x1, x2)
+    return prim.less(b, a)
+
+
+def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 >= x2, elementwise"""
+    a, b = strict("greater_equal", x1, x2)
+    return prim.less_equal(b, a)
+
+
+def as_bool(x: ArrayLike) -> Tensor:
+    """x != 0"""
+    return cast(as_tensor(x), bool_)
+
+
+def logical_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """Both differ from 0."""
+    return prim.and_(*strict("logical_and", as_bool(x1), as_bool(x2)))
+
+
+def logical_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """Either differs from 0."""
+    return prim.or_(*strict("logical_or", as_bool(x1), as_bool(x2)))
+
+
+def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """Exactly one differs from 0."""
+    return prim.xor(*strict("logical_xor", as_bool(x1), as_bool(x2)))
+
+
+def logical_not(x: ArrayLike) -> Tensor:
+    """x is 0."""
+    return prim.not_(as_bool(x))
+
+
+def _bits(op: str, x1: ArrayLike, x2: ArrayLike, kinds: str = "biu") -> list[Tensor]:
+    a, b = strict(op, x1, x2)
+    what = "bools or integers" if "b" in kinds else "integers"
+    require_dtype(op, a, kinds, f"{what} (conditions on floats: gx.logical_and, ...)")
+    return [a, b]
+
+
+def bitwise_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 & x2 of bools or integers"""
+    return prim.and_(*_bits("bitwise_and", x1, x2))
+
+
+def bitwise_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 | x2 of bools or integers"""
+    return prim.or_(*_bits("bitwise_or", x1, x2))
+
+
+def bitwise_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 ^ x2 of bools or integers"""
+    return prim.xor(*_bits("bitwise_xor", x1, x2))
+
+
+def bitwise_invert(x: ArrayLike) -> Tensor:
+    """~x of bools or integers"""
+    t = as_tensor(x)
+    require_dtype("bitwise_invert", t, "biu", "bools or integers")
+    return prim.not_(t)
+
+
+def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 << x2; 0 from the width of the dtype on"""
+    return prim.shift_left(*_bits("bitwise_left_shift", x1, x2, "iu"))
+
+
+def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 >> x2; 0 or the sign from the width of the dtype on"""
+    return prim.shift_right(*_bits("bitwise_right_shift", x1, x2, "iu"))
+
+
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """x1 where condition, else x2; the gradient reaches the chosen one only."""
+    c = as_tensor(condition)
+    require_dtype("where", c, "b", "a bool condition (write x != 0)")
+    a, b = strict("where", x1, x2)
+    return prim.select(*broadcast_args("where", c, a, b))
+
+
+# Floating-point classes
+
+
+def isnan(x: ArrayLike) -> Tensor:
+    """Whether x is NaN."""
+    t = as_tensor(x)
+    return prim.not_(prim.equal(t, t)) if t.dtype.is_float else _all(t, False)
+
+
+def isfinite(x: ArrayLike) -> Tensor:
+    """Whether x is neither NaN nor infinite."""
+    t = as_tensor(x)
+    return prim.is_finite(t) if t.dtype.is_float else _all(t, True)
+
+
+def isinf(x: ArrayLike) -> Tensor:
+    """Whether x is an infinity."""
+    t = as_tensor(x)
+    if not t.dtype.is_float:
+        return _all(t, False)
+    return prim.equal(prim.abs(t), prim.full_like(t, float("inf")))
+
+
+def _all(t: Tensor, value: bool) -> Tensor:
+    return prim.full(t.type.with_dtype(bool_), value)
+
+
+def nan_to_num(
+    x: ArrayLike, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """x with NaN and infinities replaced (by 0 and the largest finite numbers)."""
+    t = as_tensor(x)
+    if not t.dtype.is_float:
+        return t
+    from graphc.dtypes import finfo
+
+    high = float(finfo(t.dtype).max) if posinf is None else posinf
+    low = -float(finfo(t.dtype).max) if neginf is None else neginf
+    t = where(isnan(t), nan, t)
+    t = where(t == float("inf"), high, t)
+    return where(t == float("-inf"), low, t)
+
+
+def signbit(x: ArrayLike) -> Tensor:
+    """Whether the sign bit is set (of -0.0 and of negative NaN too)."""
+    t = as_tensor(x)
+    if t.dtype.kind in "bu":
+        return _all(t, False)
+    if t.dtype.is_float:
+        t = prim.bitcast(t, dtype=types.BY_NAME[f"i{t.dtype.bits}"])
+    return prim.less(t, prim.full_like(t, 0))
+
+
+def copysign(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """|x1| with the sign of x2."""
+    a, b = strict("copysign", x1, x2, floating=True)
+    flip = prim.xor(signbit(a), signbit(b))
+    return prim.select(flip, prim.neg(a), a)
+
+
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The next representable number from x1 towards x2."""
+    a, b = strict("nextafter", x1, x2, floating=True)
+    ints = types.BY_NAME[f"i{a.dtype.bits}"]
+    bits = prim.bitcast(a, dtype=ints)
+    one = prim.full_like(bits, 1)
+    # Away from zero the bit pattern grows; from zero the first step is the smallest subnormal.
+    outward = equal(prim.less(a, b), prim.less(prim.full_like(a, 0), a))
+    stepped = prim.select(outward, prim.add(bits, one), prim.sub(bits, one))
+    zero = prim.equal(a, prim.full_like(a, 0))
+    tiny = copysign(prim.bitcast(one, dtype=a.dtype), b)
+    out = prim.select(zero, tiny, prim.bitcast(stepped, dtype=a.dtype))
+    out = prim.select(prim.equal(a, b), b, out)
+    return where(logical_or(isnan(a), isnan(b)), add(a, b), out)
+
+
+def astype(x: ArrayLike, dtype: Any, *, copy: bool = True) -> Tensor:
+    """x in another dtype: float to integer saturates (NaN gives 0), integers wrap, to bool is != 0.
+    """
+    return as_tensor(x, dtype)
+
+
+# NumPy's other names
+absolute = abs
+arctan = atan
+bitwise_not = invert = bitwise_invert
+fabs = abs
+left_shift = bitwise_left_shift
+mod = remainder
+power = pow
+right_shift = bitwise_right_shift
+true_divide = divide

@@ -1,0 +1,468 @@
+"""x[...], x.at[...], take and its relatives.
+
+An index is made of ints, slices, None and one `...`, and at most one integer array on one axis.
+Sizes of slices of symbolic axes are brought to one form, so that x[1:] and x[:-1] agree:
+len(x[i:]) = len(x[:-i]) = max(n - i, 0).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphc import dims, prim
+from graphc.convert import (
+    ArrayLike,
+    as_shape,
+    as_tensor,
+    axis_of,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    common_dtype,
+    dtype_of,
+    require_dtype,
+)
+from graphc.dims import Dim, Size
+from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
+from graphc.manipulation import moveaxis, ravel, reshape
+from graphc.tensor import Tensor
+from graphc.types import DType, bool_, i64
+
+
+class Span(NamedTuple):
+    """The positions start, start + step, ... below stop of one axis, or backwards from the end."""
+
+    start: Size
+    stop: Size
+    step: int
+    backwards: bool = False  # positions are counted on the reversed axis
+
+    @property
+    def count(self) -> Size:
+        return dims.floordiv(self.stop - self.start + (self.step - 1), self.step)
+
+    def is_whole(self, n: Size) -> bool:
+        return (self.start, self.stop, self.step, self.backwards) == (0, n, 1, False)
+
+
+class Plan(NamedTuple):
+    """An index brought to one span an axis, the array index if any, and the result's new axes."""
+
+    spans: tuple[Span, ...]
+    gathers: tuple[tuple[int, Tensor], ...]  # (axis, indices), at most one with ndim > 0
+    layout: tuple[int | None, ...]  # for each result item: an axis of x that stays, or None
+    removed: frozenset[int]  # axes that an int has picked one position of
+
+
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """x[key] for basic indices and one integer array on one axis."""
+    plan = _plan(x, key)
+    t = _apply_spans(x, plan.spans)
+    kept = [i for i in range(t.ndim) if i not in plan.removed]
+    if len(kept) != t.ndim:
+        t = reshape(t, [t.shape[i] for i in kept])
+    where = {a: k for k, a in enumerate(kept)}  # axis of x -> axis of t
+    widths = dict.fromkeys(kept, 1)
+    for axis, idx in plan.gathers:
+        t = prim.gather(t, idx, axis=where[axis], batch=0, negative=True)
+        widths[axis] = idx.ndim
+        for a in where:
+            if a > axis:
+                where[a] += idx.ndim - 1
+    shape: list[Size] = []
+    for item in plan.layout:
+        if item is None:
+            shape.append(1)
+        else:
+            shape.extend(t.shape[where[item] : where[item] + widths[item]])
+    return reshape(t, shape)
+
+
+def _plan(x: Tensor, key: Any) -> Plan:
+    items = _expand(x, key if isinstance(key, tuple) else (key,))
+    spans: list[Span] = []
+    gathers: list[tuple[int, Tensor]] = []
+    layout: list[int | None] = []
+    removed: set[int] = set()
+    for item in items:
+        axis = len(spans)
+        if item is None:
+            layout.append(None)
+            continue
+        n = x.shape[axis]
+        if isinstance(item, slice):
+            spans.append(_span(item, n))
+            layout.append(axis)
+        elif isinstance(item, (int, np.integer)):
+            i = _position(x, axis, int(item))
+            if i is None:  # only the call can tell whether it is inside
+                spans.append(Span(0, n, 1))
+                gathers.append((axis, prim.constant(np.int64(item))))
+                layout.append(axis)
+            else:
+                spans.append(Span(i, i + 1, 1))
+                removed.add(axis)
+        else:
+            spans.append(Span(0, n, 1))
+            gathers.append((axis, _index_array("index", item, n)))
+            layout.append(axis)
+    if sum(idx.ndim > 0 for _, idx in gathers) > 1:
+        raise UsageError(
+            f"index: only one axis may be indexed by an array, got {_describe(items)} on {x.type}; "
+            "use gx.take_along_axis, or gx.take one axis after the other",
+            user_loc(),
+        )
+    return Plan(tuple(spans), tuple(gathers), tuple(layout), frozenset(removed))
+
+
+def _expand(x: Tensor, items: tuple[Any, ...]) -> list[Any]:
+    """The items with `...` replaced by full slices, one per axis of x beside the Nones."""
+    dots = [k for k, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise UsageError("index: only one `...` may stand in an index", user_loc())
+    used = 0
+    for item in items:
+        _check_item(item)
+        used += item is not None and item is not Ellipsis
+    if used > x.ndim:
+        raise ShapeError(
+            f"index: {x.type} has {x.ndim} axes, got {used} indices: {_describe(items)}", user_loc()
+        )
+    full = [slice(None)] * (x.ndim - used)
+    at = dots[0] if dots else len(items)
+    return [*items[:at], *full, *items[at + 1 :]]
+
+
+def _check_item(item: Any) -> None:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return
+    is_mask = isinstance(item, (bool, np.bool_)) or (
+        (item.dtype is bool_ if isinstance(item, Tensor) else np.asarray(item).dtype == bool)
+        and not isinstance(item, (Dim, str))
+    )
+    if is_mask:
+        raise UsageError(
+            "index: boolean masks are not supported, because the size of the result would depend "
+            "on data; use gx.where(mask, x, other), or gx.sum(gx.where(mask, x, 0))",
+            user_loc(),
+        )
+    if isinstance(item, (str, float)):
+        raise UsageError(f"index: an index is an int, a slice, None, ... or an integer array, "
+                         f"got {item!r}", user_loc())
+
+
+def _describe(items: Any) -> str:
+    def one(item: Any) -> str:
+        if isinstance(item, slice):
+            parts = [item.start, item.stop] + ([item.step] if item.step is not None else [])
+            return ":".join("" if p is None else str(p) for p in parts)
+        if isinstance(item, Tensor):
+            return str(item.type)
+        return "..." if item is Ellipsis else str(item)
+
+    return f"[{', '.join(one(i) for i in items)}]"
+
+
+def _index_array(op: str, item: Any, n: Size) -> Tensor:
+    """Integer indices as a Tensor; constant ones are checked against a known size."""
+    if isinstance(item, Dim):
+        return as_tensor(item)
+    if isinstance(item, Tensor):
+        if not item.dtype.is_int:
+            raise UsageError(
+                f"{op}: indices must be integers, got {item.type}; use t.astype('int64')",
+                user_loc(),
+            )
+        return item
+    array = np.asarray(item)
+    if array.size == 0 and array.dtype.kind == "f":
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"{op}: indices must be integers, got {array.dtype}", user_loc())
+    if isinstance(n, int) and array.size:
+        bad = array[(array >= n) | (array < -n)]
+        if bad.size:
+            raise IndexOutOfRangeError(
+                f"{op}: index {bad[0]} is out of range for an axis of size {n}", user_loc()
+            )
+    return prim.constant(array)
+
+
+def _position(x: Tensor, axis: int, i: int) -> int | None:
+    """i as 0..n-1, or None where n is symbolic."""
+    n = x.shape[axis]
+    if not isinstance(n, int):
+        return None
+    if not -n <= i < n:
+        raise IndexOutOfRangeError(
+            f"index: {i} is out of range for axis {axis} of {x.type}", user_loc()
+        )
+    return i % n
+
+
+def _span(s: slice, n: Size) -> Span:
+    """A Python slice on an axis of size n."""
+    for part in (s.start, s.stop, s.step):
+        if isinstance(part, Tensor):
+            raise UsageError(
+                "index: the bounds of a slice cannot be Tensors, because the size of the result "
+                "would depend on data; use gx.take(x, start + gx.arange(length), axis=...)",
+                user_loc(),
+            )
+        if part is not None and not isinstance(part, (int, Dim, np.integer)):
+            raise UsageError(f"index: slice bounds are ints, got {part!r}", user_loc())
+    step = 1 if s.step is None else s.step
+    if isinstance(step, Dim) or step == 0:
+        raise ArgumentError(f"index: the step of a slice must be a non-zero int, got {step}",
+                            user_loc())
+    step = int(step)
+    if step > 0:
+        return _forward(_edge(s.start, (False, 0)), _edge(s.stop, (True, 0)), step, n, False)
+    # Position p is n-1-p on the reversed axis: from the front becomes from the back.
+    start = (False, 0) if s.start is None else _mirror(_edge(s.start, (False, 0)), n)
+    stop = (True, 0) if s.stop is None else _mirror(_edge(s.stop, (False, 0)), n)
+    return _forward(start, stop, -step, n, True)
+
+
+Edge = tuple[bool, Size]  # (counted from the end, distance)
+
+
+def _edge(bound: Any, default: Edge) -> Edge:
+    if bound is None:
+        return default
+    if isinstance(bound, Dim):
+        return (False, bound)
+    return (True, -int(bound)) if bound < 0 else (False, int(bound))
+
+
+def _mirror(edge: Edge, n: Size) -> Edge:
+    from_end, k = edge
+    return (False, k - 1) if from_end else (True, k + 1)
+
+
+def _clamped(edge: Edge, n: Size) -> Size:
+    """The position of an edge within 0..n."""
+    from_end, k = edge
+    if from_end:
+        return dims.maximum(n - k, 0)
+    if isinstance(k, Dim) and not dims.is_nonnegative(k):
+        k = dims.maximum(k, 0)
+    return n - dims.maximum(n - k, 0)  # min(k, n), in the form that the counts have
+
+
+def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Span:
+    a = _clamped(start, n)
+    if start[0] == stop[0]:
+        length = dims.maximum(_clamped(stop, n) - a, 0)
+        apart = (start[1] - stop[1]) if start[0] else (stop[1] - start[1])
+        if isinstance(apart, int):
+            length = _clamped(stop, n) - a if apart > 0 else 0
+    elif stop[0] and not start[0]:
+        length = dims.maximum(n - start[1] - stop[1], 0)
+    else:
+        length = dims.maximum(_clamped(stop, n) - a, 0)
+    return Span(a, a + length, step, backwards)
+
+
+def _apply_spans(t: Tensor, spans: tuple[Span, ...]) -> Tensor:
+    flipped = tuple(i for i, s in enumerate(spans) if s.backwards)
+    if flipped:
+        t = prim.reverse(t, axes=flipped)
+    if all(s._replace(backwards=False).is_whole(n) for s, n in zip(spans, t.shape, strict=True)):
+        return t
+    return prim.slice(
+        t, start=[s.start for s in spans], stop=[s.stop for s in spans],
+        step=[s.step for s in spans],
+    )
+
+
+# x.at[...]
+
+
+class At:
+    """`x.at[key]`: what x[key] names, to be changed in a new Tensor."""
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: Tensor):
+        self._x = x
+
+    def __getitem__(self, key: Any) -> Updater:
+        return Updater(self._x, key)
+
+
+class Updater:
+    """The changes of `x.at[key]`; each gives a new Tensor of x's type."""
+
+    __slots__ = ("_key", "_x")
+
+    def __init__(self, x: Tensor, key: Any):
+        self._x, self._key = x, key
+
+    def get(self) -> Tensor:
+        """x[key]"""
+        return getitem(self._x, self._key)
+
+    def set(self, value: ArrayLike) -> Tensor:
+        """x with x[key] replaced; where an array names a position twice, the last wins."""
+        return self._update("set", value)
+
+    def add(self, value: ArrayLike) -> Tensor:
+        """x with `value` added to x[key]; a position named twice takes both."""
+        return self._update("add", value)
+
+    def subtract(self, value: ArrayLike) -> Tensor:
+        """x with `value` subtracted from x[key]."""
+        return self._update("add", prim.neg(self._operand(value)))
+
+    def multiply(self, value: ArrayLike) -> Tensor:
+        """x with x[key] multiplied by `value`; for indices that name no position twice."""
+        return self._update("set", self.get() * value)
+
+    def _operand(self, value: ArrayLike) -> Tensor:
+        x = self._x
+        dtype = common_dtype(x, value)
+        if dtype is not x.dtype and not (dtype.is_float and x.dtype.is_float):
+            raise UsageError(
+                f"at: the value must fit {x.dtype.long}, got {dtype.long}; cast one of them",
+                user_loc(),
+            )
+        return as_tensor(value, x.dtype)
+
+    def _update(self, what: str, value: ArrayLike) -> Tensor:
+        x, u = self._x, self._operand(value)
+        plan = _plan(x, self._key)
+        indexed = {axis: idx for axis, idx in plan.gathers}
+        shape: list[Size] = []  # of x[key]
+        inner: list[Size] = []  # of x[key] with every axis of x still there
+        for item in plan.layout:
+            if item is None:
+                shape.append(1)
+            else:
+                shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].count])
+        for axis, span in enumerate(plan.spans):
+            inner.extend(indexed[axis].shape if axis in indexed else [span.count])
+        u = reshape(broadcast_to(u, shape, op="at"), inner)
+        if not indexed:
+            return _write(what, x, u, plan.spans)
+        part = _apply_spans(x, plan.spans)
+        if len(indexed) > 1:
+            raise UsageError(
+                "at: only one axis may be indexed by an array (or by an int, where its size is "
+                "symbolic); update one axis after the other",
+                user_loc(),
+            )
+        ((axis, idx),) = indexed.items()
+        scatter = prim.scatter if what == "set" else prim.scatter_add
+        new = scatter(part, idx, u, axis=axis, batch=0, negative=True)
+        return new if part is x else _write("set", x, new, plan.spans)
+
+
+def _write(what: str, x: Tensor, u: Tensor, spans: tuple[Span, ...]) -> Tensor:
+    """x with u put (or added) where the spans point."""
+    flipped = tuple(i for i, s in enumerate(spans) if s.backwards)
+    if flipped:
+        out = _write(what, prim.reverse(x, axes=flipped), u,
+                     tuple(s._replace(backwards=False) for s in spans))
+        return prim.reverse(out, axes=flipped)
+    if what == "set" and all(s.step == 1 for s in spans):
+        return prim.update_slice(x, u, start=[s.start for s in spans])
+    placed = _placed(u, x, spans)
+    if what == "add":
+        return prim.add(x, placed)
+    ones = prim.full(u.type.with_dtype(bool_), True)
+    return prim.select(_placed(ones, x, spans), placed, x)
+
+
+def _placed(u: Tensor, x: Tensor, spans: tuple[Span, ...]) -> Tensor:
+    """u at its positions within zeros of x's shape."""
+    used = [(m - 1) * s.step + 1 for m, s in zip(u.shape, spans, strict=True)]
+    used = [dims.maximum(n, 0) if isinstance(n, Dim) else max(n, 0) for n in used]
+    high = [n - s.start - k for n, s, k in zip(x.shape, spans, used, strict=True)]
+    y = prim.pad(
+        u, prim.full(u.type.with_shape(()), 0), low=[s.start for s in spans], high=high,
+        interior=[s.step - 1 for s in spans],
+    )
+    return y if y.shape == x.shape else prim.reshape(y, shape=x.shape, checked=True)
+
+
+# take and relatives
+
+
+def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Tensor:
+    """x at integer indices along an axis (without one, of x flattened); -n..n-1, else an error."""
+    t = as_tensor(x)
+    if axis is None:
+        t, axis = ravel(t), 0
+    i = axis_of("take", t, axis)
+    return prim.gather(t, _index_array("take", indices, t.shape[i]), axis=i, negative=True)
+
+
+def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int | None = -1) -> Tensor:
+    """x[..., indices[..., j], ...] along an axis; the other axes go together and broadcast."""
+    t = as_tensor(x)
+    idx = as_tensor(indices)
+    if axis is None:
+        t, idx, axis = ravel(t), ravel(idx), 0
+    i = axis_of("take_along_axis", t, axis)
+    if idx.ndim != t.ndim:
+        raise ShapeError(
+            f"take_along_axis: indices must have the rank of x, got {t.type} and {idx.type}",
+            user_loc(),
+        )
+    idx = _index_array("take_along_axis", idx, t.shape[i])
+    t, idx = moveaxis(t, i, -1), moveaxis(idx, i, -1)
+    lead = broadcast_shapes(
+        "take_along_axis", t.type.with_shape(t.shape[:-1]), idx.type.with_shape(idx.shape[:-1])
+    )
+    t = broadcast_to(t, (*lead, t.shape[-1]))
+    idx = broadcast_to(idx, (*lead, idx.shape[-1]))
+    n = len(lead)
+    return moveaxis(prim.gather(t, idx, axis=n, batch=n, negative=True), -1, i)
+
+
+def one_hot(indices: ArrayLike, num_classes: Size, dtype: Any = "float32") -> Tensor:
+    """1 where the new last axis equals the index, else 0 (all 0 for an index outside)."""
+    idx = as_tensor(indices)
+    require_dtype("one_hot", idx, "iu", "integer indices")
+    (n,) = as_shape((num_classes,))
+    shape = (*idx.shape, n)
+    wide = broadcast_to(reshape(idx, (*idx.shape, 1)), shape)
+    classes = prim.iota(i64, shape, axis=idx.ndim)
+    want: DType = dtype_of(dtype)
+    return cast(prim.equal(cast(wide, i64), classes), want)
+
+
+def tril(x: ArrayLike, k: int = 0) -> Tensor:
+    """x with 0 above diagonal k of the last two axes."""
+    return _triangle("tril", x, k, keep_lower=True)
+
+
+def triu(x: ArrayLike, k: int = 0) -> Tensor:
+    """x with 0 below diagonal k of the last two axes."""
+    return _triangle("triu", x, k, keep_lower=False)
+
+
+def _triangle(op: str, x: ArrayLike, k: int, keep_lower: bool) -> Tensor:
+    t = as_tensor(x)
+    if t.ndim < 2:
+        raise ShapeError(f"{op}: takes at least 2 axes, got {t.type}", user_loc())
+    rows = prim.iota(i64, t.shape, axis=t.ndim - 2)
+    columns = prim.iota(i64, t.shape, axis=t.ndim - 1)
+    shifted = prim.add(rows, prim.full_like(rows, k)) if k else rows
+    keep = (
+        prim.less_equal(columns, shifted) if keep_lower else prim.less_equal(shifted, columns)
+    )
+    return prim.select(keep, t, prim.full_like(t, 0))
+
+
+def diff(x: ArrayLike, axis: int = -1, n: int = 1) -> Tensor:
+    """Differences of neighbours along an axis, n times."""
+    t = as_tensor(x)
+    i = axis_of("diff", t, axis)
+    key = (slice(None),) * i
+    for _ in range(n):
+        t = getitem(t, (*key, slice(1, None))) - getitem(t, (*key, slice(None, -1)))
+    return t

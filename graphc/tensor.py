@@ -1,0 +1,305 @@
+"""Tensor: what the user computes with. A thin wrapper of an IR Value.
+
+Comparison is elementwise, as the array API has it, so `x in [a, b]` and `list.index` are refused
+like any truth value. Tensors hash by identity: a dict finds a Tensor by `is` before it would
+compare, so `{x: ...}` works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from graphc import methods
+from graphc.dims import Size
+from graphc.errors import UsageError, user_loc
+from graphc.ir import Node, Value
+from graphc.types import DType, Shape, TensorType
+
+if TYPE_CHECKING:
+    from graphc.indexing import At
+
+
+class Tensor(methods.Methods):
+    """A value of the graph under declaration; operators and methods declare further nodes."""
+
+    __slots__ = ("__weakref__", "_value")
+    __array_priority__ = 1000
+
+    def __init__(self, value: Value):
+        self._value = value
+
+    @property
+    def node(self) -> Node:
+        """The node that makes this value; walk on with `.op` and `.args`."""
+        return self._value.node
+
+    @property
+    def type(self) -> TensorType:
+        return self._value.type
+
+    @property
+    def dtype(self) -> DType:
+        return self._value.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes: ints, or Dims where they are known at run time only."""
+        return self._value.type.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._value.type.shape)
+
+    @property
+    def size(self) -> Size:
+        """Number of elements, an int or a Dim."""
+        return self._value.type.size
+
+    @property
+    def T(self) -> Tensor:
+        """All axes reversed."""
+        return manipulation.transpose(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes swapped."""
+        return manipulation.matrix_transpose(self)
+
+    @property
+    def at(self) -> At:
+        """`x.at[i].set(v)` and `x.at[i].add(v)`: x with some elements changed."""
+        return indexing.At(self)
+
+    def __repr__(self) -> str:
+        n = self.node
+        label = n.attrs.get("name") or n.op.name
+        return f"<Tensor {label}: {self.type}{f' at {n.loc}' if n.loc else ''}>"
+
+    # Operators
+
+    def __add__(self, other: Any) -> Tensor:
+        return elementwise.add(self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return elementwise.add(other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return elementwise.subtract(self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return elementwise.subtract(other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return elementwise.multiply(self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return elementwise.multiply(other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return elementwise.divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return elementwise.divide(other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return elementwise.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return elementwise.floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return elementwise.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return elementwise.remainder(other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return elementwise.pow(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return elementwise.pow(other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return products.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return products.matmul(other, self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_and(self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_or(self, other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_xor(self, other)
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_left_shift(self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_left_shift(other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_right_shift(self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return elementwise.bitwise_right_shift(other, self)
+
+    def __neg__(self) -> Tensor:
+        return elementwise.negative(self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return elementwise.abs(self)
+
+    def __invert__(self) -> Tensor:
+        return elementwise.bitwise_invert(self)
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise.equal(self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise.not_equal(self, other)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return elementwise.less(self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return elementwise.less_equal(self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return elementwise.greater(self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return elementwise.greater_equal(self, other)
+
+    __hash__ = object.__hash__
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.getitem(self, key)
+
+    # NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from graphc import dispatch
+
+        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from graphc import dispatch
+
+        return dispatch.function(func, args, kwargs)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import graphc
+
+        return graphc
+
+    # What a Tensor has not, and what to use instead
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("a Tensor has no value to put into an ndarray", "t.eval({...}) or gx.function")
+
+    def __bool__(self) -> NoReturn:
+        _refuse(
+            f"a Tensor ({self.type}) has no truth value while the graph is declared",
+            "gx.where(cond, a, b) to choose values, gx.logical_and/or/not or & | ~ to combine "
+            "conditions, and `is` to compare Tensors themselves",
+        )
+
+    def __int__(self) -> NoReturn:
+        _refuse("a Tensor has no value, so int() does not work on it", "t.astype('int64')")
+
+    def __float__(self) -> NoReturn:
+        _refuse("a Tensor has no value, so float() does not work on it", "t.astype('float32')")
+
+    def __complex__(self) -> NoReturn:
+        _refuse("complex numbers are not supported", "two Tensors for real and imaginary parts")
+
+    def __index__(self) -> NoReturn:
+        _refuse(
+            "a Tensor has no value, so it cannot be a size, an axis or a Python index",
+            "x.shape[i] for sizes and gx.take(x, t, axis=...) to index by a Tensor",
+        )
+
+    def __round__(self, ndigits: int = 0) -> Tensor:
+        return elementwise.round(self, ndigits)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            _refuse("a Tensor without axes has no length", "x.ndim")
+        n = self.shape[0]
+        if not isinstance(n, int):
+            _refuse(f"the length of {self.type} is known at run time only", "x.shape[0]")
+        return n
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.ndim or not isinstance(self.shape[0], int):
+            _refuse(
+                f"iteration needs a first axis of known size, got {self.type}",
+                "operations on whole axes, or gx.vmap",
+            )
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __contains__(self, item: Any) -> NoReturn:
+        _refuse("`in` needs a truth value, which a Tensor has not", "gx.any(x == item)")
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        _refuse("a Tensor cannot be assigned to", "x = x.at[key].set(value)")
+
+    def __delitem__(self, key: Any) -> NoReturn:
+        _refuse("elements of a Tensor cannot be deleted", "slices and gx.concat")
+
+    def item(self, *args: Any) -> NoReturn:
+        """Refused: there is no value while the graph is declared."""
+        _refuse("a Tensor has no value, so item() does not work on it", "t.eval({...})")
+
+    def tolist(self) -> NoReturn:
+        """Refused: there is no value while the graph is declared."""
+        _refuse("a Tensor has no value, so tolist() does not work on it", "t.eval({...}).tolist()")
+
+    def numpy(self) -> NoReturn:
+        """Refused: there is no value while the graph is declared."""
+        _refuse("a Tensor has no value, so numpy() does not work on it", "t.eval({...})")
+
+    def eval(self, values: Any = None, **named: Any) -> Any:
+        """The value as an ndarray, for `{x: array}`, `{"x": array}` or `x=array`.
+
+        Variables have their present values. For one-off looks; `gx.function` compiles.
+        """
+        from graphc.evaluate import evaluate
+
+        return evaluate(self, values, named)
+
+
+def _refuse(what: str, instead: str) -> NoReturn:
+    raise UsageError(f"{what}; use {instead}", user_loc())
+
+
+# The operations need the class above and the class needs them; they are looked up when called.
+from graphc import (  # noqa: E402
+    convert,
+    elementwise,
+    indexing,
+    manipulation,
+    products,
+)
+
+as_tensor = convert.as_tensor
+promote_args = convert.promote_args
+broadcast_to = convert.broadcast_to
+broadcast_args = convert.broadcast_args
+methods.link()
