@@ -1,0 +1,86 @@
+"""A graph as a pair of files: NAME.gir, and NAME.npz with large constants and variables' values."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import CompileError, ParseError
+from graphc.ir import Graph
+from graphc.text.literals import MissingLiteral
+from graphc.text.parser import parse
+from graphc.text.printer import archive_names, to_text
+
+
+def save(g: Graph, path: str | os.PathLike[str]) -> None:
+    """Write `path` (.gir, added where missing) and, where there are arrays, the .npz beside it.
+
+    Each file is written under another name and then renamed, so that none is ever half there.
+    Raises CompileError where they cannot be written.
+    """
+    gir, npz = _pair(path)
+    states, constants = archive_names(g)
+    arrays: dict[str, np.ndarray[Any, Any]] = {
+        f"@{name}": s.array for s, name in states.items() if s.array is not None
+    }
+    for name, literal in constants.values():
+        if not isinstance(literal, MissingLiteral):
+            arrays[name] = literal.array
+    written: list[tuple[str, str]] = []
+    try:
+        if arrays:
+            temporary = _temporary(npz)
+            written.append((temporary, npz))
+            with open(temporary, "xb") as f, zipfile.ZipFile(f, "w") as z:
+                for name, array in arrays.items():
+                    with z.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+        temporary = _temporary(gir)
+        written.append((temporary, gir))
+        with open(temporary, "x", encoding="utf-8", newline="\n") as text:
+            text.write(to_text(g))
+        for temporary, final in written:
+            os.replace(temporary, final)
+    except OSError as e:
+        raise CompileError(f"save: cannot write {gir}: {e.strerror or e}") from None
+    finally:
+        for temporary, _ in written:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """Read what `save` wrote. Without the .npz the graph is whole but does not run.
+
+    Raises OSError where `path` cannot be read and ParseError where it is not a graph.
+    """
+    gir, npz = _pair(path)
+    source = os.path.basename(gir)
+    with open(gir, "rb") as f:
+        data = f.read()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        line = data.count(b"\n", 0, e.start) + 1
+        raise ParseError(f"{source}: line {line}: expected text in UTF-8") from None
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    if os.path.exists(npz):
+        try:
+            with np.load(npz, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as e:
+            raise ParseError(f"{os.path.basename(npz)}: expected NumPy arrays: {e}") from None
+    return parse(text, arrays, source)
+
+
+def _pair(path: str | os.PathLike[str]) -> tuple[str, str]:
+    name = os.fspath(path)
+    stem = name[:-4] if name.endswith(".gir") else name
+    return f"{stem}.gir", f"{stem}.npz"
+
+
+def _temporary(path: str) -> str:
+    return f"{path}.{os.getpid()}.tmp"
