@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphc.codegen import casts, integers
+from graphc.codegen import casts, integers, vecmath_exp
+from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
 
 from graphc.types import DType
@@ -141,6 +142,15 @@ def _div(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, _: Attr
     return integers.divide(L, t, out.kind == "i", *args)[0]
 
 
+def _math(function: Callable[..., str]) -> Row:
+    """A function of vecmath, taking the algebra of the format and one register per operand."""
+
+    def row(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, _: Attrs) -> str:
+        return function(Floats(L, register_type(out)), *args)
+
+    return rounded(row)
+
+
 def _shift_left(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, _: Attrs) -> str:
     return integers.shift_left(L, register_type(out), *args)
 
@@ -168,6 +178,11 @@ EMIT.update({
     "floor": _rounding("floor"),
     "ceil": _rounding("ceil"),
     "round": _rounding("roundeven"),
+    "exp": _math(vecmath_exp.exp),
+    "expm1": _math(vecmath_exp.expm1),
+    "log": _math(vecmath_exp.log),
+    "log1p": _math(vecmath_exp.log1p),
+    "tanh": _math(vecmath_exp.tanh),
     "sqrt": rounded(_sqrt),
     "rsqrt": rounded(_rsqrt),
     "is_finite": _is_finite,

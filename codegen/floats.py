@@ -1,0 +1,248 @@
+"""Algebra of one float format on lanes: what the vector math functions are written in.
+
+Operands are registers or Python numbers. Names ending in `_dd` work on unevaluated sums of two
+floats (hi, lo). Sources: Dekker 1971 and Knuth for the exact sum and product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from graphc.codegen.emitter import Emitter
+from graphc.codegen.lanes import Lanes
+
+Operand = str | float
+Pair = tuple[str, str]
+
+
+class Floats:
+    """f32 ("float") or f64 ("double") arithmetic on the lanes of `L`."""
+
+    def __init__(self, L: Lanes, t: str):
+        self.L, self.t = L, t
+        self.double = t == "double"
+        self.bits, self.mantissa = (64, 52) if self.double else (32, 23)
+        self.i = f"i{self.bits}"
+        self.bias = (1 << (self.bits - self.mantissa - 2)) - 1
+        self.magic = 1.5 * 2.0**self.mantissa  # x + magic rounds x to an integer, low bits first
+
+    def pick(self, single: Sequence[float], double: Sequence[float]) -> Sequence[float]:
+        """The table for this format."""
+        return double if self.double else single
+
+    # --- plain operations ------------------------------------------------------------------
+
+    def k(self, x: Operand) -> str:
+        return x if isinstance(x, str) else self.L.k(self.t, x)
+
+    def ki(self, x: str | int) -> str:
+        return x if isinstance(x, str) else self.L.k(self.i, x)
+
+    def add(self, a: Operand, b: Operand) -> str:
+        return self.L.op("fadd", self.t, self.k(a), self.k(b))
+
+    def sub(self, a: Operand, b: Operand) -> str:
+        return self.L.op("fsub", self.t, self.k(a), self.k(b))
+
+    def mul(self, a: Operand, b: Operand) -> str:
+        return self.L.op("fmul", self.t, self.k(a), self.k(b))
+
+    def div(self, a: Operand, b: Operand) -> str:
+        return self.L.op("fdiv", self.t, self.k(a), self.k(b))
+
+    def fma(self, a: Operand, b: Operand, c: Operand) -> str:
+        return self.L.fma(self.t, self.k(a), self.k(b), self.k(c))
+
+    def neg(self, a: str) -> str:
+        return self.L.op("fneg", self.t, a)
+
+    def abs(self, a: str) -> str:
+        return self.L.intrinsic("fabs", self.t, a)
+
+    def sqrt(self, a: str) -> str:
+        return self.L.intrinsic("sqrt", self.t, a)
+
+    def floor(self, a: str) -> str:
+        return self.L.intrinsic("floor", self.t, a)
+
+    def copysign(self, size: Operand, sign: str) -> str:
+        return self.L.intrinsic("copysign", self.t, self.k(size), sign)
+
+    def cmp(self, predicate: str, a: Operand, b: Operand) -> str:
+        return self.L.cmp(predicate, self.t, self.k(a), self.k(b))
+
+    def select(self, cond: str, a: Operand, b: Operand) -> str:
+        return self.L.select(cond, self.t, self.k(a), self.k(b))
+
+    def both(self, a: str, b: str) -> str:
+        return self.L.op("and", "i1", a, b)
+
+    def either(self, a: str, b: str) -> str:
+        return self.L.op("or", "i1", a, b)
+
+    def at_most(self, a: str, top: float) -> str:
+        """min(a, top); NaN stays NaN."""
+        return self.select(self.cmp("ogt", a, top), top, a)
+
+    def at_least(self, a: str, low: float) -> str:
+        return self.select(self.cmp("olt", a, low), low, a)
+
+    # --- bits ------------------------------------------------------------------------------
+
+    def to_bits(self, a: Operand) -> str:
+        return self.L.convert("bitcast", self.k(a), self.t, self.i)
+
+    def from_bits(self, a: str) -> str:
+        return self.L.convert("bitcast", a, self.i, self.t)
+
+    def int(self, name: str, a: str | int, b: str | int) -> str:
+        return self.L.op(name, self.i, self.ki(a), self.ki(b))
+
+    def icmp(self, predicate: str, a: str, b: int) -> str:
+        return self.L.cmp(predicate, self.i, a, self.ki(b))
+
+    def from_int(self, a: str) -> str:
+        return self.L.convert("sitofp", a, self.i, self.t)
+
+    def negative(self, a: str) -> str:
+        """Whether the sign bit is set: true for -0 too."""
+        return self.icmp("slt", self.to_bits(a), 0)
+
+    def nearest(self, a: str) -> Pair:
+        """(n, integer register of n) for the integer nearest to a, |a| < 2^(mantissa - 1).
+
+        The integer counts from the bits of `magic`, whose low bits are 0: enough for shifts left
+        and for looking at low bits; `integer` gives n itself.
+        """
+        t = self.add(a, self.magic)
+        return self.sub(t, self.magic), self.to_bits(t)
+
+    def nearest_fma(self, a: str, b: float) -> Pair:
+        """`nearest` of a * b."""
+        t = self.fma(a, b, self.magic)
+        return self.sub(t, self.magic), self.to_bits(t)
+
+    def integer(self, counted: str) -> str:
+        """n as an integer register, from the integer register that `nearest` gives."""
+        magic = (self.bias + self.mantissa) << self.mantissa | 1 << (self.mantissa - 1)
+        return self.int("sub", counted, magic)
+
+    def power_of_two(self, n: str) -> str:
+        """2^n for an integer register in the normal range (a counted one serves too)."""
+        return self.from_bits(
+            self.int("add", self.int("shl", n, self.mantissa), self.bias << self.mantissa)
+        )
+
+    def scale(self, p: str, counted: str) -> str:
+        """p * 2^n for p near 1, with overflow and gradual underflow: two halves, rounded once."""
+        n = self.integer(counted)
+        half = self.int("ashr", n, 1)
+        rest = self.int("sub", n, half)
+        return self.mul(self.mul(p, self.power_of_two(half)), self.power_of_two(rest))
+
+    def scale_normal(self, p: str, counted: str) -> str:
+        """p * 2^n where p and the result are normal."""
+        return self.from_bits(
+            self.int("add", self.to_bits(p), self.int("shl", counted, self.mantissa))
+        )
+
+    # --- polynomials -----------------------------------------------------------------------
+
+    def poly(self, x: str, c: Sequence[float]) -> str:
+        """c[0] + c[1] x + ...: Horner's rule."""
+        r = self.k(c[-1])
+        for v in c[-2::-1]:
+            r = self.fma(r, x, v)
+        return r
+
+    def poly_wide(self, x: str, c: Sequence[float]) -> str:
+        """The same in a tree (Estrin): shorter chains of dependent instructions."""
+        terms, p = [self.k(v) for v in c], x
+        while len(terms) > 1:
+            terms = [
+                self.fma(terms[i + 1], p, terms[i]) if i + 1 < len(terms) else terms[i]
+                for i in range(0, len(terms), 2)
+            ]
+            if len(terms) > 1:
+                p = self.mul(p, p)
+        return terms[0]
+
+    def series(self, x: str, single: Sequence[float], double: Sequence[float]) -> str:
+        """The polynomial of this format: Horner for the short one, a tree for the long one."""
+        return self.poly_wide(x, double) if self.double else self.poly(x, single)
+
+    # --- sums of two floats ----------------------------------------------------------------
+
+    def two_sum(self, a: Operand, b: Operand) -> Pair:
+        """a + b exactly."""
+        s = self.add(a, b)
+        bb = self.sub(s, a)
+        return s, self.add(self.sub(a, self.sub(s, bb)), self.sub(b, bb))
+
+    def fast_two_sum(self, a: Operand, b: Operand) -> Pair:
+        """a + b exactly, for |a| >= |b| or a = 0."""
+        s = self.add(a, b)
+        return s, self.sub(b, self.sub(s, a))
+
+    def _halves(self, a: str) -> Pair:
+        """a as a sum of two floats of half the digits, cut by masking bits: never overflows."""
+        keep = -1 << ((self.mantissa + 2) // 2)
+        hi = self.from_bits(self.int("and", self.to_bits(a), keep))
+        return hi, self.sub(a, hi)
+
+    def two_prod(self, a: Operand, b: Operand) -> Pair:
+        """a * b exactly (but for underflow)."""
+        a, b = self.k(a), self.k(b)
+        p = self.mul(a, b)
+        if self.L.target.has_fma:
+            return p, self.fma(a, b, self.neg(p))
+        (ah, al), (bh, bl) = self._halves(a), self._halves(b)
+        e = self.sub(self.mul(ah, bh), p)
+        e = self.add(self.add(e, self.mul(ah, bl)), self.mul(al, bh))
+        return p, self.add(e, self.mul(al, bl))
+
+    def add_dd(self, a: tuple[Operand, Operand], b: tuple[Operand, Operand]) -> Pair:
+        s, e = self.two_sum(a[0], b[0])
+        return self.fast_two_sum(s, self.add(e, self.add(a[1], b[1])))
+
+    def mul_dd(self, a: tuple[Operand, Operand], b: tuple[Operand, Operand]) -> Pair:
+        p, e = self.two_prod(a[0], b[0])
+        cross = self.add(self.mul(a[0], b[1]), self.mul(a[1], b[0]))
+        return self.fast_two_sum(p, self.add(e, cross))
+
+    def div_dd(self, a: tuple[Operand, Operand], b: tuple[Operand, Operand]) -> Pair:
+        q = self.div(a[0], b[0])
+        p, e = self.two_prod(q, b[0])
+        rest = self.add(self.sub(self.sub(a[0], p), e), self.sub(a[1], self.mul(q, b[1])))
+        return self.fast_two_sum(q, self.div(rest, b[0]))
+
+    # --- special values --------------------------------------------------------------------
+
+    def keep_nan(self, x: str, y: str) -> str:
+        """y, but x where x is NaN."""
+        return self.select(self.cmp("uno", x, x), x, y)
+
+
+NAN, INF = math.nan, math.inf
+
+
+def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
+             body: Callable[[Lanes, Sequence[str]], str]) -> str:
+    """Call a function of the module, defined by `body` on first use, on registers of type `t`.
+
+    For long functions that would bloat every kernel. It sees no mask; name and width identify it.
+    """
+    v, full = L.vec(t), f"graphc.{name}.{L.suffix(t)}"
+    if full not in L.e.module.functions:
+        e = Emitter(L.e.module)
+        e.label("entry")
+        params = [f"%x{i}" for i in range(len(args))]
+        result = body(Lanes(e, L.width, L.target), params)
+        signature = ", ".join(f"{v} {p}" for p in params)
+        L.e.module.define(
+            full, f"define internal {v} @{full}({signature}) noinline nounwind "
+                  f'"prefer-vector-width"="{L.target.vector_bits}" {{\n'
+                  f"{e.text()}\n  ret {v} {result}\n}}",
+        )
+    return L.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")

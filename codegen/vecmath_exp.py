@@ -1,0 +1,129 @@
+"""exp, expm1, log, log1p, tanh on lanes, f32 and f64, whole range.
+
+Cody and Waite's reductions: x = n ln 2 + r with |r| <= ln(2)/2 and x = 2^e m with m in
+[sqrt(1/2), sqrt(2)), polynomials fitted on what is left. f32 within 1.1 ULP (tanh 1.5), f64 too.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.codegen import coefficients as co
+from graphc.codegen.floats import INF, NAN, Floats, Pair
+
+
+def reduce_ln2(F: Floats, x: str) -> tuple[str, str]:
+    """(counted n, r): x = n ln 2 + r; |x| below 2^11 ln 2."""
+    counted, r, _ = _reduce_ln2(F, x)
+    return counted, r
+
+
+def _reduce_ln2(F: Floats, x: str) -> tuple[str, str, tuple[str, str]]:
+    """`reduce_ln2` and the two terms whose rounded sum r is."""
+    n, counted = F.nearest_fma(x, 1 / math.log(2))
+    hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
+    exact = F.fma(n, -hi, x)  # n * hi is exact, and so is the difference
+    return counted, F.fma(n, -lo, exact), (exact, F.mul(n, -lo))
+
+
+def _expm1_reduced(F: Floats, r: str) -> str:
+    """e^r - 1 for |r| <= ln(2)/2."""
+    return F.fma(F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64), r)
+
+
+def exp(F: Floats, x: str) -> str:
+    low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
+    counted, r = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
+    return F.scale(F.add(_expm1_reduced(F, r), 1.0), counted)
+
+
+def exp_of_small(F: Floats, x: str) -> str:
+    """e^x where x and the result are well inside the normal range."""
+    counted, r = reduce_ln2(F, x)
+    return F.scale_normal(F.add(_expm1_reduced(F, r), 1.0), counted)
+
+
+def expm1(F: Floats, x: str) -> str:
+    """2^n (e^r - 1) + (2^n - 1), halved until the last step so that 2^n may be 2^(max + 1).
+
+    Near |x| = 0.4 the two terms cancel, so the rounding error of r is taken along.
+    """
+    low, high = (-40.0, 710.0) if F.double else (-20.0, 89.0)
+    counted, r, (exact, rest) = _reduce_ln2(F, F.at_most(F.at_least(x, low), high))
+    error = F.add(F.sub(exact, r), rest)
+    q = F.add(r, F.fma(F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64), error))
+    half = F.power_of_two(F.int("sub", counted, 1))
+    y = F.fma(q, half, F.sub(half, 0.5))
+    y = F.select(F.icmp("eq", F.integer(counted), 0), q, F.add(y, y))
+    return F.copysign(y, x)
+
+
+def tanh(F: Floats, x: str) -> str:
+    """An odd polynomial below 0.625, beyond it 1 - 2 / (e^(2|x|) + 1)."""
+    a, z = F.abs(x), F.mul(x, x)
+    small = F.fma(F.mul(z, F.series(z, co.TANH_F32, co.TANH_F64)), a, a)
+    b = F.at_most(a, 19.2 if F.double else 9.2)  # 1 from there on
+    e = exp_of_small(F, F.add(b, b))
+    large = F.sub(1.0, F.div(2.0, F.add(e, 1.0)))
+    return F.copysign(F.select(F.cmp("ult", a, 0.625), small, large), x)
+
+
+def _split_exponent(F: Floats, x: str) -> tuple[str, str]:
+    """(e, m) as floats: x = 2^e m, m in [sqrt(1/2), sqrt(2)), for normal x > 0."""
+    root_half = 0x3FE6A09E667F3BCD if F.double else 0x3F3504F3
+    b = F.to_bits(x)
+    e = F.int("ashr", F.int("sub", b, root_half), F.mantissa)
+    m = F.from_bits(F.int("sub", b, F.int("shl", e, F.mantissa)))
+    return F.from_int(e), m
+
+
+def normalized(F: Floats, x: str) -> Pair:
+    """(x scaled into the normal range, exponent correction): for positive x."""
+    tiny = 2.0**-1022 if F.double else 2.0**-126
+    digits = F.mantissa + 1
+    subnormal = F.cmp("olt", x, tiny)
+    up = F.select(subnormal, F.mul(x, 2.0**digits), x)
+    return up, F.select(subnormal, float(-digits), 0.0)
+
+
+def _log_parts(F: Floats, e: str, f: str, low: str | None) -> str:
+    """e ln 2 + log(1 + f) + low."""
+    hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
+    if not F.double:
+        f2 = F.mul(f, f)
+        r = F.mul(F.mul(f2, f), F.poly_wide(f, co.LOG_F32))
+        r = F.fma(e, lo, r)
+        if low is not None:
+            r = F.add(r, low)
+        r = F.add(f, F.fma(f2, -0.5, r))
+        return F.fma(e, hi, r)
+    s = F.div(f, F.add(f, 2.0))
+    z = F.mul(s, s)
+    R = F.mul(z, F.poly_wide(z, co.LOG_F64))
+    h = F.mul(F.mul(f, f), 0.5)
+    t = F.fma(e, lo, F.mul(s, F.add(h, R)))
+    if low is not None:
+        t = F.add(t, low)
+    return F.fma(e, hi, F.sub(f, F.sub(h, t)))
+
+
+def _log_specials(F: Floats, x: str, y: str) -> str:
+    """log's values at 0, below 0, at infinity and NaN."""
+    y = F.select(F.cmp("oeq", x, 0.0), -INF, y)
+    y = F.select(F.cmp("olt", x, 0.0), NAN, y)
+    return F.select(F.cmp("ueq", x, INF), x, y)  # ueq: infinity or NaN
+
+
+def log(F: Floats, x: str) -> str:
+    up, correction = normalized(F, x)
+    e, m = _split_exponent(F, up)
+    y = _log_parts(F, F.add(e, correction), F.sub(m, 1.0), None)
+    return _log_specials(F, x, y)
+
+
+def log1p(F: Floats, x: str) -> str:
+    """log(u + c) with u + c = 1 + x exactly: log u, and c / u below the last digit."""
+    u, c = F.two_sum(1.0, x)
+    e, m = _split_exponent(F, u)
+    y = _log_parts(F, e, F.sub(m, 1.0), F.div(c, u))
+    return F.copysign(_log_specials(F, u, y), x)

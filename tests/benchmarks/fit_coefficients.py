@@ -1,0 +1,176 @@
+"""Fit the polynomials of the vector math library and write codegen/coefficients.py.
+
+    python tests/benchmarks/fit_coefficients.py > codegen/coefficients.py
+
+Each polynomial minimises the largest weighted error over its interval: weighted least squares on
+Chebyshev nodes with the weights of Lawson's iteration, in 50-digit arithmetic (mpmath), then each
+coefficient is rounded to the format. Splits of constants are cut exactly, with fractions.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+
+mp.mp.dps = 50
+Real = Callable[[Any], Any]
+
+
+def minimax(f: Real, a: Any, b: Any, degree: int, weight: Real | None = None) -> list[Any]:
+    """Coefficients c_0..c_degree of a polynomial near `f` on [a, b], error times `weight`."""
+    n = 6 * (degree + 1)
+    middle, half = (mp.mpf(a) + b) / 2, (mp.mpf(b) - a) / 2
+    # powers of (x - middle) / half keep the normal equations well conditioned
+    us = [mp.cos(mp.pi * (2 * i + 1) / (2 * n)) for i in range(n)]
+    xs = [middle + half * u for u in us]
+    values = [f(x) for x in xs]
+    weights = [weight(x) if weight else mp.mpf(1) for x in xs]
+    lawson = [mp.mpf(1) / n] * n
+    for _ in range(12):
+        rows, right = mp.matrix(n, degree + 1), mp.matrix(n, 1)
+        for i, u in enumerate(us):
+            s = mp.sqrt(lawson[i]) * weights[i]
+            for j in range(degree + 1):
+                rows[i, j] = s * u**j
+            right[i] = s * values[i]
+        c = mp.lu_solve(rows.T * rows, rows.T * right)
+        errors = [
+            abs(weights[i] * (mp.polyval(list(c)[::-1], u) - values[i]))
+            for i, u in enumerate(us)
+        ]
+        total = sum(w * e for w, e in zip(lawson, errors, strict=True))
+        lawson = [w * e / total for w, e in zip(lawson, errors, strict=True)]
+    shifted = [mp.mpf(0)] * (degree + 1)  # back to powers of x
+    for j in range(degree + 1):
+        for i in range(j + 1):
+            shifted[i] += c[j] * mp.binomial(j, i) * (-middle) ** (j - i) / half**j
+    return shifted
+
+
+def near0(f: Real, series: Real, eps: str = "1e-12") -> Real:
+    """`f` away from 0, its first Taylor terms close to 0, where `f` cancels."""
+    return lambda x: series(x) if abs(x) < mp.mpf(eps) else f(x)
+
+
+def split(value: Any, bits: list[int | None], single: bool = False) -> list[float]:
+    """`value` as a sum of floats: each of `bits` significant bits, None for all of the format's."""
+    rest, out = Fraction(int(mp.floor(value * mp.mpf(2) ** 160)), 2**160), []
+    for b in bits:
+        if b is None:
+            part = float(rest)
+            if single:
+                part = struct.unpack("f", struct.pack("f", part))[0]
+        else:
+            scale = Fraction(2) ** (b - math.frexp(float(rest))[1])
+            part = float(Fraction(math.floor(rest * scale)) / scale)
+        out.append(part)
+        rest -= Fraction(part)
+    return out
+
+
+def root(f: Real) -> Real:
+    return lambda z: f(mp.sqrt(z))
+
+
+def tables() -> dict[str, list[float]]:
+    M, tables = mp.mpf, {}
+
+    def put(name: str, c: list[Any]) -> None:
+        single = name.endswith("F32")
+        tables[name] = [struct.unpack("f", struct.pack("f", v))[0] if single else float(v)
+                        for v in c]
+
+    half_ln2 = mp.log(2) / 2 * M("1.02")
+    g = near0(lambda r: (mp.expm1(r) - r) / r**2, lambda r: M(1) / 2 + r / 6)
+    put("EXP_F32", minimax(g, -half_ln2, half_ln2, 4))
+    put("EXP_F64", minimax(g, -half_ln2, half_ln2, 9))
+
+    a, b = mp.sqrt(M(1) / 2) - 1, mp.sqrt(M(2)) - 1
+    g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
+    put("LOG_F32", minimax(g, a, b, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else M(0)))
+    top = (3 - 2 * mp.sqrt(2)) ** 2 * M("1.01")
+    g = near0(root(lambda s: (2 * mp.atanh(s) / s - 2) / s**2), lambda z: M(2) / 3 + 2 * z / 5)
+    put("LOG_F64", minimax(g, 0, top, 6))
+    g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
+    put("LOG_TAIL_F64", minimax(g, 0, top, 7))
+
+    top = (mp.pi / 4 * M("1.02")) ** 2
+    sin = near0(root(lambda x: (mp.sin(x) / x - 1) / x**2), lambda z: -M(1) / 6 + z / 120)
+    cos = near0(root(lambda x: (mp.cos(x) - 1 + x**2 / 2) / x**4), lambda z: M(1) / 24 - z / 720)
+    put("SIN_F32", minimax(sin, 0, top, 3, lambda z: z))
+    put("SIN_F64", minimax(sin, 0, top, 6, lambda z: z))
+    put("COS_F32", minimax(cos, 0, top, 2, lambda z: z * z))
+    put("COS_F64", minimax(cos, 0, top, 5, lambda z: z * z))
+
+    g = near0(root(lambda x: (mp.tanh(x) / x - 1) / x**2), lambda z: -M(1) / 3 + 2 * z / 15)
+    put("TANH_F32", minimax(g, 0, M("0.64") ** 2, 6, lambda z: z))
+    put("TANH_F64", minimax(g, 0, M("0.64") ** 2, 14, lambda z: z))
+
+    g = near0(root(lambda x: mp.erf(x) / x - 1), lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1)
+    low = M(475) / 512
+    put("ERF_F32", minimax(g, 0, low**2, 5))
+    put("ERF_F64", minimax(g, 0, 1, 11))
+    g = lambda t: -mp.log(mp.erfc(t)) / t - 1  # noqa: E731
+    put("ERFC_F32", minimax(g, low, 4, 6, lambda t: t * mp.erfc(t)))
+    put("ERFC_F64", minimax(g, 1, M("5.95"), 18, lambda t: t * mp.erfc(t)))
+
+    top = (mp.tan(mp.pi / 8) * M("1.01")) ** 2
+    g = near0(root(lambda x: (mp.atan(x) / x - 1) / x**2), lambda z: -M(1) / 3 + z / 5)
+    put("ATAN_F32", minimax(g, 0, top, 4, lambda z: z))
+    put("ATAN_F64", minimax(g, 0, top, 11, lambda z: z))
+
+    one = near0(lambda t: mp.loggamma(1 + t) / t, lambda t: -mp.euler + mp.zeta(2) * t / 2)
+    two = near0(lambda t: mp.loggamma(2 + t) / t,
+                lambda t: 1 - mp.euler + (mp.zeta(2) - 1) * t / 2)
+    put("LGAMMA_1_F64", minimax(one, M("-0.255"), M("0.255"), 20))
+    put("LGAMMA_1_5_F64", minimax(lambda t: mp.loggamma(M("1.5") + t), -M("0.255"), M("0.255"), 16))
+    put("LGAMMA_2_F64", minimax(two, M("-0.255"), M("0.505"), 20))
+
+    tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
+    tables["LN2_F64"] = split(mp.log(2), [42, None])
+    tables["LN2_DD"] = split(mp.log(2), [None, None])
+    tables["INV_LN2_DD"] = split(1 / mp.log(2), [None, None])
+    tables["PI_DD"] = split(mp.pi, [None, None])
+    tables["PIO2_F64"] = split(mp.pi / 2, [33, 33, None])
+    tables["PIO2_DD"] = split(mp.pi / 2, [None, None])
+    tables["PIO4_DD"] = split(mp.pi / 4, [None, None])
+    tables["PI_F32"] = split(mp.pi, [None, None], single=True)
+    tables["PIO2_F32"] = split(mp.pi / 2, [None, None], single=True)
+    tables["PIO4_F32"] = split(mp.pi / 4, [None, None], single=True)
+    tables["HALF_LOG_2PI_DD"] = split(mp.log(2 * mp.pi) / 2, [None, None])
+    tables["LOG_PI_DD"] = split(mp.log(mp.pi), [None, None])
+    return tables
+
+
+HEADER = '''"""Polynomials and split constants of the vector math library.
+
+Made by tests/benchmarks/fit_coefficients.py, which says what each is; do not edit. Polynomials
+start with the constant term. `X_DD` is X as a sum of two doubles, `LN2_F64` and `PIO2_F64` are
+sums whose leading parts have trailing zeros, so that small integers times them are exact.
+"""
+'''
+
+
+def main() -> None:
+    print(HEADER)
+    for name, values in tables().items():
+        print(f"{name} = (")
+        for v in values:
+            print(f"    {v!r},")
+        print(")")
+    with mp.workprec(1400):
+        bits = int(mp.floor(2 / mp.pi * mp.mpf(2) ** (64 * 20)))
+    print("# 2/pi = sum of TWO_OVER_PI[i] * 2^(-64 i); the first word is 0")
+    print("TWO_OVER_PI = (\n    0,")
+    for i in range(19, -1, -1):
+        print(f"    {bits >> (64 * i) & (2**64 - 1):#018x},")
+    print(")")
+
+
+if __name__ == "__main__":
+    main()
