@@ -8,10 +8,15 @@ from graphc import ir
 from graphc.ir import Graph, Node, Value
 
 
-def copy_node(n: Node, args: tuple[Value, ...], like: Node | None = None) -> Node:
-    """n on other operands of the same types; `like` gives line and scope where n has none."""
-    loc = n.loc if n.loc is not None or like is None else like.loc
-    scope = n.scope or (like.scope if like is not None else "")
+def copy_node(n: Node, args: tuple[Value, ...], caller: Node | None = None) -> Node:
+    """n on other operands of the same types.
+
+    Inside a call it gets the call's line where it has none, and the call's name as outer scope.
+    """
+    loc, scope = n.loc, n.scope
+    if caller is not None:
+        loc = n.loc or caller.loc
+        scope = "/".join([s for s in (caller.scope, str(caller.attrs["name"]), n.scope) if s])
     return Node(n.op, args, n.attrs, [o.type for o in n.outs], loc, scope, n.name)
 
 
