@@ -9,35 +9,27 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from graphc.errors import GraphcError, Loc
-from graphc.ir import Graph, Literal, Node, State, Value, infer
+from graphc.ir import Graph, Node, State, Value, infer
 from graphc.ops import OPS, Op
-from graphc.text.literals import (
-    ELEMENT,
-    RESERVED,
-    STRING,
-    MissingLiteral,
-    element_value,
-    float_value,
-    literal_of,
-)
-from graphc.text.scanner import Scanner
-from graphc.types import BY_NAME, TensorType
+from graphc.text.attributes import AttributeReader
+from graphc.text.literals import STRING, string_value
+from graphc.types import TensorType
 
 _VALUE = re.compile(rf"%([0-9]+|[A-Za-z_][A-Za-z0-9_.]*|{STRING})")
 _REGION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(?=@)")
-_FLOAT = re.compile(r"-?(?:0x[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?p[+-]?[0-9]+|inf\b|[0-9]+\.[0-9]*|"
-                    r"[0-9]+(?:\.[0-9]*)?e[+-]?[0-9]+)|nan\b")
+# A node's start as printed, without quoted names; whatever else goes the long way.
+_HEAD = re.compile(
+    r"%([A-Za-z0-9_.]+): ([a-z]+[0-9]*\[[^\]\n]*\]) = ([a-z_0-9]+) "
+    r"%([A-Za-z0-9_.]+(?:, %[A-Za-z0-9_.]+)*)(?![A-Za-z0-9_.])(?! *,)"
+)
+_LOC = re.compile(r'loc\("([^"\\\x00-\x1f]*)":([0-9]{1,9})\)')  # as printed; others go the long way
 _UPDATE = re.compile(r"update(?=\s*@)")
-_CONSTANT = re.compile(r"@(c[0-9]+)(?![A-Za-z0-9_.])")
-_ATTR_WORD = re.compile(r"[A-Za-z_]\w*")
 _SIMPLE_ATTRS = re.compile(r'\{[^{}"@\[\n]*\}')
-_WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-_MAX_TUPLE_DEPTH = 50
 
 
 def parse(
@@ -78,16 +70,13 @@ class _Pending:
         self.op: Op
 
 
-class _Parser(Scanner):
+class _Parser(AttributeReader):
     """Reads one file."""
 
-    __slots__ = ("arrays", "cache", "files", "literals", "states")
+    __slots__ = ("cache", "files")
 
     def __init__(self, text: str, arrays: Mapping[str, np.ndarray[Any, Any]], source: str):
-        super().__init__(text, source)
-        self.arrays = arrays
-        self.states: dict[str, State] = {}
-        self.literals: dict[str, Literal] = {}
+        super().__init__(text, arrays, source)
         self.cache: dict[tuple[Op, str], dict[str, Any]] = {}
         self.files: dict[str, str] = {}
 
@@ -97,7 +86,7 @@ class _Parser(Scanner):
         stack = [self.header()]
         while True:
             top = stack[-1]
-            if self.keyword("return"):
+            if self.at("r") and self.keyword("return"):
                 graph = self.footer(top, outermost=len(stack) == 1)
                 stack.pop()
                 if not stack:
@@ -160,7 +149,7 @@ class _Parser(Scanner):
             self.expect("=")
             v = self.value(g)
             if not outermost:
-                self.fail("no update inside a nested graph", pos, found=False)
+                self.fail("a nested graph has no updates", pos, found=False)
             updates.append((self.state(name, v.type, pos), v))
         self.expect("}", "'update' or '}'" if outermost else "'}'")
         return Graph(g.name, g.inputs, g.nodes, outputs, updates, names)
@@ -170,10 +159,37 @@ class _Parser(Scanner):
     def node(self, g: _Open) -> _Pending:
         """A node up to its attributes."""
         self.skip()
+        n = self.plain_head(g)
+        if n is None:
+            n = self.head(g)
+        if self.at("{"):
+            self.attrs(n)
+        return n
+
+    def plain_head(self, g: _Open) -> _Pending | None:
+        """The usual start of a node in one step, or None where anything is unusual or wrong."""
+        m = _HEAD.match(self.text, self.pos)
+        if m is None:
+            return None
+        name, written, word, args = m.groups()
+        type, op = self._types.get(written), OPS.get(word)
+        if type is None or op is None or name in g.values or not _VALUE.fullmatch(f"%{name}"):
+            return None
+        n = _Pending(self.pos, [(name, type, self.pos)])
+        try:
+            n.args = [g.values[a] for a in args.split(", %")]
+        except KeyError:
+            return None
+        n.op = op
+        self.pos = m.end()
+        return n
+
+    def head(self, g: _Open) -> _Pending:
+        """Results, op, operands, and the attribute that stands alone."""
         n = _Pending(self.pos, [])
         while self.at("%"):
             name, pos = self.new_value(g)
-            if any(name == other for other, _, _ in n.results):
+            if n.results and any(name == other for other, _, _ in n.results):
                 self.fail(f"%{name} is defined twice", pos, found=False)
             self.expect(":", "':' and the type of the result")
             n.results.append((name, self.type(), pos))
@@ -189,7 +205,7 @@ class _Parser(Scanner):
             hint = f" (did you mean {close[0]}?)" if close else ""
             self.fail(f"an operation{hint}", pos)
         if op.name == "input":
-            self.fail("inputs in the graph's header only", pos, found=False)
+            self.fail("inputs stand in the graph's header only", pos, found=False)
         n.op = op
         if self.at("%"):
             n.args.append(self.value(g))
@@ -197,8 +213,6 @@ class _Parser(Scanner):
                 n.args.append(self.value(g))
         elif len(op.attrs) == 1 and len(n.results) == 1 and not self.at("{"):
             self.bare(n, op.attrs[0])
-        if self.at("{"):
-            self.attrs(n)
         return n
 
     def bare(self, n: _Pending, key: str) -> None:
@@ -234,7 +248,7 @@ class _Parser(Scanner):
 
     def check_key(self, n: _Pending, pos: int) -> None:
         if n.key in n.attrs:
-            self.fail(f"attribute {n.key!r} once, it came twice", pos, found=False)
+            self.fail(f"attribute {n.key!r} comes twice", pos, found=False)
         if n.key not in n.op.attrs:
             known = ", ".join(n.op.attrs) or "none"
             self.fail(f"an attribute of {n.op.name} ({known})", pos)
@@ -247,18 +261,15 @@ class _Parser(Scanner):
             missing = next(k for k in op.attrs if k not in attrs)
             self.fail(f"attribute {missing!r} of {op.name}")
         loc, scope = self.where()
-        types = [t for _, t, _ in n.results]
         try:
             inferred = infer(op, [a.type for a in n.args], attrs)
         except GraphcError as e:
             self.fail(e.message, n.pos, found=False)
         except Exception as e:  # a type rule met attributes of a wrong kind
-            self.fail(f"valid attributes of {op.name} ({e})", n.pos, found=False)
-        for (_, written, pos), t in zip(n.results, inferred, strict=False):
-            if written is not t:
-                self.fail(f"type {t}, which {op.name} gives here, not {written}", pos, found=False)
-        if len(inferred) != len(types):
-            self.fail(f"{len(inferred)} results of {op.name}, not {len(types)}", n.pos, found=False)
+            self.fail(f"the attributes of {op.name} do not fit: {e}", n.pos, found=False)
+        types = tuple([t for _, t, _ in n.results])
+        if types != inferred:
+            self.wrong_types(n, inferred)
         name = "" if not n.results else _plain_name(n.results[0][0])
         if op.name == "variable" and name == attrs["state"].name:
             name = ""
@@ -268,21 +279,33 @@ class _Parser(Scanner):
         g.nodes.append(node)
         g.pending = None
 
+    def wrong_types(self, n: _Pending, inferred: tuple[TensorType, ...]) -> NoReturn:
+        op = n.op.name
+        if len(inferred) != len(n.results):
+            message = f"{op} has {len(inferred)} results here, not {len(n.results)}"
+            self.fail(message, n.pos, found=False)
+        for (_, written, pos), t in zip(n.results, inferred, strict=True):
+            if written is not t:
+                self.fail(f"{op} gives {t} here, not {written}", pos, found=False)
+        raise AssertionError("types differ and are equal")
+
     def where(self) -> tuple[Loc | None, str]:
         loc, scope = None, ""
-        if self.keyword("loc"):
+        if m := self.match(_LOC):
+            loc = Loc(self.files.setdefault(m.group(1), m.group(1)), int(m.group(2)))
+        elif self.keyword("loc"):
             self.expect("(")
             file = self.string("a quoted file name")
             self.expect(":", "':' and a line number")
-            loc = Loc(self.files.setdefault(file, file), self.integer("a line number"))
+            loc = Loc(file, self.integer("a line number"))
             self.expect(")")
-        if self.keyword("scope"):
+        if self.at("s") and self.keyword("scope"):
             self.expect("(")
             scope = self.string()
             self.expect(")")
         return loc, scope
 
-    # --- values, states, attributes -------------------------------------------------------------
+    # --- values --------------------------------------------------------------------------
 
     def new_value(self, g: _Open) -> tuple[str, int]:
         m = self.match(_VALUE)
@@ -304,132 +327,9 @@ class _Parser(Scanner):
             self.fail(f"%{m.group(1)} is not defined before this place", m.start(), found=False)
         return v
 
-    def state(self, name: str, type: TensorType, pos: int) -> State:
-        s = self.states.get(name)
-        if s is None:
-            array = self.arrays.get(f"@{name}")
-            if array is not None:
-                array = self.stored(array, f"@{name}", type, pos)
-            s = self.states[name] = State(name, type, array)
-        elif s.type is not type:
-            self.fail(f"type {s.type} of @{name}, as before, not {type}", pos, found=False)
-        return s
-
-    def stored(
-        self, array: np.ndarray[Any, Any], name: str, type: TensorType, pos: int
-    ) -> np.ndarray[Any, Any]:
-        """The array of the .npz, which knows bf16 as raw bytes only."""
-        if array.dtype.kind == "V" and array.dtype.itemsize == type.dtype.itemsize:
-            array = array.view(type.dtype.numpy)
-        if array.shape != type.shape or array.dtype != type.dtype.numpy:
-            came = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-            self.fail(f"{name} of type {type}, but the .npz has {came}", pos, found=False)
-        return array
-
-    def elements(self, type: TensorType) -> Literal:
-        self.skip()
-        start = self.pos
-        if self.at("@"):
-            m = self.match(_CONSTANT)
-            if m is None:
-                self.fail("a constant's name such as @c0")
-            return self.large(m.group(1), type, start)
-        if not type.is_static:
-            self.fail(f"a static type for a constant, not {type}", found=False)
-        words = []
-        if not type.shape:
-            words.append(self.element(type))
-        else:
-            self.expect("[", "'[' and the elements")
-            while not self.take("]"):
-                if words:
-                    self.expect(",", "',' or ']'")
-                words.append(self.element(type))
-        if len(words) != type.size:
-            self.fail(f"{type.size} elements of {type}, got {len(words)}", start, found=False)
-        return literal_of(words, type)
-
-    def element(self, type: TensorType) -> tuple[float | int, int | None]:
-        m = self.match(ELEMENT)
-        if m is None:
-            self.fail(f"an element of dtype {type.dtype}")
-        try:
-            return element_value(m.group(), type.dtype)
-        except ValueError as e:
-            self.fail(str(e), m.start())
-
-    def large(self, name: str, type: TensorType, pos: int) -> Literal:
-        found = self.literals.get(name)
-        if found is None:
-            array = self.arrays.get(name)
-            if array is None:
-                found = MissingLiteral(name, type)
-            else:
-                found = Literal(self.stored(array, f"@{name}", type, pos))
-            self.literals[name] = found
-        elif found.type is not type:
-            self.fail(f"type {found.type} of @{name}, as before, not {type}", pos, found=False)
-        return found
-
-    def attr(self, depth: int) -> Any:
-        if depth > _MAX_TUPLE_DEPTH:
-            self.fail("a tuple nested less deeply")
-        if self.take("("):
-            items: list[Any] = []
-            while not self.take(")"):
-                if items:
-                    self.expect(",", "',' or ')'")
-                items.append(self.attr(depth + 1))
-            return tuple(items)
-        if self.at('"'):
-            return self.string()
-        if self.at("@"):
-            pos = self.pos
-            self.pos += 1
-            name = self.name("a variable's name")
-            self.expect(":", "':' and the variable's type")
-            return self.state(name, self.type(), pos)
-        if m := self.match(_FLOAT):
-            try:
-                return float_value(m.group())
-            except ValueError as e:
-                self.fail(str(e), m.start())
-        m = _ATTR_WORD.match(self.text, self.pos)
-        return self.attr_word(m) if m else self.attr_size()
-
-    def attr_word(self, m: re.Match[str]) -> Any:
-        word, after = m.group(), self.text[m.end() : m.end() + 1]
-        if word in _WORDS:
-            self.pos = m.end()
-            return _WORDS[word]
-        if after == "[":
-            return self.type()
-        if after == "(" and word in RESERVED:
-            self.pos = m.end() + 1
-            value = self.attr_size() if word == "size" else self.literal()
-            self.expect(")")
-            return value
-        if word in BY_NAME and BY_NAME[word].name == word:
-            self.pos = m.end()
-            return self.dtype(word, m.start())
-        return self.attr_size()
-
-    def attr_size(self) -> Any:
-        try:
-            return self.size()
-        except GraphcError:
-            self.fail("an attribute: a number, a word, a string, a type, a size or a tuple")
-
-    def literal(self) -> Literal:
-        type = self.type()
-        self.expect(",")
-        return self.elements(type)
-
 
 def _plain_name(key: str) -> str:
     """The name that a value's text gives to its node: none for a number."""
     if key[0] == '"':
-        from graphc.text.literals import string_value
-
         return string_value(key)
     return "" if key[0].isdigit() else key

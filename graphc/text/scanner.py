@@ -54,9 +54,10 @@ class Scanner:
 
     def skip(self) -> None:
         """Over spaces, line ends and comments."""
-        m = _SPACE.match(self.text, self.pos)
-        if m is not None:
-            self.pos = m.end()
+        if self.text[self.pos : self.pos + 1] <= "#":  # nothing else that counts is as low
+            m = _SPACE.match(self.text, self.pos)
+            if m is not None:
+                self.pos = m.end()
 
     def at(self, symbol: str) -> bool:
         """Whether `symbol` comes next."""
@@ -118,6 +119,8 @@ class Scanner:
         return m.group(1) or self._unquote(m.group(2), m.start())
 
     def _unquote(self, text: str, pos: int) -> str:
+        if "\\" not in text:
+            return text[1:-1]
         try:
             return string_value(text)
         except ValueError:
