@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphc.codegen import casts, integers, vecmath_exp
+from graphc.codegen import casts, integers, vecmath_erf, vecmath_exp, vecmath_trig
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
 
@@ -183,6 +183,11 @@ EMIT.update({
     "log": _math(vecmath_exp.log),
     "log1p": _math(vecmath_exp.log1p),
     "tanh": _math(vecmath_exp.tanh),
+    "sin": _math(vecmath_trig.sin),
+    "cos": _math(vecmath_trig.cos),
+    "atan": _math(vecmath_trig.atan),
+    "atan2": _math(vecmath_trig.atan2),
+    "erf": _math(vecmath_erf.erf),
     "sqrt": rounded(_sqrt),
     "rsqrt": rounded(_rsqrt),
     "is_finite": _is_finite,

@@ -26,21 +26,25 @@ def _reduce_ln2(F: Floats, x: str) -> tuple[str, str, tuple[str, str]]:
     return counted, F.fma(n, -lo, exact), (exact, F.mul(n, -lo))
 
 
-def _expm1_reduced(F: Floats, r: str) -> str:
-    """e^r - 1 for |r| <= ln(2)/2."""
-    return F.fma(F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64), r)
+def _exp_reduced(F: Floats, r: str) -> str:
+    """e^r for |r| <= ln(2)/2; in f64 with the rounding of 1 + r made good."""
+    r2, g = F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64)
+    if not F.double:
+        return F.add(F.fma(r2, g, r), 1.0)
+    s, e = F.fast_two_sum(1.0, r)
+    return F.add(s, F.fma(r2, g, e))
 
 
 def exp(F: Floats, x: str) -> str:
     low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
     counted, r = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
-    return F.scale(F.add(_expm1_reduced(F, r), 1.0), counted)
+    return F.scale(_exp_reduced(F, r), counted)
 
 
 def exp_of_small(F: Floats, x: str) -> str:
     """e^x where x and the result are well inside the normal range."""
     counted, r = reduce_ln2(F, x)
-    return F.scale_normal(F.add(_expm1_reduced(F, r), 1.0), counted)
+    return F.scale_normal(_exp_reduced(F, r), counted)
 
 
 def expm1(F: Floats, x: str) -> str:

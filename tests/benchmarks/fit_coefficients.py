@@ -112,12 +112,11 @@ def tables() -> dict[str, list[float]]:
     put("TANH_F64", minimax(g, 0, M("0.64") ** 2, 14, lambda z: z))
 
     g = near0(root(lambda x: mp.erf(x) / x - 1), lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1)
-    low = M(475) / 512
-    put("ERF_F32", minimax(g, 0, low**2, 5))
-    put("ERF_F64", minimax(g, 0, 1, 11))
+    put("ERF_F32", minimax(g, 0, M("0.85") ** 2, 5))
+    put("ERF_F64", minimax(g, 0, M("0.85") ** 2, 11))
     g = lambda t: -mp.log(mp.erfc(t)) / t - 1  # noqa: E731
-    put("ERFC_F32", minimax(g, low, 4, 6, lambda t: t * mp.erfc(t)))
-    put("ERFC_F64", minimax(g, 1, M("5.95"), 18, lambda t: t * mp.erfc(t)))
+    put("ERFC_F32", minimax(g, M("0.83"), 4, 6, lambda t: t * mp.erfc(t)))
+    put("ERFC_F64", minimax(g, M("0.83"), M("5.95"), 19, lambda t: t * mp.erfc(t)))
 
     top = (mp.tan(mp.pi / 8) * M("1.01")) ** 2
     g = near0(root(lambda x: (mp.atan(x) / x - 1) / x**2), lambda z: -M(1) / 3 + z / 5)

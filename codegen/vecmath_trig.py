@@ -1,0 +1,240 @@
+"""sin, cos, atan, atan2 on lanes, f32 and f64, whole range.
+
+Angles are reduced to |r| <= pi/4 by three-part subtraction (Cody and Waite) up to 2^20 and by
+integer multiplication with the bits of 2/pi (Payne and Hanek 1983) beyond: a scalar function of
+the module, called per lane from a branch that ordinary angles never take.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.codegen import coefficients as co
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.floats import Floats
+from graphc.codegen.lanes import Lanes, literal
+
+LIMIT = 1.0e6      # up to here n fits 20 bits, so n times a 33-bit part of pi/2 is exact
+DEEP = 2.0**-40    # an f64 remainder below this has lost too many digits in three parts
+
+
+def sin(F: Floats, x: str) -> str:
+    # r - r^3/6.. turns -0 into 0 nowhere, but the reduction x - 0 * pi/2 may: keep zeros as given
+    y = _sincos(F, x, 0)
+    return F.select(F.cmp("oeq", x, 0.0), x, y)
+
+
+def cos(F: Floats, x: str) -> str:
+    return _sincos(F, x, 1)
+
+
+def _sincos(F: Floats, x: str, quarter: int) -> str:
+    """sin(x + quarter pi/2)."""
+    q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
+    q = F.int("add", q, quarter) if quarter else q
+    z = F.mul(r, r)
+    sine = F.mul(F.mul(z, r), F.series(z, co.SIN_F32, co.SIN_F64))
+    cosine = F.mul(F.mul(z, z), F.series(z, co.COS_F32, co.COS_F64))
+    # first-order terms of the tail: sin' = 1 - z/2, cos' = -r
+    sine = F.fma(F.fma(z, -0.5, 1.0), tail, sine)
+    cosine = F.sub(cosine, F.mul(r, tail))
+    sine = F.add(r, sine)
+    half = F.mul(z, 0.5)
+    w = F.sub(1.0, half)
+    cosine = F.add(w, F.add(F.sub(F.sub(1.0, w), half), cosine))
+    odd = F.icmp("ne", F.int("and", q, 1), 0)
+    y = F.select(odd, cosine, sine)
+    sign = F.int("shl", F.int("lshr", q, 1), F.bits - 1)
+    return F.from_bits(F.int("xor", F.to_bits(y), sign))
+
+
+def _reduce_f32(F: Floats, x: str) -> tuple[str, str, str]:
+    """`_reduce_f64` for f32 (the quadrant an i32), worked out in f64."""
+    L, D = F.L, Floats(F.L, "double")
+    wide = L.convert("fpext", x, "float", "double")
+    n, counted = D.nearest_fma(wide, 2 / math.pi)
+    hi, mid, low = co.PIO2_F64
+    r = D.sub(D.sub(wide, D.mul(n, hi)), D.mul(n, mid + low))
+    q, r, _ = _far(D, wide, D.cmp("oge", D.abs(wide), LIMIT), counted, r, None)
+    single = L.convert("fptrunc", r, "double", "float")
+    tail = L.convert(
+        "fptrunc", D.sub(r, L.convert("fpext", single, "float", "double")), "double", "float"
+    )
+    return L.convert("trunc", q, "i64", "i32"), single, tail
+
+
+def _reduce_f64(F: Floats, x: str) -> tuple[str, str, str]:
+    """(i64 quadrant, r, tail): x = quadrant pi/2 + r + tail."""
+    n, counted = F.nearest_fma(x, 2 / math.pi)
+    hi, mid, low = co.PIO2_F64
+    first = F.sub(x, F.mul(n, hi))                       # exact
+    second, lost = F.two_sum(first, F.mul(n, -mid))      # the product is exact
+    third, more = F.two_sum(second, F.mul(n, -low))
+    r, tail = F.fast_two_sum(third, F.add(lost, more))
+    cancelled = F.both(F.cmp("olt", F.abs(r), DEEP), F.cmp("one", n, 0.0))
+    far = F.either(F.cmp("oge", F.abs(x), LIMIT), cancelled)
+    q, r, tail_or_none = _far(F, x, far, counted, r, tail)
+    assert tail_or_none is not None
+    return q, r, tail_or_none
+
+
+def _far(
+    F: Floats, x: str, far: str, q: str, r: str, tail: str | None,
+) -> tuple[str, str, str | None]:
+    """(q, r, tail) with the finite lanes marked `far` worked out by Payne and Hanek's method."""
+    L, e = F.L, F.L.e
+    _define_payne_hanek(e.module, L)
+    far = F.both(far, F.cmp("olt", F.abs(x), math.inf))
+    before, loop, done = e.block, e.fresh("far"), e.fresh("near")
+    e.do(f"br i1 {L.any(far)}, label %{loop}, label %{done}")
+    e.label(loop)
+    old = [("i64", q), ("double", r)] + ([("double", tail)] if tail is not None else [])
+    now = [f"%{e.fresh('far')}" for _ in old]
+    new: list[str]
+    if L.width == 1:
+        result = e(f"call {{i64, double, double}} @graphc.rem_pio2(double {x})")
+        new = [e(f"extractvalue {{i64, double, double}} {result}, {i}") for i in range(len(old))]
+        e.do(f"br label %{done}")
+    else:
+        lane, following = (f"%{e.fresh('lane')}" for _ in range(2))
+        after = [f"%{e.fresh('far')}" for _ in old]
+        e.do(f"{lane} = phi i64 [0, %{before}], [{following}, %{loop}]")
+        for (t, v), name, then in zip(old, now, after, strict=True):
+            e.do(f"{name} = phi {L.vec(t)} [{v}, %{before}], [{then}, %{loop}]")
+        one = e(f"extractelement {L.vec('double')} {x}, i64 {lane}")
+        wanted = e(f"extractelement {L.vec('i1')} {far}, i64 {lane}")
+        result = e(f"call {{i64, double, double}} @graphc.rem_pio2(double {one})")
+        for i, ((t, _), name, then) in enumerate(zip(old, now, after, strict=True)):
+            v = L.vec(t)
+            part = e(f"extractvalue {{i64, double, double}} {result}, {i}")
+            put = e(f"insertelement {v} {name}, {t} {part}, i64 {lane}")
+            e.do(f"{then} = select i1 {wanted}, {v} {put}, {v} {name}")
+        e.do(f"{following} = add i64 {lane}, 1")
+        more = e(f"icmp ult i64 {following}, {L.width}")
+        e.do(f"br i1 {more}, label %{loop}, label %{done}")
+        new = after
+    e.label(done)
+    out = [
+        e(f"phi {L.vec(t)} [{v}, %{before}], [{n}, %{loop}]")
+        for (t, v), n in zip(old, new, strict=True)
+    ]
+    return out[0], out[1], out[2] if tail is not None else None
+
+
+def _define_payne_hanek(module: Module, L: Lanes) -> None:
+    """`{quadrant, r, tail} @graphc.rem_pio2(double x)` for finite |x| of 1 and more.
+
+    x = m 2^e with a 53-bit m. Of 2/pi only the 192 bits from position e - 1 on matter: earlier
+    ones give multiples of 4 quadrants, later ones less than 2^-137 (no double comes closer than
+    2^-62 to a multiple of pi/2). Their product modulo 2^192 is the quadrant in its top two bits
+    and the fraction below.
+    """
+    name = "graphc.rem_pio2"
+    if name in module.functions:
+        return
+    # a word of zeros in front serves exponents below 1
+    words = ", ".join(f"i64 {literal('i64', w)}" for w in co.TWO_OVER_PI)
+    count = len(co.TWO_OVER_PI)
+    module.define_global(
+        "graphc.two_over_pi",
+        f"@graphc.two_over_pi = internal constant [{count} x i64] [{words}], align 8",
+    )
+    e = Emitter(module)
+    F = Floats(Lanes(e, 1, L.target), "double")
+    e.label("entry")
+    bits = F.to_bits("%x")
+    exponent = F.int("and", F.int("lshr", bits, 52), 0x7FF)
+    m = F.int("or", F.int("and", bits, (1 << 52) - 1), 1 << 52)
+    # position of the first bit wanted, counted from the start of the word of zeros; lanes that
+    # nobody asked about may hold smaller numbers, which would want more words in front
+    start = F.int("sub", exponent, 1075 - 64 + 2)
+    start = F.L.select(F.icmp("slt", start, 0), "i64", F.ki(0), start)
+    word, shift = F.int("lshr", start, 6), F.int("and", start, 63)
+    loaded = []
+    for i in range(4):
+        at = e(f"getelementptr i64, ptr @graphc.two_over_pi, i64 {F.int('add', word, i)}")
+        loaded.append(e(f"load i64, ptr {at}"))
+    window = [
+        e(f"call i64 @llvm.fshl.i64(i64 {a}, i64 {b}, i64 {shift})")
+        for a, b in zip(loaded, loaded[1:], strict=False)
+    ]
+    module.declare("llvm.fshl.i64", "declare i64 @llvm.fshl.i64(i64, i64, i64)")
+    module.declare("llvm.ctlz.i64", "declare i64 @llvm.ctlz.i64(i64, i1)")
+    wide = e(f"zext i64 {m} to i128")
+    carry, product = "0", []
+    for w in reversed(window):
+        p = e(f"mul i128 {wide}, {e(f'zext i64 {w} to i128')}")
+        p = e(f"add i128 {p}, {carry}")
+        product.insert(0, e(f"trunc i128 {p} to i64"))
+        carry = e(f"lshr i128 {p}, 64")
+    quadrant = F.int("lshr", product[0], 62)
+    f0 = e(f"call i64 @llvm.fshl.i64(i64 {product[0]}, i64 {product[1]}, i64 2)")
+    f1 = e(f"call i64 @llvm.fshl.i64(i64 {product[1]}, i64 {product[2]}, i64 2)")
+    # a fraction of a half or more counts as negative, in the next quadrant
+    negative = F.int("ashr", f0, 63)
+    quadrant = F.int("sub", quadrant, negative)
+    f0, f1 = F.int("xor", f0, negative), F.int("xor", f1, negative)
+    zeros = e(f"call i64 @llvm.ctlz.i64(i64 {f0}, i1 false)")
+    top = e(f"call i64 @llvm.fshl.i64(i64 {f0}, i64 {f1}, i64 {zeros})")
+    rest = F.int("shl", f1, zeros)
+    low = F.int("or", F.int("shl", F.int("and", top, 0x7FF), 52), F.int("lshr", rest, 12))
+    unit = F.power_of_two(F.int("sub", 0, zeros))
+    hi = F.mul(F.mul(F.from_int(F.int("lshr", top, 11)), 2.0**-53), unit)
+    lo = F.mul(F.mul(F.from_int(low), 2.0**-116), unit)
+    r, tail = F.mul_dd((hi, lo), co.PIO2_DD)
+    # the sign of x, and of the fraction
+    flip = F.int("and", F.int("xor", bits, negative), -1 << 63)
+    r, tail = (F.from_bits(F.int("xor", F.to_bits(v), flip)) for v in (r, tail))
+    back = F.int("sub", 0, quadrant)
+    quadrant = F.L.select(F.icmp("slt", bits, 0), "i64", back, quadrant)
+    t = "{i64, double, double}"
+    out = e(f"insertvalue {t} undef, i64 {quadrant}, 0")
+    out = e(f"insertvalue {t} {out}, double {r}, 1")
+    out = e(f"insertvalue {t} {out}, double {tail}, 2")
+    module.define(name, f"define internal {t} @{name}(double %x) noinline nounwind cold {{\n"
+                        f"{e.text()}\n  ret {t} {out}\n}}")
+
+
+# --- atan --------------------------------------------------------------------------------------
+
+TAN_3PI_8, TAN_PI_8 = 1 + math.sqrt(2), math.sqrt(2) - 1
+
+
+def atan(F: Floats, x: str) -> str:
+    return F.copysign(_atan_quotient(F, F.abs(x), F.k(1.0)), x)
+
+
+def _atan_quotient(F: Floats, b: str, a: str) -> str:
+    """atan(b / a) for b, a >= 0, a > 0, not both infinite: one division, |t| <= tan(pi/8).
+
+    tan(pi/2 - u) = 1 / tan u, tan(u - pi/4) = (tan u - 1) / (tan u + 1).
+    """
+    steep = F.cmp("ogt", b, F.mul(a, TAN_3PI_8))
+    middle = F.cmp("ogt", b, F.mul(a, TAN_PI_8))
+    num = F.select(steep, F.neg(a), F.select(middle, F.sub(b, a), b))
+    den = F.select(steep, b, F.select(middle, F.add(b, a), a))
+    half, quarter = F.pick(co.PIO2_F32, co.PIO2_DD), F.pick(co.PIO4_F32, co.PIO4_DD)
+    base, low = (F.select(steep, half[i], F.select(middle, quarter[i], 0.0)) for i in range(2))
+    t = F.div(num, den)
+    z = F.mul(t, t)
+    s = F.fma(F.mul(t, z), F.series(z, co.ATAN_F32, co.ATAN_F64), low)
+    return F.add(base, F.add(t, s))
+
+
+def atan2(F: Floats, y: str, x: str) -> str:
+    """The angle of the point (x, y), signed zeros and infinities as in C99."""
+    b, a = F.abs(y), F.abs(x)
+    # keep b + a and 2.42 a from overflowing
+    big = 2.0**1020 if F.double else 2.0**124
+    huge = F.either(F.cmp("ogt", b, big), F.cmp("ogt", a, big))
+    factor = F.select(huge, 2.0**-4, 1.0)
+    # infinity with infinity, zero with zero: the quotients of 1, 1 and 0, 1
+    infinite = F.both(F.cmp("oeq", b, math.inf), F.cmp("oeq", a, math.inf))
+    origin = F.both(F.cmp("oeq", b, 0.0), F.cmp("oeq", a, 0.0))
+    bs = F.select(infinite, 1.0, F.mul(b, factor))
+    as_ = F.select(F.either(infinite, origin), 1.0, F.mul(a, factor))
+    r = _atan_quotient(F, bs, as_)
+    pi = F.pick(co.PI_F32, co.PI_DD)
+    r = F.select(F.negative(x), F.sub(pi[0], F.sub(r, pi[1])), r)
+    r = F.copysign(r, y)
+    return F.select(F.cmp("uno", x, y), F.add(x, y), r)
