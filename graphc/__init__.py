@@ -1,3 +1,138 @@
-"""graphc: declare a tensor computation once, differentiate it, compile it, ship it."""
+"""graphc: declare a tensor computation once, differentiate it, compile it, ship it.
+
+    import graphc as gx
+
+    x = gx.input("x", ("batch", 64))
+    w = gx.variable(numpy.zeros((64, 10), "float32"), "w")
+    predict = gx.function([x], gx.argmax(x @ w, axis=1))
+
+Operations have the names of the Python array API standard, and NumPy's where those differ. What
+is needed to declare is imported at once; the compiler, gradients, nn, optim, random and linalg at
+first use.
+"""
+
+# ruff: noqa: F403 -- each module lists what it exports in __all__
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import graphc.tensor  # noqa: F401 -- first: what follows needs it, and it finds them itself
+
+# isort: split
+from graphc.composed import *
+from graphc.creation import *
 from graphc.declare import *
-from graphc.tensor import Tensor
+from graphc.dims import Dim as Dim
+from graphc.dtypes import *
+from graphc.elementwise import *
+from graphc.errors import GraphcError as GraphcError
+from graphc.indexing import *
+from graphc.manipulation import *
+from graphc.products import *
+from graphc.reductions import *
+from graphc.refused import REFUSED, refusal
+from graphc.tensor import Tensor as Tensor
+
+if TYPE_CHECKING:
+    from graphc import fft as fft
+    from graphc import linalg as linalg
+    from graphc import nn as nn
+    from graphc import optim as optim
+    from graphc import random as random
+    from graphc import testing as testing
+    from graphc.composite import checkpoint as checkpoint
+    from graphc.composite import composite as composite
+    from graphc.define import define_op as define_op
+    from graphc.define import same_float as same_float
+    from graphc.define import same_number as same_number
+    from graphc.define import same_type as same_type
+    from graphc.function import Function as Function
+    from graphc.function import export as export
+    from graphc.function import function as function
+    from graphc.ir import Graph as Graph
+    from graphc.ops import Kind as Kind
+    from graphc.ops import Op as Op
+    from graphc.passes import PIPELINE as PIPELINE
+    from graphc.state import load_state as load_state
+    from graphc.state import save_state as save_state
+    from graphc.transforms import depends_on as depends_on
+    from graphc.transforms import grad as grad
+    from graphc.transforms import hessian as hessian
+    from graphc.transforms import hvp as hvp
+    from graphc.transforms import jacobian as jacobian
+    from graphc.transforms import jvp as jvp
+    from graphc.transforms import value_and_grad as value_and_grad
+    from graphc.transforms import vjp as vjp
+    from graphc.vmap import vmap as vmap
+
+__version__ = "0.1.0"
+__array_api_version__ = "2024.12"
+
+e, inf, nan, pi = math.e, math.inf, math.nan, math.pi
+newaxis = None
+
+# Where each name lives that is imported at first use; None: a module of its own.
+_LAZY: dict[str, str | None] = {
+    "Function": "function",
+    "Graph": "ir",
+    "Kind": "ops",
+    "Op": "ops",
+    "PIPELINE": "passes",
+    "checkpoint": "composite",
+    "composite": "composite",
+    "define_op": "define",
+    "depends_on": "transforms",
+    "export": "function",
+    "fft": None,
+    "function": "function",
+    "grad": "transforms",
+    "hessian": "transforms",
+    "hvp": "transforms",
+    "jacobian": "transforms",
+    "jvp": "transforms",
+    "linalg": None,
+    "load_state": "state",
+    "nn": None,
+    "optim": None,
+    "random": None,
+    "same_float": "define",
+    "same_number": "define",
+    "same_type": "define",
+    "save_state": "state",
+    "testing": None,
+    "value_and_grad": "transforms",
+    "vjp": "transforms",
+    "vmap": "vmap",
+}
+
+
+class _Package(ModuleType):
+    """The graphc module: `gx.function` stays the function when graphc/function.py is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if _LAZY.get(name) == name and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name in REFUSED:
+        return refusal(name, REFUSED[name])
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphc' has no attribute {name!r}")
+    home = _LAZY[name]
+    module = importlib.import_module(f"graphc.{home or name}")
+    value = module if home is None else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -23,6 +23,11 @@ from graphc.ir import DeclaringAs, State
 from graphc.tensor import Tensor
 from graphc.types import TensorType, as_dtype
 
+__all__ = [
+    "Variable", "assert_dim", "constant", "dim", "dim_value", "input", "name_scope",
+    "placeholder", "stop_gradient", "variable",
+]
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 _count = itertools.count()
 
@@ -146,17 +151,3 @@ def name_scope(name: str) -> DeclaringAs:
 def stop_gradient(x: ArrayLike) -> Tensor:
     """x, treated as a constant by gradients."""
     return prim.stop_gradient(as_tensor(x))
-
-
-__all__ = [
-    "Variable",
-    "assert_dim",
-    "constant",
-    "dim",
-    "dim_value",
-    "input",
-    "name_scope",
-    "placeholder",
-    "stop_gradient",
-    "variable",
-]

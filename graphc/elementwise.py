@@ -26,6 +26,19 @@ from graphc.errors import ArgumentError, DTypeError, user_loc
 from graphc.tensor import Tensor
 from graphc.types import bool_
 
+__all__ = [
+    "abs", "absolute", "add", "arctan", "astype", "atan", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "ceil", "clip", "copysign", "cos", "digamma", "divide", "equal", "erf", "exp", "expm1",
+    "fabs", "floor", "floor_divide", "fmax", "fmin", "fmod", "greater", "greater_equal",
+    "invert", "isfinite", "isinf", "isnan", "left_shift", "less", "less_equal", "lgamma", "log",
+    "log1p", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum",
+    "mod", "multiply", "nan_to_num", "negative", "nextafter", "not_equal", "polygamma",
+    "positive", "pow", "power", "reciprocal", "remainder", "right_shift", "round", "rsqrt",
+    "sign", "signbit", "sin", "sqrt", "square", "subtract", "tanh", "true_divide", "trunc",
+    "where",
+]
+
 NUMERIC = "an integer or float dtype"
 
 

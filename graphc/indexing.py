@@ -30,6 +30,10 @@ from graphc.manipulation import moveaxis, ravel, reshape
 from graphc.tensor import Tensor
 from graphc.types import DType, bool_, i64
 
+__all__ = [
+    "diff", "one_hot", "take", "take_along_axis", "tril", "triu",
+]
+
 
 class Span(NamedTuple):
     """The positions start, start + step, ... below stop of one axis, or backwards from the end."""
@@ -334,7 +338,7 @@ class Updater:
     def _update(self, what: str, value: ArrayLike) -> Tensor:
         x, u = self._x, self._operand(value)
         plan = _plan(x, self._key)
-        indexed = {axis: idx for axis, idx in plan.gathers}
+        indexed = dict(plan.gathers)
         shape: list[Size] = []  # of x[key]
         inner: list[Size] = []  # of x[key] with every axis of x still there
         for item in plan.layout:

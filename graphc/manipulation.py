@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,13 @@ from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
 from graphc.types import Shape
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "broadcast_arrays", "broadcast_to", "concat", "concatenate",
+    "expand_dims", "flatten", "flip", "hstack", "matrix_transpose", "moveaxis", "pad",
+    "permute_dims", "ravel", "repeat", "reshape", "roll", "split", "squeeze", "stack",
+    "swapaxes", "tile", "transpose", "unstack", "vstack",
+]
 
 
 def reshape(x: ArrayLike, shape: Any, *, copy: bool | None = None) -> Tensor:
@@ -259,7 +267,7 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[Size], axis: int = 0
         bounds: list[Size] = [each * k for k in range(parts + 1)]
     else:
         bounds = [0, *indices_or_sections, n]
-    return [cut(t, i, a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [cut(t, i, a, b) for a, b in pairwise(bounds)]
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Tensor, ...]:

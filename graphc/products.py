@@ -21,9 +21,13 @@ from graphc.convert import (
 )
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, ShapeError, user_loc
-from graphc.manipulation import matrix_transpose, moveaxis, permute_dims, reshape
+from graphc.manipulation import moveaxis, permute_dims, reshape
 from graphc.tensor import Tensor
 from graphc.types import i64
+
+__all__ = [
+    "diagonal", "dot", "einsum", "inner", "matmul", "outer", "tensordot", "trace", "vecdot",
+]
 
 _NUMBERS = "an integer or float dtype"
 
@@ -292,17 +296,3 @@ def trace(
 ) -> Tensor:
     """The sum of the diagonal."""
     return red.sum(diagonal(x, offset, axis1, axis2), -1, dtype=dtype)
-
-
-__all__ = [
-    "diagonal",
-    "dot",
-    "einsum",
-    "inner",
-    "matmul",
-    "matrix_transpose",
-    "outer",
-    "tensordot",
-    "trace",
-    "vecdot",
-]

@@ -27,6 +27,12 @@ from graphc.errors import ArgumentError, user_loc
 from graphc.tensor import Tensor
 from graphc.types import DType, bool_
 
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cumprod", "cumsum",
+    "cumulative_max", "cumulative_prod", "cumulative_sum", "logsumexp", "max", "mean", "min",
+    "prod", "std", "sum", "var",
+]
+
 
 def restore_axes(reduced: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Reduced axes back as 1s."""

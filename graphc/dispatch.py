@@ -1,0 +1,113 @@
+"""NumPy's protocols: np.exp(t), np.concatenate([t, u]), array + t reach graphc's own functions.
+
+A ufunc or function of NumPy goes to the graphc function of the same name. Where graphc has none,
+or NumPy's arguments cannot be honoured (out=, where=), the error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import graphc
+from graphc.errors import UsageError, user_loc
+
+# Ufunc methods that are functions of their own.
+_METHODS: dict[tuple[str, str], str] = {
+    ("add", "reduce"): "sum",
+    ("multiply", "reduce"): "prod",
+    ("maximum", "reduce"): "max",
+    ("minimum", "reduce"): "min",
+    ("logical_and", "reduce"): "all",
+    ("logical_or", "reduce"): "any",
+    ("add", "accumulate"): "cumulative_sum",
+    ("multiply", "accumulate"): "cumulative_prod",
+    ("maximum", "accumulate"): "cumulative_max",
+    ("multiply", "outer"): "outer",
+}
+# Arguments that mean nothing to a graph, with the only values that are let through.
+_IGNORED: dict[str, tuple[Any, ...]] = {
+    "out": (None, (None,)),
+    "where": (True,),
+    "casting": ("same_kind",),
+    "order": ("K", "C"),
+    "subok": (True, False),
+    "copy": (True, False, None),
+    "optimize": (True, False),
+}
+_RENAMED = {"a_min": "min", "a_max": "max", "newshape": "shape"}
+
+
+def ufunc(fn: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """`fn` of NumPy called (or reduced, ...) on inputs of which one is a Tensor."""
+    name = fn.__name__
+    if method != "__call__":
+        full = f"{name}.{method}"
+        target = _METHODS.get((name, method))
+        if target is None:
+            raise UsageError(f"np.{full}: not available on Tensors", user_loc())
+        axis = dict(kwargs)
+        if method != "outer":
+            axis.setdefault("axis", 0)
+        return _call(full, getattr(graphc, target), inputs, axis)
+    target_fn = _find(name)
+    if target_fn is None:
+        raise UsageError(f"np.{name}: not available on Tensors", user_loc())
+    return _call(name, target_fn, inputs, kwargs)
+
+
+def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """`fn` of NumPy's Python functions, called on arguments that hold a Tensor."""
+    name = fn.__name__
+    module = getattr(fn, "__module__", "") or ""
+    full = name
+    if module.startswith("numpy.linalg") and hasattr(graphc.linalg, name):
+        target: Callable[..., Any] | None = getattr(graphc.linalg, name)
+        full = f"linalg.{name}"
+    elif module.startswith("numpy.fft"):
+        target, full = getattr(graphc.fft, name, None), f"fft.{name}"
+    else:
+        target = _find(name)
+    if target is None:
+        raise UsageError(
+            f"np.{full}: not available on Tensors; compute constants with NumPy before, or write "
+            "it with graphc's operations",
+            user_loc(),
+        )
+    return _call(full, target, args, kwargs)
+
+
+def _find(name: str) -> Callable[..., Any] | None:
+    """The public function of that name (never a dtype, module or private name)."""
+    target = getattr(graphc, name, None) if not name.startswith("_") else None
+    if not callable(target) or isinstance(target, type):
+        return None
+    return target
+
+
+def _call(
+    name: str, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    passed: dict[str, Any] = {}
+    for k, v in kwargs.items():
+        if k == "dtype" and v is None:
+            continue
+        if k in _IGNORED:
+            if not any(v is allowed or v == allowed for allowed in _IGNORED[k]):
+                raise UsageError(f"np.{name}: {k}= is not available on Tensors", user_loc())
+            continue
+        passed[_RENAMED.get(k, k)] = v
+    dtype = passed.pop("dtype", None) if not _takes(target, "dtype") else None
+    try:
+        out = target(*args, **passed)
+    except TypeError as e:
+        if isinstance(e, UsageError) or "argument" not in str(e):
+            raise
+        raise UsageError(f"np.{name}: {e}; graphc's function is "
+                         f"gx.{target.__name__}", user_loc()) from None
+    return out if dtype is None else out.astype(dtype)
+
+
+def _takes(target: Callable[..., Any], parameter: str) -> bool:
+    code = getattr(target, "__code__", None)
+    return code is not None and parameter in code.co_varnames

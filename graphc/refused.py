@@ -1,0 +1,42 @@
+"""Names of the array API (and a few of NumPy) that are refused, each with its reason.
+
+`gx.sort` is a function that raises this reason when called, with the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from graphc.errors import UsageError, user_loc
+
+_SIZE = "the size of the result would depend on data"
+_SORT = "the sort primitive does not exist yet"
+_COMPLEX = "complex numbers are not supported: keep real and imaginary parts as two Tensors"
+_EXCHANGE = "a Tensor has no memory while the graph is declared: call compiled functions on arrays"
+_LINALG = dict.fromkeys(
+    (
+        "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matrix_rank",
+        "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    ),
+    _LINALG,
+)
+
+FFT = dict.fromkeys(
+    (
+        "fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft",
+        "fftfreq", "rfftfreq", "fftshift", "ifftshift",
+    ),
+    _FFT,
+)
+
+
+def refusal(name: str, reason: str) -> Callable[..., NoReturn]:
+    """A function of that name which says why it does not exist."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise UsageError(f"{name}: not available, because {reason}", user_loc())
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = f"Refused: {reason}."
+    return refuse
