@@ -13,8 +13,9 @@ from graphc.errors import UsageError, user_loc
 _SIZE = "the size of the result would depend on data"
 _SORT = "the sort primitive does not exist yet"
 _COMPLEX = "complex numbers are not supported: keep real and imaginary parts as two Tensors"
+_LINALG = "the linear algebra primitives (cholesky, lu, triangular_solve, eigh) do not exist yet"
+_FFT = "the fft primitives do not exist yet"
 _EXCHANGE = "a Tensor has no memory while the graph is declared: call compiled functions on arrays"
-_LINALG = dict.fromkeys(
     (
         "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matrix_rank",
         "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
