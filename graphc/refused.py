@@ -16,6 +16,28 @@ _COMPLEX = "complex numbers are not supported: keep real and imaginary parts as 
 _LINALG = "the linear algebra primitives (cholesky, lu, triangular_solve, eigh) do not exist yet"
 _FFT = "the fft primitives do not exist yet"
 _EXCHANGE = "a Tensor has no memory while the graph is declared: call compiled functions on arrays"
+
+REFUSED: dict[str, str] = {
+    "argsort": f"{_SORT}; gx.argmax gives the first place",
+    "bitwise_count": "the popcount primitive does not exist yet",
+    "complex64": _COMPLEX,
+    "complex128": _COMPLEX,
+    "conj": _COMPLEX,
+    "from_dlpack": f"{_EXCHANGE}; use gx.constant(numpy.from_dlpack(x))",
+    "imag": _COMPLEX,
+    "isin": f"{_SORT}; use gx.any(x[..., None] == values, axis=-1)",
+    "nonzero": f"{_SIZE}; use gx.where(condition, x, y), gx.argmax or gx.count_nonzero",
+    "real": _COMPLEX,
+    "searchsorted": f"{_SORT}; use gx.sum(sorted < x[..., None], axis=-1)",
+    "sort": f"{_SORT}; gx.max and gx.min give the extremes",
+    "unique": _SIZE,
+    "unique_all": _SIZE,
+    "unique_counts": f"{_SIZE}; count each of n classes with gx.sum(gx.one_hot(x, n), axis=0)",
+    "unique_inverse": _SIZE,
+    "unique_values": _SIZE,
+}
+
+LINALG = dict.fromkeys(
     (
         "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matrix_rank",
         "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
