@@ -1,0 +1,76 @@
+"""Common subexpressions: what is computed twice alike is computed once.
+
+    graph @f(%x: f32[4], %y: f32[4]) {
+      %0: f32[4] = mul %x, %y
+      %1: f32[4] = exp %0
+      %2: f32[4] = mul %y, %x
+      %3: f32[4] = exp %2
+      %4: f32[4] = sub %1, %3
+      return %4
+    }
+
+becomes
+
+    graph @f(%x: f32[4], %y: f32[4]) {
+      %0: f32[4] = mul %x, %y
+      %1: f32[4] = exp %0
+      %2: f32[4] = sub %1, %1
+      return %2
+    }
+
+Equal nodes merge whenever a graph is rebuilt; this pass adds operand order (for ops where it
+changes no bit but a NaN's payload) and equal bodies. Leaves, random ops and barriers never merge,
+nor do nodes on two sides of a barrier, since a barrier's results are values of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphc.ir import Builder, Graph, Node, Value, rebuild
+from graphc.passes.bodies import body_attrs, with_bodies
+
+COMMUTATIVE = frozenset("add mul maximum minimum and or xor equal".split())
+
+
+def run(g: Graph) -> Graph:
+    """g with equal nodes merged, inside bodies too."""
+    return _run(g, {})
+
+
+def _run(g: Graph, known: dict[Any, Graph]) -> Graph:
+    bodies: dict[Graph, Graph] = {}
+    ordered: dict[Any, tuple[Value, ...]] = {}
+
+    def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if n.op.name in COMMUTATIVE:
+            swapped = ordered.get((n.op, args[::-1]))
+            if swapped is not None:
+                return swapped
+            outs = b.keep(n) if args == n.args else b.emit(n.op, args, n)
+            return ordered.setdefault((n.op, args), outs)
+        found = body_attrs(n)
+        for body in found.values():
+            if body not in bodies:
+                new = _run(body, known)
+                bodies[body] = known.setdefault(structure(new), new)
+        return b.emit(n.op, args, n, **with_bodies(n.attrs, bodies)) if found else None
+
+    return rebuild(g, rewrite)
+
+
+def structure(g: Graph) -> tuple[Any, ...]:
+    """A key that is equal for graphs that compute the same by the same nodes in the same order."""
+    number: dict[Value, int] = {}
+    for v in g.inputs:
+        number[v] = len(number)
+    rows: list[Any] = [tuple(v.type for v in g.inputs)]
+    for n in g.nodes:
+        attrs = tuple(structure(a) if isinstance(a, Graph) else a for a in n.attrs.values())
+        rows.append((n.op, tuple(number[a] for a in n.args), attrs))
+        for o in n.outs:
+            number[o] = len(number)
+    rows.append((tuple(number[o] for o in g.outputs), g.output_names))
+    rows.append(tuple((s, number[v]) for s, v in g.updates))
+    return tuple(rows)

@@ -1,0 +1,110 @@
+"""Inlining: a `call` is replaced by its body.
+
+    graph @f(%x: f32[4]) {
+      %0: f32[4] = call %x {name="twice_plus_one"} body=@twice_plus_one(%a: f32[4]) {
+        %0: f32[4] = add %a, %a
+        %1: f32[] = constant 1.0
+        %2: f32[4] = broadcast %1 {shape=(4), axes=()}
+        %3: f32[4] = add %0, %2
+        return %3
+      }
+      return %0
+    }
+
+becomes
+
+    graph @f(%x: f32[4]) {
+      %0: f32[4] = add %x, %x scope("twice_plus_one")
+      %1: f32[] = constant 1.0 scope("twice_plus_one")
+      %2: f32[4] = broadcast %1 {shape=(4), axes=()} scope("twice_plus_one")
+      %3: f32[4] = add %0, %2 scope("twice_plus_one")
+      return %3
+    }
+
+It runs first, so that everything after it sees through composites. The composite's name stays as
+a scope for printing and drawing. A body is declared once and shared by all equal calls, so where
+its nodes carry the line and scope of that first call, they get those of the call itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphc.errors import Loc
+from graphc.ir import Builder, Graph, Node, Value, finish
+from graphc.passes.bodies import map_bodies
+
+CALL = "call"
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A graph being copied into the outermost one."""
+
+    graph: Graph
+    rest: Iterator[Node]
+    env: dict[Value, Value]
+    call: Node | None    # what the graph is the body of
+    loc: Loc | None      # line and scope of that call, as seen from the outermost graph
+    scope: str
+
+
+def run(g: Graph) -> Graph:
+    """g without calls, whatever their depth; the bodies of other regions too."""
+    if all(n.op.name != CALL for n in g.nodes):
+        return map_bodies(g, run)
+    b = Builder()
+    env: dict[Value, Value] = {v: v for v in g.inputs}
+    stack = [_Frame(g, iter(g.nodes), env, None, None, "")]
+    while stack:
+        frame = stack[-1]
+        n = next(frame.rest, None)
+        if n is None:
+            stack.pop()
+            if frame.call is not None:
+                results = [frame.env[o] for o in frame.graph.outputs]
+                stack[-1].env.update(zip(frame.call.outs, results, strict=True))
+        elif n.op.name == CALL:
+            body: Graph = n.attrs["body"]
+            inner = dict(zip(body.inputs, [frame.env[a] for a in n.args], strict=True))
+            loc, scope = _place(frame, n)
+            scope = _join(scope, str(n.attrs["name"]))
+            stack.append(_Frame(body, iter(body.nodes), inner, n, loc, scope))
+        else:
+            _copy(b, frame, n)
+    inlined = finish(
+        b, g.name, g.inputs, [env[o] for o in g.outputs],
+        [(s, env[v]) for s, v in g.updates], g.output_names,
+    )  # fmt: skip
+    return map_bodies(inlined, run)
+
+
+def _copy(b: Builder, frame: _Frame, n: Node) -> None:
+    args = tuple([frame.env[a] for a in n.args])
+    if frame.call is None and args == n.args:
+        outs = b.keep(n)
+    else:
+        # a copy even on the same operands: a body may be shared by several calls, and what is
+        # unique (random bits, a barrier) is so in each of them
+        loc, scope = _place(frame, n)
+        like = Node(n.op, (), {}, (), loc, scope, n.name)
+        outs = b.emit(n.op, args, like, **n.attrs)
+    frame.env.update(zip(n.outs, outs, strict=True))
+
+
+def _place(frame: _Frame, n: Node) -> tuple[Loc | None, str]:
+    """Line and scope of a node of the frame's graph, as seen from the outermost graph."""
+    if frame.call is None:
+        return n.loc, n.scope
+    inputs = frame.graph.inputs  # they were declared by the first call, at its line, in its scope
+    first = inputs[0].node if inputs else None
+    loc = n.loc if n.loc is not None and (first is None or n.loc != first.loc) else frame.loc
+    inner = n.scope
+    if first is not None and first.scope and _join(inner, "").startswith(_join(first.scope, "")):
+        inner = inner[len(first.scope) :].lstrip("/")
+    return loc, _join(frame.scope, inner) if inner else frame.scope
+
+
+def _join(outer: str, inner: str) -> str:
+    return f"{outer}/{inner}" if outer else inner

@@ -1,0 +1,311 @@
+"""Applies rule tables to a graph.
+
+Nodes are re-emitted in order, so a node's operands are already in normal form when the node is
+tried; what a rule builds is emitted the same way. So one sweep reaches the fixpoint and costs time
+linear in the nodes: rules are found by the op's and its operands' names in one table look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import ShapeError, VerifyError
+from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild
+from graphc.ops.row import OPS, Kind, Op
+from graphc.passes.bodies import map_bodies
+from graphc.passes.folding import fold_splat
+from graphc.passes.patterns import Apply, Attr, Const, Lit, Pattern, Right, Rule, Var
+from graphc.types import TensorType
+
+# A chain of rules, each fired inside the right side of another, ends here: the node stays as it
+# is, which is correct. No table comes near it; it guards against rules that feed each other.
+MAX_DEPTH = 40
+
+
+def splat(v: Value) -> np.ndarray[Any, Any] | None:
+    """The 0-d array that stands in every place of v, where v is such a constant.
+
+    That is a constant of one element, or such a constant broadcast. (Larger constants with equal
+    elements become a broadcast by a rule of their own.)
+    """
+    n = v.node
+    if n.op.name == "broadcast":
+        n = n.args[0].node
+    if n.op.name != "constant":
+        return None
+    array: np.ndarray[Any, Any] = n.attrs["value"].array
+    return array.reshape(()) if array.size == 1 else None
+
+
+class RuleSet:
+    """Rules in the order in which they are tried."""
+
+    def __init__(self, rules: Iterable[Rule]):
+        self.rules = tuple(rules)
+        self._by_root: dict[str, list[Rule]] = {}
+        for r in self.rules:
+            self._by_root.setdefault(r.left.op, []).append(r)
+        self._candidates: dict[tuple[str, ...], tuple[Rule, ...]] = {}
+
+    def candidates(self, op: Op, args: Sequence[Value]) -> tuple[Rule, ...]:
+        """The rules whose first two levels fit these op names."""
+        if op.name not in self._by_root:
+            return ()
+        key = (op.name, *[a.node.op.name for a in args])
+        found = self._candidates.get(key)
+        if found is None:
+            found = tuple(r for r in self._by_root[op.name] if _may_match(r.left, key[1:]))
+            self._candidates[key] = found
+        return found
+
+
+def _may_match(p: Apply, names: Sequence[str]) -> bool:
+    if p.args is None:
+        return True
+    return len(p.args) == len(names) and all(
+        name == a.op
+        if isinstance(a, Apply)
+        else not isinstance(a, (Lit, Const)) or name in ("constant", "broadcast")
+        for a, name in zip(p.args, names, strict=True)
+    )
+
+
+class Match:
+    """What a rule's left side took, and the means to build its right side."""
+
+    __slots__ = ("args", "attrs", "bound", "like", "rewriter", "type")
+
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        args: Sequence[Value],
+        attrs: Mapping[str, Any],
+        type: TensorType,
+        like: Node,
+    ):
+        self.rewriter, self.args, self.attrs = rewriter, args, attrs
+        self.type, self.like = type, like
+        self.bound: dict[Any, Any] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.bound[key]
+
+    def number(self, c: Const) -> np.ndarray[Any, Any]:
+        """The 0-d array that a constant variable took."""
+        value = splat(self.bound[c])
+        assert value is not None
+        return value
+
+    def emit(self, op: str, *args: Value, **attrs: Any) -> Value:
+        """A new node, itself simplified."""
+        return self.rewriter.emit(OPS[op], args, self.like, attrs)
+
+    def full(self, number: Any, type: TensorType | None = None) -> Value:
+        """A constant with `number` in every place; of the whole's type unless said otherwise."""
+        t = self.type if type is None else type
+        return self.rewriter.full(np.asarray(number, t.dtype.numpy), t, self.like)
+
+    def inline(self, call: Node) -> Value:
+        """The only result of a call's body on the call's operands, simplified."""
+        body: Graph = call.attrs["body"]
+        env = dict(zip(body.inputs, call.args, strict=True))
+        for n in body.nodes:
+            args = [env[a] for a in n.args]
+            env.update(zip(n.outs, self.rewriter.emit_all(n, args, self.like), strict=True))
+        return env[body.outputs[0]]
+
+    def single_use(self, v: Value) -> bool:
+        """Whether nothing but the whole uses v."""
+        return self.rewriter.uses.get(v, 0) <= 1
+
+    def match(self, p: Apply, args: Sequence[Value], attrs: Mapping[str, Any]) -> bool:
+        """Whether an op with these operands and attributes has the form of p."""
+        for name, want in p.attrs.items():
+            if isinstance(want, Attr):
+                if self.bound.setdefault(want, attrs[name]) != attrs[name]:
+                    return False
+            elif attrs[name] != want:
+                return False
+        if p.args is None:
+            return True
+        return len(args) == len(p.args) and all(
+            self._match_value(q, a) for q, a in zip(p.args, args, strict=True)
+        )
+
+    def _match_value(self, p: Pattern, v: Value) -> bool:
+        if isinstance(p, Var):
+            if isinstance(p, Const) and splat(v) is None:
+                return False
+            if p.accepts is not None and not p.accepts(v):
+                return False
+            return bool(self.bound.setdefault(p, v) is v)
+        if isinstance(p, Lit):
+            number = splat(v)
+            return number is not None and p.holds(number)
+        assert isinstance(p, Apply)
+        n = v.node
+        if n.op.name != p.op or v in self.rewriter.opaque:
+            return False
+        if p.single_use and not self.single_use(v):
+            return False
+        return self.match(p, n.args, n.attrs)
+
+    def build(self, right: Right, type: TensorType) -> Value | None:
+        """The value of a right side; `type` is what a number takes."""
+        if isinstance(right, Var):
+            taken: Value = self.bound[right]
+            return taken
+        if isinstance(right, Lit):
+            return self.full(right.number, type)
+        if isinstance(right, Apply):
+            return self._build_op(right)
+        assert callable(right)
+        return right(self)
+
+    def _build_op(self, p: Apply) -> Value | None:
+        assert p.args is not None
+        args: list[Value | None] = [
+            None if isinstance(a, Lit) else self.build(a, self.type) for a in p.args
+        ]
+        beside = next((a.type for a in args if a is not None), self.type)
+        for k, a in enumerate(p.args):
+            if isinstance(a, Lit):
+                args[k] = self.full(a.number, beside)
+        if any(a is None for a in args):
+            return None
+        attrs = {
+            k: self.bound[a] if isinstance(a, Attr) else a(self) if callable(a) else a
+            for k, a in p.attrs.items()
+        }
+        return self.emit(p.op, *[a for a in args if a is not None], **attrs)
+
+
+class Rewriter:
+    """One sweep over one graph."""
+
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self.builder = Builder()
+        self.depth = 0
+        self.uses: dict[Value, int] = {}
+        self.opaque: frozenset[Value] = frozenset()
+
+    def emit(
+        self, op: Op, args: Sequence[Value], like: Node, attrs: Mapping[str, Any]
+    ) -> Value:
+        """The value of a single-result op, simplified."""
+        new = self.try_rules(op, args, like, attrs, None) if self.depth < MAX_DEPTH else None
+        if new is None:
+            new = self._fold(op, args, like, attrs)
+        if new is None:
+            new = self.builder.one(op, args, like, **attrs)
+        return new
+
+    def emit_all(self, n: Node, args: Sequence[Value], like: Node) -> tuple[Value, ...]:
+        """Every result of a node like n on other operands."""
+        if len(n.outs) == 1:
+            return (self.emit(n.op, args, like, n.attrs),)
+        return self.builder.emit(n.op, args, like, **n.attrs)
+
+    def try_rules(
+        self,
+        op: Op,
+        args: Sequence[Value],
+        like: Node,
+        attrs: Mapping[str, Any],
+        type: TensorType | None,
+    ) -> Value | None:
+        """What the first rule that applies makes of the node, or None."""
+        for r in self.rules.candidates(op, args):
+            if type is None:
+                (type,) = infer(op, [a.type for a in args], {k: attrs[k] for k in op.attrs})
+            m = Match(self, args, attrs, type, like)
+            if not m.match(r.left, args, attrs) or (r.where is not None and not r.where(m)):
+                continue
+            self.depth += 1
+            try:
+                new = m.build(r.right, type)
+            except ShapeError:  # what it builds is not provably well typed for symbolic sizes
+                new = None
+            finally:
+                self.depth -= 1
+            if new is not None:
+                if new.type is not type:
+                    raise VerifyError(f"rule {r.law!r} made {new.type} of {type}", like.loc)
+                return new
+        return None
+
+    def _fold(
+        self, op: Op, args: Sequence[Value], like: Node, attrs: Mapping[str, Any]
+    ) -> Value | None:
+        """An elementwise op on numbers, at once, so that rules see the number it gives."""
+        if op.kind is not Kind.ELEMENTWISE or op.unique or not args:
+            return None
+        numbers = [splat(a) for a in args]
+        if any(x is None for x in numbers):
+            return None
+        (type,) = infer(op, [a.type for a in args], {k: attrs[k] for k in op.attrs})
+        out = fold_splat(op, [x for x in numbers if x is not None], attrs, type.dtype)
+        return None if out is None else self.full(out, type, like)
+
+    def full(self, number: np.ndarray[Any, Any], type: TensorType, like: Node) -> Value:
+        """A 0-d constant, broadcast where `type` has axes."""
+        c = self.builder.constant(number, like)
+        if type.shape:
+            c = self.builder.one("broadcast", (c,), like, shape=type.shape, axes=())
+        return c
+
+    def rewrite(self, b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        """What `ir.rebuild` calls for every node."""
+        if len(n.outs) != 1 or n.op.unique:
+            return None
+        new = self.try_rules(n.op, args, n, n.attrs, n.outs[0].type)
+        if new is None:
+            new = self._fold(n.op, args, n, n.attrs)
+        return None if new is None else (new,)
+
+
+def count_uses(g: Graph) -> dict[Value, int]:
+    """How often each value is an operand or a result."""
+    uses: dict[Value, int] = {}
+    for n in g.nodes:
+        for a in n.args:
+            uses[a] = uses.get(a, 0) + 1
+    for v in g.results:
+        uses[v] = uses.get(v, 0) + 1
+    return uses
+
+
+def apply_rules(
+    g: Graph, rules: RuleSet, protect: frozenset[Value] = frozenset()
+) -> Graph:
+    """g in the rules' normal form, bodies of region nodes included.
+
+    Values in `protect`, and all that they are computed from, stay the very same; no rule looks
+    through them.
+    """
+    g = map_bodies(g, lambda body: apply_rules(body, rules))
+    fixed = set(reachable(protect))
+    old_uses = count_uses(g)
+    r = Rewriter(rules)
+    r.opaque = protect
+
+    def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:
+        r.builder = b
+        if n in fixed:
+            b.nodes.append(n)  # not interned: an equal node elsewhere is not this one
+            new: Sequence[Value] = n.outs
+        else:
+            found = r.rewrite(b, n, args)
+            if found is not None:
+                new = found
+            else:
+                new = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+        for o, v in zip(n.outs, new, strict=True):  # what used o now uses v
+            r.uses[v] = r.uses.get(v, 0) + old_uses.get(o, 0)
+        return new
+
+    return rebuild(g, rewrite)

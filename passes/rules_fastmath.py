@@ -1,0 +1,67 @@
+"""Rules that hold for real numbers but not for every float: opt-in (`fastmath=True`).
+
+They lose -0.0, hide NaN and infinity, or round differently.
+"""
+
+from __future__ import annotations
+
+from graphc.passes.patterns import (
+    F, G, Rule, attr, const, fastmath, floats, heads, once, rule, var,
+)  # fmt: skip
+from graphc.passes.rewrite import Match
+
+add, sub, mul, div, pow, neg, abs_ = heads("add sub mul div pow neg abs")
+sqrt, rsqrt, exp, log, reduce_sum = heads("sqrt rsqrt exp log reduce_sum")
+FK, FC = const("k", floats), const("c", floats)
+H = var("h", floats)
+AX, AXI = attr("axes"), attr("inner axes")
+
+
+def _joined(m: Match) -> tuple[int, ...]:
+    left = [a for a in range(m[F].type.ndim) if a not in m[AXI]]
+    return tuple(sorted([*m[AXI], *(left[a] for a in m[AX])]))
+
+
+# fmt: off
+RULES: tuple[Rule, ...] = (
+    # identities
+    rule("f + 0.0 == f", add(F, 0.0) >> F, fastmath),                       # -0.0
+    rule("f - -0.0 == f", sub(F, -0.0) >> F, fastmath),                     # -0.0
+    rule("f * 0 == 0", mul(F, 0.0) >> 0.0, fastmath),                       # NaN, inf, -0.0
+    rule("f - f == 0", sub(F, F) >> 0.0, fastmath),                         # NaN, inf
+    rule("f / f == 1", div(F, F) >> 1.0, fastmath),                         # NaN, inf, 0
+    rule("0.0 - f == -f", sub(0.0, F) >> neg(F), fastmath),                 # 0.0
+    rule("-(f - g) == g - f", neg(sub(F, G)) >> sub(G, F), fastmath),       # 0.0
+
+    # constants collect
+    rule("(f + c) + k == f + (c + k)", add(add(F, FC), FK) >> add(F, add(FC, FK)), fastmath),
+    rule("(f * c) * k == f * (c * k)", mul(mul(F, FC), FK) >> mul(F, mul(FC, FK)), fastmath),
+    rule("f - k == f + (-k)", sub(F, FK) >> add(F, neg(FK)), fastmath),
+    rule("f / k == f * (1 / k)", div(F, FK) >> mul(F, div(1.0, FK)), fastmath),
+
+    # powers and roots
+    rule("pow(f, 0.5) == sqrt(f)", pow(F, 0.5) >> sqrt(F), fastmath),       # -0.0, -inf
+    rule("pow(f, -0.5) == rsqrt(f)", pow(F, -0.5) >> rsqrt(F), fastmath),
+    rule("pow(f, -1) == 1 / f", pow(F, -1) >> div(1.0, F), fastmath),
+    rule("1 / sqrt(f) == rsqrt(f)", div(1.0, sqrt(F)) >> rsqrt(F), fastmath),
+    rule("f / sqrt(g) == f * rsqrt(g)", div(F, once(sqrt(G))) >> mul(F, rsqrt(G)), fastmath),
+    rule("sqrt(f * f) == |f|", sqrt(mul(F, F)) >> abs_(F), fastmath),       # overflow
+    rule("sqrt(f) * sqrt(f) == f", mul(sqrt(F), sqrt(F)) >> F, fastmath),   # negative f
+    rule("exp(log(f)) == f", exp(log(F)) >> F, fastmath),
+    rule("log(exp(f)) == f", log(exp(F)) >> F, fastmath),
+    rule("exp(f) * exp(g) == exp(f + g)",
+         mul(once(exp(F)), once(exp(G))) >> exp(add(F, G)), fastmath),
+    rule("log(pow(f, c)) == log(f) * c", log(pow(F, FC)) >> mul(log(F), FC), fastmath),
+
+    # scales and sums
+    rule("(f / g) / h == f / (g * h)", div(once(div(F, G)), H) >> div(F, mul(G, H)), fastmath),
+    rule("f / (g / h) == f * h / g", div(F, once(div(G, H))) >> div(mul(F, H), G), fastmath),
+    rule("f * g + f * h == f * (g + h)",
+         add(once(mul(F, G)), once(mul(F, H))) >> mul(F, add(G, H)), fastmath),
+    rule("sum(f * c) == sum(f) * c",
+         reduce_sum(once(mul(F, FC)), axes=AX) >> mul(reduce_sum(F, axes=AX),
+             lambda m: m.full(m.number(FC))), fastmath),
+    rule("sum(sum(f)) == sum(f)",
+         reduce_sum(reduce_sum(F, axes=AXI), axes=AX) >> reduce_sum(F, axes=_joined), fastmath),
+)
+# fmt: on
