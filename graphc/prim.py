@@ -371,5 +371,10 @@ def call(*xs: Tensor, name: str, body: ir.Graph) -> tuple[Tensor, ...]:
     return many("call", *xs, name=name, body=body)
 
 
-def fused(*xs: Tensor, body: ir.Graph) -> tuple[Tensor, ...]:
-    return many("fused", *xs, body=body)
+def fused(
+    *xs: Tensor, body: ir.Graph, axes: Shape, reduced: Axes, outputs: Sequence[tuple[int, ...]]
+) -> tuple[Tensor, ...]:
+    """A kernel; `graphc.passes.fuse` says what the attributes mean."""
+    return many(
+        "fused", *xs, body=body, axes=tuple(axes), reduced=tuple(reduced), outputs=tuple(outputs)
+    )

@@ -63,23 +63,26 @@ def _lgamma_near_two(z: Array) -> Array:
 
 
 def _lgamma_positive(x: Array) -> Array:
-    near_two = np.abs(x - 2.0) <= 0.5
-    near_one = (x > 0.5) & (x < 1.5)
-    z = np.where(near_one, x - 1.0, np.where(near_two, x - 2.0, 0.0))
-    series = _lgamma_near_two(z) - np.where(near_one, np.log1p(z), 0.0)
-    low = x < 12.0
-    shifted, factor = np.where(low, x, 12.0), np.ones_like(x)
-    for _ in range(12):
-        more = shifted < 12.0
-        factor = np.where(more, factor * shifted, factor)
-        shifted = np.where(more, shifted + 1.0, shifted)
-    big = np.where(low, shifted, x)
+    """Below 12, gamma(x + 1) = x gamma(x) leads to the series about 2; above, A&S 6.1.41.
+
+    Every sum is of terms of one sign or nearly so, so that nothing cancels.
+    """
+    tiny, below_two = x < 0.5, (x >= 0.5) & (x < 1.5)
+    reduced, factor = np.where(x < 12.0, x, 2.0), np.ones_like(x)
+    for _ in range(10):
+        more = reduced > 2.5
+        reduced = np.where(more, reduced - 1.0, reduced)
+        factor = np.where(more, factor * reduced, factor)
+    z = np.where(tiny, x, np.where(below_two, x - 1.0, reduced - 2.0))
+    near = _lgamma_near_two(z) + np.log(factor)
+    near = near - np.where(tiny | below_two, np.log1p(z), 0.0) - np.where(tiny, np.log(x), 0.0)
+    big = np.maximum(x, 12.0)
     correction = np.zeros_like(x)
-    for k in range(len(_BERNOULLI), 0, -1):  # A&S 6.1.41
+    for k in range(len(_BERNOULLI), 0, -1):
         correction = correction / (big * big) + _BERNOULLI[k - 1] / (2 * k * (2 * k - 1))
     log = np.log(big)
-    stirling = (big - 0.5) * (log - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5) + correction / big
-    return np.where(near_one | near_two, series, stirling - np.log(factor))
+    far = (big - 0.5) * (log - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5) + correction / big
+    return np.where(x < 12.0, near, far)
 
 
 def polygamma(n: int, x: Array) -> Array:

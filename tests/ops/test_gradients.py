@@ -1,0 +1,167 @@
+"""Every vjp against central differences, to second order, and the points where care is due."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from op_cases import SMOOTH, evaluate, inputs
+
+from graphc import prim
+from graphc.ops import OPS, Kind
+from graphc.testing import check_grad
+from graphc.transforms import grad
+from graphc.types import BY_NAME, TensorType
+
+
+def declare(case, xs):
+    """The op's float results."""
+    outs = prim.many(case.op, *xs, **case.attrs)
+    return [o for o in outs if o.dtype.is_float]
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=lambda c: c.id)
+def test_first_and_second_derivative(case):
+    """The squares make the second derivative depend on the cotangent too."""
+
+    def fn(*xs):
+        return [y * y + y for y in declare(case, xs)]
+
+    check_grad(fn, case.args, order=2, eps=1e-5, rtol=2e-6, atol=2e-6)
+
+
+def test_every_differentiable_row_is_checked():
+    have = {c.op for c in SMOOTH}
+    for name, row in OPS.items():
+        if row.kind in (Kind.LEAF, Kind.REGION) or name == "barrier":
+            continue
+        assert row.differentiable == (name in have), name
+        assert row.differentiable == (row.vjp is not None), name
+
+
+def gradients(fn, *arrays):
+    """d(sum of fn)/d(x) for every float operand."""
+    arrays = [np.asarray(a) for a in arrays]
+    xs = [inputs(a) for a in arrays]
+    y = fn(*xs)
+    total = prim.reduce_sum(y, range(y.ndim))
+    wrt = [x for x in xs if x.dtype.is_float]
+    return evaluate(xs, arrays, grad(total, wrt, unconnected="zero"))
+
+
+def second(fn, *arrays):
+    """The derivative of the first gradient's sum, by the same operand."""
+    arrays = [np.asarray(a) for a in arrays]
+    xs = [inputs(a) for a in arrays]
+    y = fn(*xs)
+    first = grad(prim.reduce_sum(y, range(y.ndim)), xs[0])
+    found = grad(prim.reduce_sum(first, range(first.ndim)), xs[0], unconnected="zero")
+    return evaluate(xs, arrays, [found])[0]
+
+
+def test_ties_share_evenly():
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 0.0])
+    for fn, want in [(prim.maximum, [0.5, 0, 1]), (prim.minimum, [0.5, 1, 0])]:
+        gx, gy = gradients(fn, x, y)
+        assert gx.tolist() == want and (gx + gy).tolist() == [1, 1, 1]
+    rows = np.array([[2.0, 2.0, 1.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
+    (g,) = gradients(lambda a: prim.reduce_max(a, (1,)), rows)
+    np.testing.assert_allclose(g, [[1 / 3, 1 / 3, 0, 1 / 3], [0.25] * 4])
+    (g,) = gradients(lambda a: prim.reduce_min(a, (0, 1)), rows)
+    np.testing.assert_allclose(g, [[0] * 4, [0.25] * 4])
+
+
+def test_cummax_gives_to_the_first_that_set_it():
+    x = np.array([1.0, 1.0, 3.0, 2.0, 3.0, 5.0])
+    (g,) = gradients(lambda a: prim.cummax(a, 0), x)
+    assert g.tolist() == [2, 0, 3, 0, 0, 1]
+    (g,) = gradients(lambda a: prim.cummax(a, 0, reverse=True), x)
+    assert g.tolist() == [0, 0, 0, 0, 0, 6]
+    (g,) = gradients(lambda a: prim.cummax(a, 0), np.array([-np.inf, -np.inf, 0.0]))
+    assert g.tolist() == [2, 0, 1]
+
+
+def test_abs_at_zero():
+    (g,) = gradients(prim.abs, np.array([-2.0, 0.0, -0.0, 3.0]))
+    assert g.tolist() == [-1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("exponent", "first", "then"),
+    [(0.0, 0, 0), (1.0, 1, 0), (2.0, 0, 2), (3.0, 0, 0)],
+)
+def test_pow_at_base_zero(exponent, first, then):
+    def fn(a):
+        return prim.pow(a, prim.full_like(a, exponent))
+
+    (g,) = gradients(fn, np.array([0.0]))
+    assert g.tolist() == [first]
+    assert second(fn, np.array([0.0])).tolist() == [then]
+
+
+def test_pow_by_exponent_at_base_zero():
+    _, g = gradients(prim.pow, np.array([0.0, 0.0, 0.0]), np.array([2.0, 0.5, 0.0]))
+    assert g.tolist() == [0, 0, 0]
+    gx, _ = gradients(prim.pow, np.array([-2.0]), np.array([3.0]))
+    assert gx.tolist() == [12]
+    gx, gy = gradients(prim.pow, np.array([3.0]), np.array([0.0]))
+    np.testing.assert_allclose([gx[0], gy[0]], [0, np.log(3.0)])
+
+
+def test_atan2_at_origin_is_zero():
+    gy, gx = gradients(prim.atan2, np.array([0.0]), np.array([0.0]))
+    assert gy.tolist() == [0] and gx.tolist() == [0]
+
+
+def test_products_with_zeros():
+    x = np.array([[2.0, 3.0, 4.0], [2.0, 0.0, 4.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0]])
+    (g,) = gradients(lambda a: prim.reduce_prod(a, (1,)), x)
+    assert g.tolist() == [[12, 8, 6], [0, 8, 0], [0, 0, 0], [0, 0, 0]]
+    hess = second(lambda a: prim.reduce_prod(a, (1,)), x)
+    assert hess.tolist() == [[7, 6, 5], [4, 6, 2], [4, 4, 0], [0, 0, 0]]
+    (g,) = gradients(lambda a: prim.cumprod(a, 0), np.array([2.0, 0.0, 5.0, 0.0]))
+    # y = x0, x0 x1, x0 x1 x2, x0 x1 x2 x3
+    assert g.tolist() == [1, 12, 0, 0]
+
+
+def test_scatter_drops_what_was_overwritten():
+    idx = np.array([1, 1, 0])
+    gx, gu = gradients(
+        lambda x, i, u: prim.scatter(x, i, u, axis=0), np.ones(3), idx, np.array([5.0, 6.0, 7.0])
+    )
+    assert gx.tolist() == [0, 0, 1] and gu.tolist() == [0, 1, 1]
+
+
+def test_select_takes_no_nan_from_the_other_side():
+    def fn(a):
+        positive = prim.less(prim.full_like(a, 0), a)
+        return prim.select(positive, a * a, prim.neg(a))
+
+    (g,) = gradients(fn, np.array([-1.0, 2.0]))
+    assert g.tolist() == [-1, 4]
+
+
+def test_cast_carries_gradients_between_floats_only():
+    f32, i64 = BY_NAME["f32"], BY_NAME["i64"]
+    (g,) = gradients(lambda a: prim.cast(a, f32), np.array([1.0, 2.0]))
+    assert g.dtype == np.float64 and g.tolist() == [1, 1]
+    (g,) = gradients(lambda a: prim.cast(prim.cast(a, i64), f32) * 2.0, np.array([1.0]))
+    assert g.tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("case", SMOOTH, ids=lambda c: c.id)
+def test_cotangents_have_the_operands_type(case, dtype):
+    d = BY_NAME[dtype]
+    xs = [
+        prim.input("x", TensorType(d if a.dtype.kind == "f" else BY_NAME[a.dtype.name], a.shape))
+        for a in case.args
+    ]
+    attrs = {**case.attrs, **({"dtype": d} if case.op == "cast" else {})}
+    (y,) = prim.many(case.op, *xs, **attrs)
+    found = OPS[case.op].vjp(y, y, *xs, **attrs)
+    assert len(found) == len(xs)
+    for x, g in zip(xs, found, strict=True):
+        if x.dtype.is_float:
+            assert g.type is x.type
+        else:
+            assert g is None
