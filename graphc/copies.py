@@ -41,3 +41,37 @@ def inline(call: Node, args: Sequence[Value]) -> tuple[list[Node], list[Value]]:
         copies.append(copy_node(n, tuple([env[a] for a in n.args]), call))
         env.update(zip(n.outs, copies[-1].outs, strict=True))
     return copies, [env[o] for o in body.outputs]
+
+
+def expand(values: Sequence[Value], keep: str = "") -> list[Value]:
+    """`values` with every call that they need replaced by its body, whatever its depth.
+
+    Calls named `keep` stay calls; what their bodies call is expanded in there.
+    """
+    done: dict[Value, Value] = {}
+    bodies: dict[Graph, Graph] = {}
+    # a node to copy, or a call whose copied body has been walked by then, and its results
+    stack: list[tuple[Node, list[Value] | None]]
+    stack = [(n, None) for n in reversed(ir.reachable(values))]
+    while stack:
+        n, results = stack.pop()
+        if results is not None:
+            done.update(zip(n.outs, [done.get(r, r) for r in results], strict=True))
+            continue
+        args = tuple([done.get(a, a) for a in n.args])
+        body = n.attrs.get("body")
+        if body is None:
+            if args != n.args:
+                done.update(zip(n.outs, copy_node(n, args).outs, strict=True))
+        elif n.attrs.get("name") != keep:
+            copies, results = inline(n, args)
+            stack.append((n, results))
+            stack += [(c, None) for c in reversed(copies)]
+        else:
+            if body not in bodies:
+                bodies[body] = ir.collect(body.name, body.inputs, expand(body.outputs, keep))
+            attrs = {**n.attrs, "body": bodies[body]}
+            types = [o.type for o in n.outs]
+            new = Node(n.op, args, attrs, types, n.loc, n.scope, n.name)
+            done.update(zip(n.outs, new.outs, strict=True))
+    return [done.get(v, v) for v in values]

@@ -16,12 +16,12 @@ from typing import Any, overload
 
 from graphc import ir, prim
 from graphc.convert import as_tensor
-from graphc.copies import substitute
+from graphc.copies import expand, substitute
 from graphc.dims import Size
 from graphc.errors import ArgumentError, DTypeError, GradientError, ShapeError, user_loc
 from graphc.ir import Node, Value
 from graphc.ops import Kind
-from graphc.passes import autodiff
+from graphc.passes import autodiff, stabilize
 from graphc.tensor import Tensor
 from graphc.types import TensorType, i64
 from graphc.vmap import batch_values
@@ -202,13 +202,10 @@ def _add_piece(
             totals.setdefault(w, []).append(v)
 
 
-def _stabilised(ys: list[Value]) -> list[Value]:
-    nodes = ir.reachable(ys)
-    inputs = [n.out for n in nodes if n.op.kind is Kind.LEAF and "type" in n.attrs]
-    try:
-        from graphc.passes import stabilize
-    except ImportError:
-        return ys
+def _stabilised(ys: Sequence[Value]) -> list[Value]:
+    """`ys` with composites expanded, for the rules to see through them, and stabilised."""
+    ys = expand(ys, keep=autodiff.CHECKPOINT)
+    inputs = [n.out for n in ir.reachable(ys) if n.op.kind is Kind.LEAF and "type" in n.attrs]
     return list(stabilize.run(ir.collect("grad", inputs, ys)).outputs)
 
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from graphc.passes import autodiff
 
 from graphc import declare, errors, ir, prim, transforms
 from graphc import elementwise as ew
+from graphc.composite import checkpoint, composite
 from graphc.convert import cast
 from graphc.declare import input, stop_gradient, variable
-from graphc.passes import autodiff
 from graphc.products import matmul
 from graphc.reductions import mean, sum
 from graphc.testing import check_grad
@@ -174,6 +175,49 @@ def test_gradients_are_the_same_every_time():
         return [n.op.name for n in ir.collect("g", [x._value], [g._value]).nodes]
 
     assert declare_it() == declare_it()
+
+
+# Stability: the cost is stabilised before it is differentiated
+
+
+def test_log_sum_exp_at_1000(run):
+    x = input("x", (3,), "float64")
+    g = grad(ew.log(sum(ew.exp(x))), x)
+    v = np.array([1000.0, 999.0, -1000.0])
+    e = np.exp(v - 1000)
+    np.testing.assert_allclose(run(g, {x: v}), e / e.sum(), rtol=1e-14)
+    h = hessian(ew.log(sum(ew.exp(x))), x)
+    p = e / e.sum()
+    np.testing.assert_allclose(run(h, {x: v}), np.diag(p) - np.outer(p, p), atol=1e-15)
+
+
+def test_log_of_a_softmax_composite_at_1000(run):
+    @composite
+    def softmax_of_mine(x):
+        e = ew.exp(x)
+        return e / sum(e)
+
+    x = input("x", (3,), "float64")
+    g = grad(ew.log(softmax_of_mine(x))[1], x)
+    e = np.exp([0.0, -1.0, -2000.0])
+    np.testing.assert_allclose(
+        run(g, {x: [1000.0, 999.0, -1000.0]}), [0, 1, 0] - e / e.sum(), rtol=1e-14
+    )
+
+
+def test_an_intermediate_stays_itself_under_stabilisation(run):
+    x = input("x", (2,), "float64")
+    s = sum(ew.exp(x))
+    gs, gx = grad(ew.log(s), [s, x])
+    assert float(run(gs, {x: [0.0, 0.0]})) == 0.5
+    np.testing.assert_allclose(run(gx, {x: [0.0, np.log(3)]}), [0.25, 0.75])
+    assert float(run(grad(gs, s), {x: [0.0, 0.0]})) == -0.25
+
+
+def test_stabilised_inside_a_checkpoint(run):
+    x = input("x", (2,), "float64")
+    cost = checkpoint(lambda v: ew.log(sum(ew.exp(v))))(x)
+    np.testing.assert_allclose(run(grad(cost, x), {x: [1000.0, 1000.0]}), [0.5, 0.5])
 
 
 # What has no gradient

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from graphc import composite, errors, ir, prim
 from graphc import elementwise as ew
+from graphc import errors, ir, prim
+from graphc.composite import composite
 from graphc.declare import input, variable
 from graphc.products import matmul
 from graphc.reductions import sum
@@ -84,11 +85,11 @@ def test_grad_through_vmap(run):
 
 
 def test_vmap_through_composites(run):
-    @composite.composite
+    @composite
     def norm(v):
         return v / ew.sqrt(sum(v * v))
 
-    @composite.composite
+    @composite
     def twice(v, k):
         return norm(v) * k, k * 2
 
@@ -121,7 +122,7 @@ def test_vmap_refusals():
         vmap(lambda a: a, in_axes=1)(x)
     with pytest.raises(errors.ArgumentError, match="at least one argument"):
         vmap(lambda a: a, in_axes=None)(x)
-    with pytest.raises(errors.UsageError, match="return a Tensor .* got int"):
+    with pytest.raises(errors.UsageError, match=r"return a Tensor .* got int"):
         vmap(lambda a: 1)(x)
 
 
@@ -185,7 +186,7 @@ def test_jacobian_of_a_linear_map_is_its_matrix(run):
 
 
 def test_jacobian_through_a_composite_and_of_a_list(run):
-    @composite.composite
+    @composite
     def softmax(v):
         e = ew.exp(v)
         return e / sum(e)
