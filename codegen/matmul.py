@@ -36,7 +36,7 @@ from graphc.types import DType
 
 TASK_FLOPS = 1 << 22     # a task has about this much work, some 40 us
 SPLIT_FLOPS = 1 << 23    # products from here on are split for threads
-MOST_TASKS = 64          # split no further for threads
+MOST_TASKS = 16          # split no further for threads
 LEAST_ROWS = 48          # nor into fewer rows: every block of rows packs B again
 
 _FIELDS = (

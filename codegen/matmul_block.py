@@ -21,7 +21,7 @@ from graphc.codegen.target import Target
 from graphc.types import DType
 
 K_BLOCK = 256       # part of the numerical contract: sums of this many steps are added up
-ROWS = 240          # most rows of a block: a multiple of every tile height
+ROWS = 480          # most rows of a block: a multiple of every tile height
 COLUMNS = 512       # most columns of a block: a multiple of every tile width
 PAD = 64            # bytes between rows of packed A, so that they do not share cache sets
 PACK_ROWS = 48      # copying B pays off from so many rows on,
@@ -143,17 +143,11 @@ def _pack_a(
 
 def _panel_width(f: Function, tiles: Tiling, left: str) -> str:
     """Columns of the next panel: a full tile, or what is left of it in widths that exist."""
-    full = str(tiles.columns)
-    if tiles.masked == tiles.widths:
-        width = f.min(left, full)
-        if 3 in tiles.widths:
-            return width
-        # three registers are two and one
-        between = f("and i1 " + ", ".join((
-            f.cmp("sgt", left, str(2 * tiles.lanes)), f.cmp("sle", left, str(3 * tiles.lanes)),
-        )))
-        return f.select(between, str(2 * tiles.lanes), width)
-    return f.select(f.cmp("sge", left, full), full, f.min(left, str(tiles.lanes)))
+    width = f.min(left, str(tiles.lanes))
+    for registers in reversed(tiles.widths[:-1]):
+        size = str(registers * tiles.lanes)
+        width = f.select(f.cmp("sge", left, size), size, width)
+    return width
 
 
 def _call_kernel(f: Function, kernels: dict[int, str], registers: str, arguments: str) -> None:

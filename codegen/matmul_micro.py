@@ -64,7 +64,7 @@ def tiling(target: Target, dtype: DType) -> Tiling:
     """
     lanes = target.lanes(dtype)
     if target.masked:
-        return Tiling(dtype, lanes, (4, 2, 1), (6, 4, 2, 1), (4, 2, 1))
+        return Tiling(dtype, lanes, (4, 2, 1), (6, 4, 2, 1), (1,))
     if target.registers >= 32:
         return Tiling(dtype, lanes, (4, 1), (6, 4, 2, 1), ())
     heights = (6, 4, 2, 1) if target.has_fma else (4, 2, 1)
@@ -126,7 +126,7 @@ def _tiles(
     """`count` tiles of `height` rows, from row `first` on."""
     a = f.at("%a", f.mul("%a_row", first))
     c = f.at("%c", f.mul("%c_row", first))
-    rows = [f.mul("%a_row", i) for i in range(height)]
+    rows = [_opaque(f, f.mul("%a_row", i)) if i else "0" for i in range(height)]
     with f.loop("0", count) as loop:
         skip = f.mul(loop.index, height)
         tile_a = f.at(a, f.mul(skip, "%a_row"))
@@ -147,6 +147,15 @@ def _tiles(
             for line, chains in zip(where, sums, strict=True):
                 for L, p, x in zip(vectors, line, chains, strict=True):
                     L.store(tiles.dtype, x, p)
+
+
+def _opaque(f: Function, x: str) -> str:
+    """x in a register of its own.
+
+    Otherwise LLVM derives the rows' addresses from one another by additions in the loop over k,
+    which take slots of the multiply-add units.
+    """
+    return f(f'call i64 asm "", "=r,0"(i64 {x})')
 
 
 def _chains(

@@ -47,8 +47,10 @@ def text(dtype: str, target: Target, parallel: str = ALONE) -> str:
         f"entry:\n  {parallel}\n}}"
     ))
     ints, ptr = "i64 %{}", "ptr %{}"
-    names = ("batch m n k a* a_batch a_row a_col b* b_batch b_row b_col c* c_batch c_row "
-             "epilogue* ctx* scratch*").split()
+    names = [
+        "batch", "m", "n", "k", "a*", "a_batch", "a_row", "a_col", "b*", "b_batch", "b_row",
+        "b_col", "c*", "c_batch", "c_row", "epilogue*", "ctx*", "scratch*",
+    ]
     params = ", ".join((ptr if n[-1] == "*" else ints).format(n.rstrip("*")) for n in names)
     module.define("entry", (
         f"define void @entry({params}) {{\n  call void @{name}({params})\n  ret void\n}}"
@@ -56,13 +58,11 @@ def text(dtype: str, target: Target, parallel: str = ALONE) -> str:
     return module.text()
 
 
-@cache
-def compiled(dtype: str, level: str, parallel: str = ALONE):
-    """The product as a ctypes function: addresses and element strides, all as integers."""
+def address(source: str, target: Target, name: str) -> int:
+    """Compile LLVM text in this process; the address of a function in it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = x86(level, llvm.get_process_triple())
-    module = llvm.parse_assembly(text(dtype, target, parallel))
+    module = llvm.parse_assembly(source)
     module.verify()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True
@@ -70,19 +70,31 @@ def compiled(dtype: str, level: str, parallel: str = ALONE):
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _kept.append(engine)
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(engine.get_function_address("entry"))
+    return engine.get_function_address(name)
+
+
+@cache
+def compiled(dtype: str, level: str, parallel: str = ALONE):
+    """The product as a ctypes function: addresses and element strides, all as integers."""
+    target = x86(level, llvm.get_process_triple())
+    source = text(dtype, target, parallel)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
 
 _scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
 
 
-def call(f, a, b, c, epilogue: int = 0, ctx: int = 0, offset: int = 8) -> None:
-    """C = A @ B on arrays of three axes (batch, rows, columns), C with unit column stride."""
+def arguments(a, b, c, epilogue: int = 0, ctx: int = 0, offset: int = 8) -> list[int]:
+    """For C = A @ B on arrays of three axes (batch, rows, columns), C with unit column stride."""
     size = a.itemsize
     sa, sb, sc = ([s // size for s in x.strides] for x in (a, b, c))
-    assert c.shape[2] <= 1 or sc[2] == 1
-    f(
+    assert c.size == 0 or c.shape[2] == 1 or sc[2] == 1
+    return [
         c.shape[0], c.shape[1], c.shape[2], a.shape[2],
         a.ctypes.data, *sa, b.ctypes.data, *sb, c.ctypes.data, *sc[:2],
         epilogue, ctx, _scratch.ctypes.data + offset,
-    )
+    ]
+
+
+def call(f, a, b, c, **options: int) -> None:
+    f(*arguments(a, b, c, **options))

@@ -1,0 +1,237 @@
+"""Matrix products of every dtype and CPU level against NumPy, at every tile boundary."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from guarded import guarded
+from native import ALONE, BACKWARDS, EPILOGUE, call, compiled, levels
+
+FLOATS = ["float32", "float64"]
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+# around register widths, tile heights and widths, blocks of k
+EDGES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 81]
+DEPTHS = [1, 2, 5, 8, 16, 33, 64, 255, 256, 257, 300, 512, 700]
+TRANSPOSED = list(itertools.product([False, True], repeat=2))
+
+
+def numbers(rng, shape, dtype):
+    if np.dtype(dtype).kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    return rng.normal(size=shape).astype(dtype)
+
+
+def operand(rng, shape, dtype, transposed):
+    """A (batch, rows, columns) array whose columns or rows are contiguous."""
+    if transposed:
+        return numbers(rng, (shape[0], shape[2], shape[1]), dtype).transpose(0, 2, 1)
+    return numbers(rng, shape, dtype)
+
+
+def check(c, a, b):
+    """C is A @ B: exactly for integers, within the bound of a sum in any order for floats."""
+    if c.dtype.kind in "iu":
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(c, np.matmul(a, b))
+        return
+    wide = np.longdouble if c.dtype == np.float64 else np.float64
+    exact = np.matmul(a.astype(wide), b.astype(wide))
+    size = np.matmul(np.abs(a.astype(wide)), np.abs(b.astype(wide)))
+    narrow = c.dtype.itemsize == 2
+    eps = np.finfo(np.float32 if narrow else c.dtype).eps
+    bound = (2 + min(a.shape[-1], 256) / 2) * eps * size
+    if narrow:
+        bound = bound + np.abs(exact) * 2.0 ** (-11 if c.dtype == np.float16 else -8) + 2.0**-25
+    assert (np.abs(c.astype(wide) - exact) <= bound).all()
+
+
+def shapes(rng, count):
+    """Random choices among the edges: (m, n, k)."""
+    for _ in range(count):
+        yield int(rng.choice(EDGES)), int(rng.choice(EDGES)), int(rng.choice(DEPTHS))
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16", "bfloat16"])
+def test_floats_at_tile_boundaries(dtype, level):
+    if dtype == "bfloat16":
+        dtype = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    rng = np.random.default_rng(1)
+    f = compiled(np.dtype(dtype).name, level)
+    for m, n, k in [*shapes(rng, 120), (500, 70, 20), (7, 600, 260), (490, 515, 3)]:
+        for ta, tb in TRANSPOSED:
+            a, b = operand(rng, (1, m, k), dtype, ta), operand(rng, (1, k, n), dtype, tb)
+            c = np.full((1, m, n), 7, dtype)
+            call(f, a, b, c)
+            check(c, a, b)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", INTS)
+def test_integers_wrap_exactly(dtype, level):
+    rng = np.random.default_rng(2)
+    f = compiled(dtype, level)
+    for m, n, k in shapes(rng, 12):
+        for ta, tb in TRANSPOSED:
+            a, b = operand(rng, (2, m, k), dtype, ta), operand(rng, (2, k, n), dtype, tb)
+            c = np.full((2, m, n), 7, dtype)
+            call(f, a, b, c)
+            check(c, a, b)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16", "int32", "int8"])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_no_access_outside(dtype, level, at_end):
+    rng = np.random.default_rng(3)
+    f = compiled(dtype, level)
+    for m, n, k in [*shapes(rng, 25), (50, 600, 20), (1, 1, 70), (9, 1, 40), (70, 1, 5)]:
+        for ta, tb in TRANSPOSED:
+            a = guarded((1, k, m) if ta else (1, m, k), dtype, at_end)
+            b = guarded((1, n, k) if tb else (1, k, n), dtype, at_end)
+            c = guarded((1, m, n), dtype, at_end)
+            a[...], b[...] = numbers(rng, a.shape, dtype), numbers(rng, b.shape, dtype)
+            a = a.transpose(0, 2, 1) if ta else a
+            b = b.transpose(0, 2, 1) if tb else b
+            call(f, a, b, c)
+            check(c, a, b)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16", "int16"])
+def test_strides_of_every_kind(dtype, level):
+    rng = np.random.default_rng(4)
+    f = compiled(dtype, level)
+    big = numbers(rng, (3, 90, 180), dtype)
+    for m, n, k in [(5, 7, 9), (13, 33, 17), (30, 1, 40), (1, 20, 60), (60, 70, 80)]:
+        operands_a = [
+            big[:, :m, :2 * k:2], big[:, :3 * m:3, :k] if 3 * m <= 90 else big[:, :m, :k],
+            big[:, m - 1::-1, :k] if m > 1 else big[:, :m, :k], big[:, :m, k - 1::-1],
+            np.broadcast_to(big[:, :1, :k], (3, m, k)), np.broadcast_to(big[:, :m, :1], (3, m, k)),
+            np.broadcast_to(big[:1, :m, :k], (3, m, k)),
+        ]
+        operands_b = [
+            big[:, :k, :2 * n:2], big[:, :k, n - 1::-1] if n > 1 else big[:, :k, :n],
+            np.broadcast_to(big[:, :1, :n], (3, k, n)), np.broadcast_to(big[:, :k, :1], (3, k, n)),
+            np.broadcast_to(big[1:2, :k, :n], (3, k, n)), big.transpose(2, 1, 0)[:3, :k, :n]
+            if n <= 3 else big[:, :k, :n],
+        ]
+        for a, b in itertools.product(operands_a, operands_b):
+            room = np.full((3, m, n + 3), 5, dtype)
+            c = room[:, :, :n]
+            call(f, a, b, c)
+            check(c, np.ascontiguousarray(a), np.ascontiguousarray(b))
+            assert (room[:, :, n:] == 5).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+def test_empty(dtype):
+    f = compiled(dtype, levels()[-1])
+    c = np.full((2, 3, 70), 7, dtype)
+    call(f, np.ones((2, 3, 0), dtype), np.ones((2, 0, 70), dtype), c)
+    assert (c == 0).all()
+    for batch, m, n in [(0, 3, 4), (2, 0, 4), (2, 3, 0)]:
+        c = np.full((batch, m, n), 7, dtype)
+        call(f, np.ones((batch, m, 5), dtype), np.ones((batch, 5, n), dtype), c)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_and_infinity(dtype):
+    f = compiled(dtype, levels()[-1])
+    rng = np.random.default_rng(5)
+    a, b = numbers(rng, (1, 33, 40), dtype), numbers(rng, (1, 40, 37), dtype)
+    a[0, 3, 5], a[0, 7, 1], b[0, 9, 36] = np.nan, np.inf, np.inf
+    c = np.empty((1, 33, 37), dtype)
+    call(f, a, b, c)
+    with np.errstate(invalid="ignore"):
+        expected = np.matmul(a, b)
+    np.testing.assert_array_equal(np.isnan(c), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(c), np.isinf(expected))
+
+
+BITS = [(1, 1, 7), (40, 1, 300), (3, 1, 5000), (33, 10, 128), (50, 64, 64), (61, 100, 700),
+        (500, 130, 40), (13, 600, 270)]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
+def test_bits_do_not_depend_on_level_or_layout_or_split(dtype):
+    fused = [level for level in levels() if level != "v2"]
+    rng = np.random.default_rng(6)
+    for m, n, k in BITS:
+        plain = numbers(rng, (1, m, k), dtype), numbers(rng, (1, k, n), dtype)
+        turned = [np.ascontiguousarray(x.transpose(0, 2, 1)).transpose(0, 2, 1) for x in plain]
+        results = []
+        for level, parallel in itertools.product(fused, (ALONE, BACKWARDS)):
+            f = compiled(dtype, level, parallel)
+            for a, b in itertools.product(*zip(plain, turned, strict=True)):
+                c = np.empty((1, m, n), dtype)
+                call(f, a, b, c)
+                results.append(c.tobytes())
+        assert len(set(results)) == 1, (m, n, k)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
+def test_a_row_alone_has_the_bits_of_the_row_among_others(dtype, level):
+    if level == "v2":
+        pytest.skip("no promise without fused multiply-add")
+    f = compiled(dtype, level)
+    rng = np.random.default_rng(7)
+    for m, n, k in BITS:
+        a, b = numbers(rng, (1, m, k), dtype), numbers(rng, (1, k, n), dtype)
+        c = np.empty((1, m, n), dtype)
+        call(f, a, b, c)
+        for rows in {1, min(m, 3), min(m, 55)}:
+            for first in {0, m // 2, m - rows}:
+                last = min(m, first + rows)
+                alone = np.empty((1, last - first, n), dtype)
+                call(f, a[:, first:last], b, alone)
+                assert alone.tobytes() == c[:, first:last].tobytes()
+
+
+@pytest.mark.parametrize("parallel", [ALONE, BACKWARDS])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("shape", [
+    (1, 3, 4, 5), (3, 20, 30, 0), (2, 500, 70, 20), (1, 1000, 1100, 40), (5, 100, 1, 30),
+])
+def test_epilogue_covers_c_once_with_final_values(dtype, shape, parallel):
+    batch, m, n, k = shape
+    f = compiled(dtype, levels()[-1], parallel)
+    rng = np.random.default_rng(8)
+    a, b = numbers(rng, (batch, m, k), dtype), numbers(rng, (batch, k, n), dtype)
+    plain, c = np.empty((batch, m, n), dtype), np.empty((batch, m, n), dtype)
+    call(f, a, b, plain)
+    seen = np.zeros((batch, m, n), int)
+    wrong = []
+
+    def epilogue(ctx, member, row, row_end, col, col_end, scratch):
+        part = (member, slice(row, row_end), slice(col, col_end))
+        seen[part] += 1
+        if ctx != 99 or not scratch or c[part].tobytes() != plain[part].tobytes():
+            wrong.append(part)
+        c[part] = c[part] * 2
+
+    pointer = EPILOGUE(epilogue)
+    address = ctypes.cast(pointer, ctypes.c_void_p).value
+    call(f, a, b, c, epilogue=address, ctx=99)
+    assert (seen == 1).all()
+    assert not wrong
+    np.testing.assert_array_equal(c, plain * 2)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 16, 63])
+def test_scratch_needs_no_alignment(offset):
+    f = compiled("float32", levels()[-1])
+    rng = np.random.default_rng(9)
+    a, b = operand(rng, (1, 60, 300), "float32", True), operand(rng, (1, 300, 90), "float32", True)
+    c = np.empty((1, 60, 90), "float32")
+    call(f, a, b, c, offset=offset)
+    check(c, a, b)
