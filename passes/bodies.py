@@ -1,12 +1,15 @@
-"""Graphs inside graphs: what a pass does to the bodies of region nodes."""
+"""What passes share: graphs inside graphs, and the elements of constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from graphc.ir import Graph, Node, rebuild
 from graphc.ops.row import Kind
+from graphc.text.literals import MissingLiteral
 
 
 def body_attrs(n: Node) -> dict[str, Graph]:
@@ -42,6 +45,7 @@ def with_bodies(attrs: Mapping[str, Any], new: Mapping[Graph, Graph]) -> dict[st
     return {k: new.get(a, a) if isinstance(a, Graph) else a for k, a in attrs.items()}
 
 
-def unchanged(old: Graph, new: Graph) -> bool:
-    """Whether a pass gave back the same nodes in the same order and the same results."""
-    return old.nodes == new.nodes and old.results == new.results and old.inputs == new.inputs
+def array_of(constant: Node) -> np.ndarray[Any, Any] | None:
+    """A constant's elements; None where the graph was read without its .npz file."""
+    literal = constant.attrs["value"]
+    return None if isinstance(literal, MissingLiteral) else literal.array

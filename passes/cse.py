@@ -31,7 +31,7 @@ from typing import Any
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.passes.bodies import body_attrs, with_bodies
 
-COMMUTATIVE = frozenset("add mul maximum minimum and or xor equal".split())
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "and", "or", "xor", "equal"))
 
 
 def run(g: Graph) -> Graph:

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
-from graphc.passes.bodies import map_bodies
+from graphc.passes.bodies import array_of, map_bodies
 from graphc.passes.folding import evaluate
 
 MAX_ELEMENTS = 1 << 16
@@ -47,8 +47,9 @@ def run(g: Graph) -> Graph:
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if n.op.name == "constant":
-            array = n.attrs["value"].array
-            known[n.out] = array, array.size
+            elements = array_of(n)
+            if elements is not None:
+                known[n.out] = elements, elements.size
             return None
         if len(n.outs) != 1 or not args or not all(a in known for a in args):
             return None

@@ -29,8 +29,10 @@ _EXTENDED: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
     "atan": np.arctan, "atan2": np.arctan2, "pow": np.power,
 }  # fmt: skip
-_ONLY_F64 = frozenset("erf lgamma polygamma".split())  # no longdouble version of these
-_ACCUMULATE = frozenset("reduce_sum reduce_prod cumsum cumprod dot scatter_add".split())
+_ONLY_F64 = frozenset(("erf", "lgamma", "polygamma"))  # no longdouble version of these
+_ACCUMULATE = frozenset(
+    ("reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add")
+)
 
 _KINDS = frozenset(Kind) - {Kind.LEAF, Kind.RANDOM, Kind.REGION, Kind.META}
 

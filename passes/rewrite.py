@@ -34,10 +34,10 @@ def splat(v: Value) -> np.ndarray[Any, Any] | None:
     n = v.node
     if n.op.name == "broadcast":
         n = n.args[0].node
-    if n.op.name != "constant":
+    if n.op.name != "constant" or n.outs[0].type.size != 1:
         return None
     array: np.ndarray[Any, Any] = n.attrs["value"].array
-    return array.reshape(()) if array.size == 1 else None
+    return array.reshape(())
 
 
 class RuleSet:

@@ -13,8 +13,25 @@ import numpy as np
 
 from graphc.ir import Value
 from graphc.passes.patterns import (
-    C, F, G, I, J, K, Rule, X, Y, attr, const, exact, floats, heads, ints, rule, unsigned, var,
-)  # fmt: skip
+    C,
+    F,
+    G,
+    I,
+    J,
+    K,
+    Rule,
+    X,
+    Y,
+    attr,
+    const,
+    exact,
+    floats,
+    heads,
+    ints,
+    rule,
+    unsigned,
+    var,
+)
 from graphc.passes.rewrite import Match, splat
 from graphc.types import DType
 

@@ -6,8 +6,18 @@ They lose -0.0, hide NaN and infinity, or round differently.
 from __future__ import annotations
 
 from graphc.passes.patterns import (
-    F, G, Rule, attr, const, fastmath, floats, heads, once, rule, var,
-)  # fmt: skip
+    F,
+    G,
+    Rule,
+    attr,
+    const,
+    fastmath,
+    floats,
+    heads,
+    once,
+    rule,
+    var,
+)
 from graphc.passes.rewrite import Match
 
 add, sub, mul, div, pow, neg, abs_ = heads("add sub mul div pow neg abs")

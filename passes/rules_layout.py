@@ -12,9 +12,18 @@ import numpy as np
 
 from graphc.dims import Size, is_nonnegative
 from graphc.ir import Value
+from graphc.passes.bodies import array_of
 from graphc.passes.patterns import (
-    C, Head, Rule, X, attr, exact, heads, rule, var,
-)  # fmt: skip
+    C,
+    Head,
+    Rule,
+    X,
+    attr,
+    exact,
+    heads,
+    rule,
+    var,
+)
 from graphc.passes.rewrite import Match, splat
 from graphc.types import Shape
 
@@ -50,8 +59,8 @@ def _is_number(m: Match) -> bool:
 
 def _same_elements(m: Match) -> bool:
     """Whether a constant with axes holds one number in every place."""
-    array = m.attrs["value"].array
-    if not array.ndim or not array.size:
+    array = array_of(m.like)
+    if array is None or not array.ndim or not array.size:
         return False
     bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
     return bool((bits == bits[0]).all())
@@ -265,7 +274,8 @@ RULES: tuple[Rule, ...] = (
          broadcast(reshape(X, checked=False), shape=SH, axes=AX) >> _without_one_axes, exact),
 
     # slice
-    rule("slice(x, all of it) == x", slice_(X, start=START, step=STEP) >> X, exact, where=_is_whole),
+    rule("slice(x, all of it) == x", slice_(X, start=START, step=STEP) >> X, exact,
+         where=_is_whole),
     rule("slice(slice(x)) == slice(x)",
          slice_(slice_(X, start=START2, stop=STOP2, step=STEP2), start=START, stop=STOP, step=STEP)
          >> _slice_of_slice, exact),

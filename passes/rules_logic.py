@@ -7,9 +7,23 @@ x <= x are known for integers and bools only, but x < x is false for all.
 from __future__ import annotations
 
 from graphc.passes.patterns import (
-    B, C, D, I, K, Rule, X, Y, const, exact, heads, ints, not_floats, rule, unsigned,
+    B,
+    C,
+    D,
+    I,
+    K,
+    Rule,
+    X,
+    Y,
+    const,
+    exact,
+    heads,
+    ints,
+    not_floats,
+    rule,
+    unsigned,
     var,
-)  # fmt: skip
+)
 from graphc.passes.rewrite import Match, splat
 
 and_, or_, xor, not_, select = heads("and or xor not select")

@@ -12,8 +12,16 @@ from typing import Any
 from graphc.dims import Dim, Size, is_nonnegative, product
 from graphc.ir import Value
 from graphc.passes.patterns import (
-    I, Rule, X, Y, attr, exact, heads, once, rule,
-)  # fmt: skip
+    I,
+    Rule,
+    X,
+    Y,
+    attr,
+    exact,
+    heads,
+    once,
+    rule,
+)
 from graphc.passes.rewrite import Match
 
 reduce_sum, reduce_prod, reduce_max, reduce_min = heads(
@@ -49,6 +57,10 @@ def _rest_in_order(m: Match) -> bool:
     """Whether the axes that a reduction of transpose(x) leaves stand in x's order."""
     rest = [p for i, p in enumerate(m[P]) if i not in m[AX]]
     return rest == sorted(rest)
+
+
+def _any_rest_in_order(m: Match) -> bool:
+    return _order_is_free(m) and _rest_in_order(m)
 
 
 def _surely_some(sizes: Sequence[Size]) -> bool:
@@ -147,7 +159,8 @@ def _gather_of_iota(m: Match) -> Value | None:
 def _for_all() -> list[Rule]:
     rows = []
     for name, r in REDUCTIONS.items():
-        free = None if name in ("max", "min") else _order_is_free
+        any_order = name in ("max", "min")
+        free = None if any_order else _order_is_free
         rows += [
             rule(f"{name}(x, no axes) == x", r(X, axes=()) >> X, exact),
             rule(f"{name}(x, axes of size 1) == reshape(x)",
@@ -157,7 +170,7 @@ def _for_all() -> list[Rule]:
                  r(r(X, axes=AXI), axes=AX) >> r(X, axes=_joined_axes), exact, where=free),
             rule(f"{name}(transpose(x)) == {name}(x)",
                  r(transpose(X, perm=P), axes=AX) >> r(X, axes=_before_transpose), exact,
-                 where=lambda m, free=free: _rest_in_order(m) and (free is None or free(m))),
+                 where=_rest_in_order if any_order else _any_rest_in_order),
         ]  # fmt: skip
     return rows
 
