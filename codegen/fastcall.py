@@ -35,19 +35,19 @@ class _MethodDef(ctypes.Structure):
 
 
 _new_function = ctypes.PYFUNCTYPE(
-    ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+    ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
 )(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
-def _builtin(address: int, slow: Callable[..., Any], name: str) -> Any:
-    """A builtin function at this address whose self is `slow`.
+def _builtin(code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
+    """The builtin at `gx_call`; its self is `slow`, and in place of a module it holds the code.
 
     Its method definition is never freed: CPython reads it while it destroys the function, which
     may come after everything else of a garbage cycle is gone. It takes some hundred bytes.
     """
-    definition = _MethodDef(name.encode(), address, _FASTCALL_KEYWORDS, None)
+    definition = _MethodDef(name.encode(), code["gx_call"], _FASTCALL_KEYWORDS, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
-    return _new_function(ctypes.addressof(definition), slow, None)
+    return _new_function(ctypes.addressof(definition), slow, code)
 
 
 def compile_program(program: Program, target: Target) -> bytes:
@@ -77,6 +77,7 @@ class Native:
         threads: int | None = None,
     ):
         self.program = program
+        self._arena = ctypes.c_void_p(None)
         arrays = [s.array for s in (program.states if states is None else states)]
         arrays += [c.array for c in program.constants]
         table = (ctypes.c_void_p * max(1, len(arrays)))(
@@ -87,32 +88,29 @@ class Native:
         if "@graphc_parallel(" in program.llvm:
             imports["graphc_parallel"] = jit.parallel_address(threads)
         objects, exports = [obj], [program.name]
-        keep: list[object] = [table, arrays]
+        keep: list[object] = [table, arrays, self._arena]
         fast = pylayout.usable() and binds_all(program)
         if fast and (not locks or pylayout.rlock_readable()):
             wrapper = Wrapper(program, shape, len(locks))
             objects.append(jit.compile_object(wrapper.text(), target))
-            exports += ["gx_call", "gx_arena"]
+            exports.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
             imports["gx_table"] = ctypes.addressof(table)
+            imports["gx_arena"] = ctypes.addressof(self._arena)
         self._code = jit.load(objects, exports=exports, imports=imports, keep=keep)
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
         )(self._code[program.name])
-        self._arena = 0
         self.call: Any = None
         if len(exports) > 1:
-            self._arena = self._code["gx_arena"]
-            self.call = _builtin(self._code["gx_call"], slow, program.name)
+            self.call = _builtin(self._code, slow, program.name)
 
     def __del__(self) -> None:
-        if at := getattr(self, "_arena", 0):
-            slot = ctypes.c_void_p.from_address(at)
-            block, slot.value = slot.value, None
-            _free(block)
+        block, self._arena.value = self._arena.value, None
+        _free(block)
 
     def run(
         self, inputs: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]

@@ -15,6 +15,7 @@ import ctypes
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -93,13 +94,21 @@ def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> 
         return str(machine.emit_assembly(_parse(text, machine)))
 
 
-class Code:
-    """Loaded objects: exported symbols by name; the code is freed when this is collected."""
+# Code that is no longer wanted. It is not unmapped at once, because the cyclic collector calls the
+# finalisers of a garbage cycle in any order, and one of the user's may still call the function:
+# what was retired before one `load` is freed by the next.
+_retired: list[Any] = []
+_doomed: list[Any] = []
 
-    __slots__ = ("_addresses", "_keep", "_tracker")
+
+class Code:
+    """Loaded objects: exported symbols by name; the code is freed some time after this object."""
+
+    __slots__ = ("__weakref__", "_addresses", "_keep")
 
     def __init__(self, tracker: Any, addresses: Mapping[str, int], keep: Iterable[object]):
-        self._tracker, self._addresses, self._keep = tracker, dict(addresses), tuple(keep)
+        self._addresses, self._keep = dict(addresses), tuple(keep)
+        weakref.finalize(self, _retired.append, (tracker, self._keep)).atexit = False
 
     def __getitem__(self, name: str) -> int:
         return self._addresses[name]
@@ -133,6 +142,9 @@ def load(
     for name in exports:
         builder.export_symbol(name)
     with _lock:
+        _doomed.clear()
+        while _retired:
+            _doomed.append(_retired.pop())
         try:
             tracker = builder.link(_orc(), f"graphc.{next(_serial)}")
         except RuntimeError as e:

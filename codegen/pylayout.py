@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import sys
 import threading
 from typing import Any
@@ -32,14 +33,11 @@ C_API = (
 
 def free_threaded() -> bool:
     """Whether this interpreter can run without the GIL, which the native path relies on."""
-    return "t" in getattr(sys, "abiflags", "") or hasattr(sys, "_is_gil_enabled") and not (
-        sys._is_gil_enabled()
-    )
+    return "t" in getattr(sys, "abiflags", "")
 
 
 def _api_table() -> Any:
-    from numpy._core import _multiarray_umath as umath
-
+    umath = importlib.import_module("numpy._core._multiarray_umath")
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )

@@ -1,6 +1,6 @@
 """The function that Python calls, as LLVM text: from NumPy structs to the entry point and back.
 
-    ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)          METH_FASTCALL|METH_KEYWORDS
+    ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)      METH_FASTCALL|METH_KEYWORDS
 
 It serves the plain case: every input given by position as a C-contiguous, aligned, native-order
 ndarray of the declared dtype and a fitting shape. It binds the dimensions, allocates the outputs,
@@ -9,8 +9,9 @@ overflow, a status that is not success) undoes what was begun and calls `%self`,
 with the same arguments; it converts or explains. That path runs a failed call again, which is
 right because a failed call changes nothing.
 
-Imports: the C API, NumPy's, `gx_table` (pointers of states and constants), `gx_keys` (key strings of
-a dict), `gx_locks` (per lock: the lock, its acquire, its release).
+Imports: the C API, NumPy's, `gx_arena` (one pointer: the cached arena), `gx_table` (pointers of
+states and constants), `gx_keys` (key strings of a dict), `gx_locks` (per lock: the lock, its
+acquire, its release).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from graphc.codegen import pylayout as py
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.sizes import SizeCode
-from graphc.dims import Dim
+from graphc.dims import Dim, evaluate
 from graphc.types import TensorType
 
 STACK_ARENA = 4096        # bytes up to which a static arena stands on the stack
@@ -47,7 +48,7 @@ _DECLARE = {
     "malloc": "declare ptr @malloc(i64)",
     "free": "declare void @free(ptr)",
 }
-EXTERNAL = ("gx_table", "gx_keys", "gx_locks", "PyArray_Type", "_Py_NoneStruct")
+EXTERNAL = ("gx_arena", "gx_table", "gx_keys", "gx_locks", "PyArray_Type", "_Py_NoneStruct")
 
 
 def binds_all(program: Program) -> bool:
@@ -74,7 +75,6 @@ class Wrapper:
         e, p = self.emit, self.program
         for name in EXTERNAL:
             self.module.define_global(name, f"@{name} = external global i8")
-        self.module.define_global("gx_arena", "@gx_arena = global ptr null, align 8")
         self.module.declare("entry", f"declare i32 @{p.name}(ptr, ptr, ptr)")
         e.label("entry")
         slots = len(p.inputs) + len(p.outputs) + len(p.states) + len(p.constants)
@@ -84,7 +84,7 @@ class Wrapper:
         e.do(f"%shape = alloca [{max(1, widest)} x i64], align 8")
         e.do("%error = alloca [3 x ptr], align 8")
         if self._arena_on_stack():
-            e.do(f"%room = alloca [{max(1, p.arena)} x i8], align 64")
+            e.do(f"%room = alloca [{STACK_ARENA if p.arena else 1} x i8], align 64")
         self._require(
             e(f"icmp eq i64 %nargs, {len(p.inputs)}"), e("icmp eq ptr %kwnames, null")
         )
@@ -178,12 +178,12 @@ class Wrapper:
         return isinstance(a, int) and a <= STACK_ARENA
 
     def _outputs(self) -> None:
-        """Sizes are all checked before the first allocation, which each can only fail for memory."""
+        """All sizes are checked before the first allocation; that can only fail for memory."""
         e, p, s = self.emit, self.program, self.sizes
         out_bytes = [s.bytes(o.type.shape, o.type.dtype.itemsize) for o in p.outputs]
         self.arena_bytes = s.size(p.arena)
         in_bytes = [s.bytes(q.type.shape, q.type.dtype.itemsize) for q in p.inputs]
-        held = sum(int(t.type.size) * t.type.dtype.itemsize for t in p.states)  # type: ignore[call-overload]
+        held = sum(evaluate(t.type.size, {}) * t.type.dtype.itemsize for t in p.states)
         total = str(held)
         for b in (*out_bytes, *in_bytes, self.arena_bytes):
             total = s.checked("add", total, b)
@@ -216,23 +216,23 @@ class Wrapper:
             for i in range(count):
                 self._store("%argv", first + i, self._field("@gx_table", 8 * i, "ptr"), "ptr")
             return
-        before, loop, after = e.block, e.fresh(), e.fresh()
+        before, loop, after, at = e.block, e.fresh(), e.fresh(), "%" + e.fresh("i")
+        up = "%" + e.fresh("i")
         e.do(f"br label %{loop}")
         e.label(loop)
-        i, up = "%" + e.fresh("i"), "%" + e.fresh("i")
-        e.do(f"{i} = phi i64 [ 0, %{before} ], [ {up}, %{loop} ]")
-        src = e(f"getelementptr ptr, ptr @gx_table, i64 {i}")
-        value = e(f"load ptr, ptr {src}")
-        at = e(f"add i64 {i}, {first}")
-        dst = e(f"getelementptr ptr, ptr %argv, i64 {at}")
-        e.do(f"store ptr {value}, ptr {dst}")
-        e.do(f"{up} = add i64 {i}, 1")
+        e.do(f"{at} = phi i64 [ 0, %{before} ], [ {up}, %{loop} ]")
+        source = e(f"getelementptr ptr, ptr @gx_table, i64 {at}")
+        value = e(f"load ptr, ptr {source}")
+        slot = e(f"add i64 {at}, {first}")
+        place = e(f"getelementptr ptr, ptr %argv, i64 {slot}")
+        e.do(f"store ptr {value}, ptr {place}")
+        e.do(f"{up} = add i64 {at}, 1")
         more = e(f"icmp ult i64 {up}, {count}")
         e.do(f"br i1 {more}, label %{loop}, label %{after}")
         e.label(after)
 
     def _arena(self) -> str:
-        """Take the cached arena; make one where it is out or too small. Its size stands before it."""
+        """Take the cached arena; make one where it is out or too small. Its size comes first."""
         e = self.emit
         if self._arena_on_stack():
             return "%room"

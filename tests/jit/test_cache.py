@@ -1,0 +1,85 @@
+"""The object cache: hits, damage, privacy, bounded size."""
+
+import os
+
+import handmade
+import pytest
+
+from graphc.codegen import cache, jit
+from graphc.codegen.target import host
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    path = tmp_path / "objects"
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(path))
+    return path
+
+
+def test_hit_is_the_same_object(home, monkeypatch):
+    first = jit.compile_object(handmade.INCREMENT, host())
+    (entry,) = home.iterdir()
+    assert os.stat(home).st_mode & 0o777 == 0o700
+    monkeypatch.setattr(jit, "_parse", lambda *a: pytest.fail("compiled again"))
+    assert jit.compile_object(handmade.INCREMENT, host()) == first
+    assert entry.read_bytes()[32:] == first
+
+
+def test_key_depends_on_target_and_text(home):
+    from graphc.codegen.target import x86
+
+    jit.compile_object(handmade.INCREMENT, x86("v2"))
+    jit.compile_object(handmade.INCREMENT, x86("v3"))
+    jit.compile_object(handmade.INCREMENT + "\n", x86("v3"))
+    assert len(list(home.iterdir())) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 500])
+def test_damaged_entry_is_compiled_again(home, damage):
+    first = jit.compile_object(handmade.INCREMENT, host())
+    (entry,) = home.iterdir()
+    entry.write_bytes(damage)
+    assert jit.compile_object(handmade.INCREMENT, host()) == first
+    assert entry.read_bytes()[32:] == first
+
+
+def test_directory_of_others_is_not_used(home):
+    home.mkdir(mode=0o755)
+    os.chmod(home, 0o755)
+    assert cache.directory() is None
+    assert jit.compile_object(handmade.INCREMENT, host())
+    assert not list(home.iterdir())
+
+
+def test_unusable_directory_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for path in (str(tmp_path / "file" / "below"), ""):
+        monkeypatch.setenv("GRAPHC_CACHE_DIR", path)
+        assert jit.compile_object(handmade.INCREMENT, host())
+
+
+def test_sweep_drops_what_was_used_longest_ago(home):
+    home.mkdir(mode=0o700)
+    for i in range(5):
+        (home / f"{i}.o").write_bytes(b"x" * 100)
+        os.utime(home / f"{i}.o", (i, i))
+    cache.sweep(str(home), limit=250)
+    assert sorted(p.name for p in home.iterdir()) == ["3.o", "4.o"]
+
+
+def test_objects_hold_no_addresses(home):
+    """Two processes make the same bytes: nothing of this one is baked in."""
+    import subprocess
+    import sys
+
+    code = (
+        f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import handmade, hashlib;"
+        "from graphc.codegen import jit, wrapper; from graphc.codegen.target import host;"
+        "t = wrapper.Wrapper(handmade.increment(), 'one', 0).text();"
+        "print(hashlib.sha256(jit.compile_object(t, host(), use_cache=False)).hexdigest())"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout != ""

@@ -1,0 +1,215 @@
+"""The builtin that Python calls: what it serves itself, what it hands on, and its bookkeeping."""
+
+import gc
+import sys
+import threading
+import weakref
+
+import handmade
+import numpy as np
+import pytest
+
+from graphc.codegen import fastcall, pylayout
+from graphc.codegen.target import host
+from graphc.dims import dim
+from graphc.errors import CompileError
+from graphc.ir import State
+from graphc.types import TensorType, f32
+
+pytestmark = pytest.mark.skipif(not pylayout.usable(), reason="no native call path here")
+SLOW = object()
+
+
+def load(program, shape="one", slow=lambda *a, **k: SLOW, **more):
+    obj = fastcall.compile_program(program, host())
+    return fastcall.Native(program, obj, host(), slow=slow, shape=shape, **more)
+
+
+@pytest.mark.parametrize("arena", [0, 64 * handmade.N, 100_000])
+@pytest.mark.parametrize("n", [0, 1, 7, 1000, 100_000])
+def test_values(arena, n):
+    x = np.arange(n, dtype=np.float32)
+    y = load(handmade.increment(arena)).call(x)
+    assert y.dtype == np.float32 and y.flags.owndata
+    np.testing.assert_array_equal(y, x + 1)
+
+
+def test_structures():
+    x = np.zeros(3, np.float32)
+    for shape, want in (("list", list), ("tuple", tuple)):
+        got = load(handmade.increment(), shape).call(x)
+        assert type(got) is want and len(got) == 1 and got[0].tolist() == [1, 1, 1]
+    got = load(handmade.increment(), "dict", keys=["y"]).call(x)
+    assert list(got) == ["y"] and got["y"].tolist() == [1, 1, 1]
+
+
+def test_what_it_hands_on():
+    call = load(handmade.increment()).call
+    x = np.zeros((4, 4), np.float32)
+    class Sub(np.ndarray):
+        pass
+
+    unaligned = np.zeros(17, np.uint8)[1:].view(np.float32)
+    for args, kwargs in (
+        ((), {}), ((x[0], x[0]), {}), ((), {"x": x[0]}), ((x[0],), {"out": x[1]}),
+        ((x,), {}), ((x[:, 0],), {}), ((x[0].astype(">f4"),), {}), ((x[0].astype("f8"),), {}),
+        ((x[0].view(Sub),), {}), ((unaligned,), {}), (([1.0],), {}), ((1.0,), {}), ((None,), {}),
+    ):
+        assert call(*args, **kwargs) is SLOW, (args, kwargs)
+
+
+def test_arguments_reach_the_slow_path():
+    call = load(handmade.increment(), slow=lambda *a, **k: (a, k)).call
+    assert call(1, 2, a=3, b=4) == ((1, 2), {"a": 3, "b": 4})
+
+
+def test_errors_of_the_slow_path_come_through():
+    def slow(*args):
+        raise KeyError("why")
+
+    with pytest.raises(KeyError, match="why"):
+        load(handmade.increment(), slow=slow).call()
+
+
+def test_size_overflow_goes_to_the_slow_path():
+    huge = handmade.N * handmade.N * 2**60
+    assert load(handmade.increment(huge)).call(np.zeros(1 << 10, np.float32)) is SLOW
+
+
+def test_no_memory_goes_to_the_slow_path():
+    assert load(handmade.increment(handmade.N * 2**60)).call(np.zeros(1, np.float32)) is SLOW
+
+
+def test_compound_sizes():
+    """y = x + 1 where a second input must have 2 n + m // 3 elements."""
+    from dataclasses import replace
+
+    from graphc.codegen.program import Param
+
+    n, m = dim("n"), dim("m")
+    program = handmade.increment()
+    text = program.llvm.replace("ptr %args, i64 1", "ptr %args, i64 3")
+    vector = program.inputs[0]
+    program = replace(
+        program, llvm=text, dims=("n", "m"),
+        inputs=(
+            vector,
+            Param("z", TensorType(f32, (2 * n + m // 3,))),
+            Param("w", TensorType(f32, (m,))),
+        ),
+    )
+    call = load(program).call
+    x = np.zeros(5, np.float32)
+    for size, w in ((10, 0), (10, 2), (11, 3), (13, 9)):
+        got = call(x, np.zeros(size, np.float32), np.zeros(w, np.float32))
+        assert got.tolist() == [1] * 5
+    assert call(x, np.zeros(10, np.float32), np.zeros(3, np.float32)) is SLOW
+
+
+def counter(value=0.0, **more):
+    state = State("total", TensorType(f32, ()), np.array(value, np.float32))
+    return state, load(handmade.count(state), "none", locks=[state.lock], **more)
+
+
+def test_state_and_failure():
+    state, native = counter()
+    assert native.call(np.array(2, np.float32)) is None
+    assert native.call(np.array(-1, np.float32)) is SLOW
+    assert native.call(np.array(3, np.float32)) is None
+    assert state.array == 5
+
+
+def test_a_held_lock_goes_to_the_slow_path():
+    state, native = counter()
+    one = np.array(1, np.float32)
+    seen = []
+    with state.lock:
+        t = threading.Thread(target=lambda: seen.append(native.call(one)))
+        t.start()
+        t.join()
+    assert seen == [SLOW] and state.array == 0
+
+
+def test_reference_counts_stay():
+    x = np.zeros(3, np.float32)
+    for shape in ("one", "list", "tuple", "dict"):
+        call = load(handmade.increment(), shape, keys=["y"]).call
+        call(x)
+        before = sys.getrefcount(x), sys.getrefcount(None), sys.getrefcount("y")
+        for _ in range(1000):
+            call(x)
+            call(x, x)
+        after = sys.getrefcount(x), sys.getrefcount(None), sys.getrefcount("y")
+        assert all(abs(a - b) < 50 for a, b in zip(after, before, strict=True))
+
+
+def test_memory_does_not_grow():
+    import resource
+
+    call = load(handmade.increment(handmade.N * 4)).call
+    x = np.zeros(1 << 18, np.float32)
+    for _ in range(20):
+        call(x)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(300):
+        call(x)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+
+
+def test_collected_with_its_cycle():
+    class Owner:
+        def slow(self, *args):
+            return SLOW
+
+    owner = Owner()
+    owner.native = load(handmade.increment(100_000), slow=owner.slow)
+    owner.native.call(np.zeros(3, np.float32))
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None
+
+
+def test_sixteen_threads():
+    call = load(handmade.increment(handmade.N * 4)).call
+    wrong = []
+
+    def work(k):
+        x = np.full(20_000 + k, k, np.float32)
+        for _ in range(50):
+            if not (call(x) == k + 1).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_without_the_native_path(monkeypatch):
+    monkeypatch.setattr(pylayout, "usable", lambda: False)
+    native = load(handmade.increment(64 * handmade.N))
+    assert native.call is None
+    x, y = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    assert native.run([x], [y], {"n": 5}) == 0
+    np.testing.assert_array_equal(y, x + 1)
+
+
+def test_bad_text_is_a_compile_error():
+    from dataclasses import replace
+
+    with pytest.raises(CompileError, match="LLVM rejects"):
+        fastcall.compile_program(replace(handmade.increment(), llvm="define nonsense"), host())
+
+
+def test_missing_symbol_is_a_compile_error():
+    from dataclasses import replace
+
+    text = (
+        "declare float @no_such_function(float)\ndefine i32 @increment(ptr %a, ptr %b, ptr %c) {\n"
+        "  %x = call float @no_such_function(float 1.0)\n  %y = fptosi float %x to i32\n  ret i32 %y\n}\n"
+    )
+    with pytest.raises(CompileError, match="no_such_function"):
+        load(replace(handmade.increment(), llvm=text))

@@ -1,0 +1,185 @@
+"""The thread pool: every chunk exactly once, from any thread, after fork, at any thread count."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from graphc.codegen import jit
+from graphc.codegen.runtime import runtime_text
+from graphc.codegen.target import host
+
+ADD = """
+declare void @graphc_parallel(ptr, ptr, i64, ptr)
+define internal void @task(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %j, %loop ]
+  %p = getelementptr i64, ptr %ctx, i64 %i
+  %v = load i64, ptr %p
+  %w = add i64 %v, 1
+  store i64 %w, ptr %p
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define void @regions(ptr %ctx, i64 %n, i64 %count) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+  call void @graphc_parallel(ptr @task, ptr %ctx, i64 %n, ptr null)
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def regions(threads=None):
+    code = jit.load(
+        [jit.compile_object(ADD, host())],
+        exports=["regions"],
+        imports={"graphc_parallel": jit.parallel_address(threads)},
+    )
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code["regions"])
+
+    def run(n, count):
+        a = np.zeros(n, np.int64)
+        call(a.ctypes.data, n, count)
+        assert code is not None
+        return a
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def thread_count():
+    before = jit.threads()
+    yield
+    jit.set_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 64, 1000])
+def test_every_chunk_once(threads, n):
+    jit.set_threads(threads)
+    assert (regions()(n, 50) == 50).all()
+
+
+def test_limits_of_one_function():
+    jit.set_threads(4)
+    for limit in (1, 2, 3):
+        assert (regions(limit)(100, 50) == 50).all()
+
+
+def test_callers_on_many_threads():
+    jit.set_threads(3)
+    run, wrong = regions(), []
+
+    def work():
+        if not (run(500, 200) == 200).all():
+            wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork():
+    jit.set_threads(2)
+    run = regions()
+    assert (run(100, 20) == 20).all()
+    pid = os.fork()
+    if pid == 0:
+        ok = bool((run(100, 20) == 20).all())
+        os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (run(100, 20) == 20).all()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
+@pytest.mark.parametrize(("setting", "more"), [("1", 0), ("3", 2), ("nonsense", None)])
+def test_environment(setting, more):
+    text = (
+        f"import os, sys; sys.path.insert(0, {os.path.dirname(__file__)!r});"
+        "from test_pool import regions;"
+        "run = regions(); before = len(os.listdir('/proc/self/task'));"
+        "run(1000, 10); print(len(os.listdir('/proc/self/task')) - before)"
+    )
+    env = dict(os.environ, GRAPHC_NUM_THREADS=setting, OPENBLAS_NUM_THREADS="1")
+    out = subprocess.run(
+        [sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True
+    )
+    if more is not None:
+        assert int(out.stdout) == more
+
+
+def test_control_word_reaches_workers():
+    """Flush-to-zero, set by the caller, holds in every chunk."""
+    if not host().triple.startswith("x86_64"):
+        pytest.skip("reads MXCSR")
+    text = """
+declare void @graphc_parallel(ptr, ptr, i64, ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+declare void @llvm.x86.sse.stmxcsr(ptr)
+define internal void @task(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %j, %loop ]
+  %p = getelementptr i32, ptr %ctx, i64 %i
+  call void @llvm.x86.sse.stmxcsr(ptr %p)
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define void @run(ptr %ctx, i64 %n, i32 %word) {
+  %old = alloca i32
+  %new = alloca i32
+  store i32 %word, ptr %new
+  call void @llvm.x86.sse.stmxcsr(ptr %old)
+  call void @llvm.x86.sse.ldmxcsr(ptr %new)
+  call void @graphc_parallel(ptr @task, ptr %ctx, i64 %n, ptr null)
+  call void @llvm.x86.sse.ldmxcsr(ptr %old)
+  ret void
+}
+"""
+    jit.set_threads(3)
+    code = jit.load(
+        [jit.compile_object(text, host())],
+        exports=["run"],
+        imports={"graphc_parallel": jit.parallel_address()},
+    )
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)(code["run"])
+    for word in (0x1F80, 0x9FC0):
+        words = np.zeros(10_000, np.int32)
+        run(words.ctypes.data, words.size, word)
+        assert (words & ~0x3F == word & ~0x3F).all()
+
+
+@pytest.mark.parametrize(
+    "triple",
+    ["x86_64-unknown-linux-gnu", "x86_64-w64-windows-gnu", "x86_64-apple-macosx11.0.0"],
+)
+def test_other_targets_compile(triple):
+    from graphc.codegen.target import x86
+
+    text = runtime_text(triple, prefix="lib", linkage="hidden")
+    assert "@lib_parallel(" in text
+    assert jit.compile_object(text, x86("v2", triple), use_cache=False)
