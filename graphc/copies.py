@@ -16,7 +16,8 @@ def copy_node(n: Node, args: tuple[Value, ...], caller: Node | None = None) -> N
     loc, scope = n.loc, n.scope
     if caller is not None:
         loc = n.loc or caller.loc
-        scope = "/".join([s for s in (caller.scope, str(caller.attrs["name"]), n.scope) if s])
+        name = caller.attrs.get("name", "")
+        scope = "/".join([s for s in (caller.scope, name, n.scope) if s])
     return Node(n.op, args, n.attrs, [o.type for o in n.outs], loc, scope, n.name)
 
 

@@ -1,12 +1,19 @@
 """Reverse-mode differentiation: append the nodes of a gradient.
 
-    graph @f(%x: f32[]) {              graph @f(%x: f32[]) {
-      %0: f32[] = sin %x                 %0: f32[] = sin %x
-      return %0                          %1: f32[] = constant 1.0
-    }                                    %2: f32[] = cos %x
-                                         %3: f32[] = mul %1, %2
-                                         return %0, %3
-                                       }
+    graph @f(%x: f32[]) {
+      %0: f32[] = sin %x
+      return %0
+    }
+
+becomes
+
+    graph @f(%x: f32[]) {
+      %0: f32[] = sin %x
+      %1: f32[] = constant 0x1p+0
+      %2: f32[] = cos %x
+      %3: f32[] = mul %1, %2
+      return %0, %3
+    }
 
 Gradients are ordinary nodes: each row's vjp is written with public ops, so the gradient of a
 gradient is this same sweep once more. The sweep visits the nodes between `wrt` and `outputs`
@@ -28,13 +35,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from graphc import ir, prim
 from graphc.copies import inline
-from graphc.errors import GradientError
+from graphc.errors import GradientError, Loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.tensor import Tensor
 from graphc.types import TensorType
 
 CHECKPOINT = "checkpoint"
+_NOWHERE = Loc("", 0)
 _barrier_ids = itertools.count(1)
 
 
@@ -56,13 +64,18 @@ def run(g: Graph) -> Graph:
         if n.op.name == "variable" and n.out.type.dtype.is_float:
             wrt.append(n.out)
             names.append(n.attrs["state"].name)
-    found = backward([cost], [prim.full(cost.type, 1)._value], wrt)
-    grads = [zeros(w.type) if v is None else v for w, v in zip(wrt, found, strict=True)]
+    with ir.DeclaringAs(loc=_NOWHERE, scope=""):
+        found = backward([cost], [prim.full(cost.type, 1)._value], wrt)
+        grads = [zeros(w.type) if v is None else v for w, v in zip(wrt, found, strict=True)]
     named = any(g.output_names)
     extra = [f"grad_{name}" if named else "" for name in names]
-    return ir.collect(
+    out = ir.collect(
         g.name, g.inputs, [*g.outputs, *grads], g.updates, [*g.output_names, *extra]
     )
+    for n in out.nodes:  # nodes made above, where the forward node had no line to give
+        if n.loc is _NOWHERE:
+            n.loc = None
+    return out
 
 
 def backward(
@@ -138,7 +151,8 @@ class _Sweep:
         ]
         ys = [Tensor(o) for o in n.outs]
         xs = [Tensor(a) for a in n.args]
-        if len(n.outs) == 1:
+        # a barrier has as many results as operands: a tuple even of one
+        if len(n.outs) == 1 and n.op.kind is not Kind.META:
             pulled = n.op.vjp(full_cts[0], ys[0], *xs, **n.attrs)
         else:
             pulled = n.op.vjp(tuple(full_cts), tuple(ys), *xs, **n.attrs)
