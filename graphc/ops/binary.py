@@ -124,11 +124,19 @@ def _pow_vjp(ct: Tensor, out: Tensor, x: Tensor, y: Tensor) -> Grads:
 
 
 def _atan2_vjp(ct: Tensor, out: Tensor, y: Tensor, x: Tensor) -> Grads:
-    """d/dy = x / (x^2 + y^2), d/dx = -y / (x^2 + y^2); 0 at the origin."""
-    square = x * x + y * y
-    at_origin = prim.equal(square, prim.full_like(square, 0))
-    scaled = ct / prim.select(at_origin, prim.full_like(square, 1), square)
-    return [scaled * x, -(scaled * y)]
+    """d/dy = x / (x^2 + y^2), d/dx = -y / (x^2 + y^2); 0 at the origin.
+
+    Divided through by the larger of the two, so that no square overflows or vanishes.
+    """
+    zero, one = prim.full_like(x, 0), prim.full_like(x, 1)
+    x_leads = prim.less_equal(prim.abs(y), prim.abs(x))
+    larger, smaller = prim.select(x_leads, x, y), prim.select(x_leads, y, x)
+    at_origin = prim.equal(larger, zero)
+    larger = prim.select(at_origin, one, larger)
+    ratio = smaller / larger
+    first = prim.select(at_origin, zero, ct / (larger * (ratio * ratio + 1.0)))
+    second = first * ratio
+    return [prim.select(x_leads, first, second), -prim.select(x_leads, second, first)]
 
 
 def _rem_vjp(ct: Tensor, out: Tensor, x: Tensor, y: Tensor) -> Grads:

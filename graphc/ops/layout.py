@@ -11,7 +11,7 @@ from graphc import dims, prim
 from graphc.dims import Size
 from graphc.errors import ShapeError
 from graphc.ops.batching import add_batch, broadcast_to_batch, shift
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import (
     Types,
     bad_dtype,
@@ -66,8 +66,16 @@ def _reshape(x: Array, shape: tuple[int, ...], checked: bool) -> Array:
     return x.reshape(shape)
 
 
+def _reshape_conditions(types: Types, attrs: Attrs) -> list[Condition]:
+    shape = attrs["shape"]
+    return [
+        Condition(types[0].size - dims.product(shape), "element counts must be equal", zero=True),
+        *(Condition(s, "sizes must be >= 0") for s in shape),
+    ]
+
+
 op(
-    "reshape", Kind.LAYOUT, 1, attrs=("shape", "checked"),
+    "reshape", Kind.LAYOUT, 1, attrs=("shape", "checked"), conditions=_reshape_conditions,
     type=_reshape_type, ref=_reshape,
     vjp=lambda ct, y, x, shape, checked: [prim.reshape(ct, x.shape, checked)],
     batch=lambda size, batched, x, shape, checked: prim.reshape(x, (size, *shape), checked),
@@ -129,6 +137,7 @@ def _broadcast_vjp(ct: Tensor, y: Tensor, x: Tensor, shape: Shape, axes: tuple[i
 
 op(
     "broadcast", Kind.LAYOUT, 1, attrs=("shape", "axes"),
+    conditions=lambda types, attrs: [Condition(s, "sizes must be >= 0") for s in attrs["shape"]],
     type=_broadcast_type, ref=_broadcast, vjp=_broadcast_vjp,
     batch=lambda size, batched, x, shape, axes: prim.broadcast(
         x, (size, *shape), (0, *shift(axes))
@@ -177,8 +186,14 @@ def _slice_vjp(
     return [as_shape(prim.pad(ct, zero, start, high, interior), x.shape)]
 
 
+def _slice_conditions(types: Types, attrs: Attrs) -> list[Condition]:
+    bounds = zip(types[0].shape, attrs["start"], attrs["stop"], strict=True)
+    reason = "needs 0 <= start <= stop <= size"
+    return [Condition(s, reason) for n, a, b in bounds for s in (a, b - a, n - b)]
+
+
 op(
-    "slice", Kind.LAYOUT, 1, attrs=("start", "stop", "step"),
+    "slice", Kind.LAYOUT, 1, attrs=("start", "stop", "step"), conditions=_slice_conditions,
     type=_slice_type, ref=_slice, vjp=_slice_vjp,
     batch=lambda size, batched, x, start, stop, step: prim.slice(
         x, (0, *start), (size, *stop), (1, *step)
@@ -224,8 +239,15 @@ def _update_slice_batch(
     return prim.update_slice(x, u, (0, *start))
 
 
+def _update_slice_conditions(types: Types, attrs: Attrs) -> list[Condition]:
+    places = zip(types[0].shape, types[1].shape, attrs["start"], strict=True)
+    return [
+        Condition(s, "the update must fit inside") for n, m, a in places for s in (a, n - m - a)
+    ]
+
+
 op(
-    "update_slice", Kind.LAYOUT, 2, attrs=("start",),
+    "update_slice", Kind.LAYOUT, 2, attrs=("start",), conditions=_update_slice_conditions,
     type=_update_slice_type, ref=_update_slice, vjp=_update_slice_vjp, batch=_update_slice_batch,
 )
 
@@ -306,8 +328,14 @@ def _pad_batch(
     return prim.select(_is_padding(x, low, high, interior), values, out)
 
 
+def _pad_conditions(types: Types, attrs: Attrs) -> list[Condition]:
+    return [
+        Condition(s, "the result's sizes must be >= 0") for s in _pad_type(types, attrs).shape
+    ]
+
+
 op(
-    "pad", Kind.LAYOUT, 2, attrs=("low", "high", "interior"),
+    "pad", Kind.LAYOUT, 2, attrs=("low", "high", "interior"), conditions=_pad_conditions,
     type=_pad_type, ref=_pad, vjp=_pad_vjp, batch=_pad_batch,
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphc import prim
 from graphc.ops.batching import broadcast_to_batch, elementwise_batch
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import ANY, Types, bad_argument, bad_dtype, elementwise, is_axis
 from graphc.types import DType, TensorType, i64
 
@@ -99,6 +99,7 @@ op(
 op(
     "iota", Kind.LEAF, 0, attrs=("dtype", "shape", "axis"), differentiable=False,
     type=_iota_type, ref=_iota,
+    conditions=lambda types, attrs: [Condition(s, "sizes must be >= 0") for s in attrs["shape"]],
 )
 op(
     "cast", Kind.ELEMENTWISE, 1, attrs=("dtype",),

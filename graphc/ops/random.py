@@ -17,7 +17,7 @@ import numpy as np
 from graphc import prim
 from graphc.dims import Size
 from graphc.ops.batching import add_batch
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import Types, bad_dtype, bad_shape, certainly_negative
 from graphc.types import Shape, TensorType, i64, u32, u64
 
@@ -121,5 +121,6 @@ def _linear_index(shape: Shape) -> Tensor:
 
 op(
     "random_bits", Kind.RANDOM, 1, attrs=("shape",), unique=True, differentiable=False,
+    conditions=lambda types, attrs: [Condition(s, "sizes must be >= 0") for s in attrs["shape"]],
     type=_random_bits_type, ref=_random_bits, batch=_random_bits_batch,
 )

@@ -12,7 +12,7 @@ from graphc.dims import Size, product
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
 from graphc.ops.layout import inverse
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import ANY, NUMBER, Types, bad_shape, check_axes, check_axis, check_dtype
 from graphc.types import TensorType, i64
 
@@ -43,6 +43,14 @@ def _reduce_type(name: str, kinds: str, empty: str = "") -> Any:
         return _dropped(x, axes)
 
     return rule
+
+
+def _not_empty_conditions(what: str) -> Any:
+    def conditions(types: Types, attrs: Attrs) -> list[Condition]:
+        axes = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
+        return [Condition(types[0].shape[a] - 1, f"an empty axis has no {what}") for a in axes]
+
+    return conditions
 
 
 def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
@@ -195,6 +203,7 @@ def _reduce(
         name, Kind.REDUCE, 1, attrs=("axes",),
         type=_reduce_type(name, kinds, empty), ref=ref, vjp=vjp,
         batch=lambda size, batched, x, axes: prim.one(name, x, axes=shift(axes)),
+        conditions=_not_empty_conditions(empty) if empty else None,
     )
 
 
@@ -215,7 +224,7 @@ _reduce("reduce_max", ANY, _max_like("reduce_max", np.max, "maximum"), _max_vjp,
 _reduce("reduce_min", ANY, _max_like("reduce_min", np.min, "minimum"), _max_vjp, "minimum")
 op(
     "argmax", Kind.REDUCE, 1, attrs=("axis",), differentiable=False,
-    type=_argmax_type, ref=_argmax,
+    type=_argmax_type, ref=_argmax, conditions=_not_empty_conditions("maximum"),
     batch=lambda size, batched, x, axis: prim.argmax(x, axis + 1),
 )
 _running("cumsum", NUMBER, _scan(np.cumsum),

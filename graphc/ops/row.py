@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graphc.dims import Size, is_nonnegative
 from graphc.types import TensorType
 
 if TYPE_CHECKING:
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 
 Attrs = Mapping[str, Any]
 TypeRule = Callable[[Sequence[TensorType], Attrs], "TensorType | tuple[TensorType, ...]"]
+
+
+class Condition(NamedTuple):
+    """What must hold of the sizes of a call: `size >= 0`, or `size == 0` where `zero` is set."""
+
+    size: Size
+    reason: str  # the message behind the op's name, without the sizes that came
+    zero: bool = False
+
+    @property
+    def proven(self) -> bool:
+        return self.size == 0 or (not self.zero and is_nonnegative(self.size))
 
 
 class Kind(Enum):
@@ -47,6 +60,8 @@ class Op:
         for ops with several results. Uses public ops only, so that it differentiates again.
     batch(size, batched, *xs, **attrs) -> result(s) with a new axis 0 of `size`; `batched[k]` says
         whether xs[k] already has it.
+    conditions(arg_types, attrs) -> what the sizes must satisfy beyond the type rule; what is not
+        proven is checked when a function is called, before anything is computed.
     """
 
     name: str
@@ -61,6 +76,9 @@ class Op:
     fallible: bool = False               # can fail at run time for bad data (given these types)
     may_fail: Callable[[Sequence[TensorType]], bool] | None = field(default=None, repr=False)
     differentiable: bool = True          # False: gradient is zero everywhere (floor, equal, ...)
+    conditions: Callable[[Sequence[TensorType], Attrs], list[Condition]] | None = field(
+        default=None, repr=False
+    )
 
     def __repr__(self) -> str:
         return self.name
@@ -68,6 +86,12 @@ class Op:
     def fails_on(self, types: Sequence[TensorType]) -> bool:
         """Whether a node of this op with these operand types can fail while running."""
         return self.fallible and (self.may_fail is None or self.may_fail(types))
+
+    def must_hold(self, types: Sequence[TensorType], attrs: Attrs) -> list[Condition]:
+        """The conditions on sizes that only a call can decide."""
+        if self.conditions is None:
+            return []
+        return [c for c in self.conditions(types, attrs) if not c.proven]
 
 
 OPS: dict[str, Op] = {}

@@ -44,9 +44,32 @@ def inputs(a: np.ndarray) -> Any:
     return prim.input("x", TensorType(as_dtype(a.dtype), a.shape))
 
 
-def evaluate(xs: Sequence[Any], arrays: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+def evaluate(
+    xs: Sequence[Any], arrays: Sequence[Any], outs: Sequence[Any], dims: Any = None
+) -> list[Any]:
     graph = ir.collect("test", [x._value for x in xs], [o._value for o in outs])
-    return interpret.evaluate(graph, list(arrays))[0]
+    return interpret.evaluate(graph, list(arrays), dims=dims)[0]
+
+
+def same(got: Any, want: Any) -> None:
+    """Equal bit for bit, but for the payload of NaNs."""
+    want = np.asarray(want)
+    assert got.dtype == want.dtype and got.shape == want.shape, (got, want)
+    nan = np.isnan(want) if want.dtype.kind not in "biu" else np.zeros(want.shape, bool)
+    if nan.any():
+        assert np.array_equal(np.isnan(got), nan)
+    assert np.array_equal(got[~nan], want[~nan]), (got, want)
+    if want.dtype.kind not in "biu":
+        assert np.array_equal(np.signbit(got[~nan]), np.signbit(want[~nan])), (got, want)
+
+
+INTS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+
+
+def wrap(value: int, dtype: Any) -> int:
+    """An unbounded integer as two's complement leaves it."""
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return (value - low) % (high - low + 1) + low
 
 
 @dataclass(frozen=True)

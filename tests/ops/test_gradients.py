@@ -112,6 +112,40 @@ def test_atan2_at_origin_is_zero():
     assert gy.tolist() == [0] and gx.tolist() == [0]
 
 
+def test_atan2_neither_overflows_nor_vanishes():
+    for scale in (1e-200, 1e200):
+        y, x = np.array([3.0, -4.0, 0.0]) * scale, np.array([4.0, 3.0, -5.0]) * scale
+        gy, gx = gradients(prim.atan2, y, x)
+        np.testing.assert_allclose(gy * scale, [4 / 25, 3 / 25, -5 / 25], rtol=1e-14)
+        np.testing.assert_allclose(gx * scale, [-3 / 25, 4 / 25, 0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_dot_of_random_geometry(seed):
+    """Any choice and order of batch and contracted axes, against einsum and differences."""
+    rng = np.random.default_rng(seed)
+    batch, inner, free_a, free_b = (list(rng.integers(1, 4, rng.integers(0, 3))) for _ in range(4))
+    letters = iter("abcdefghijkl")
+    named = [[(next(letters), int(s)) for s in sizes] for sizes in (batch, inner, free_a, free_b)]
+    left, right = [*named[0], *named[1], *named[2]], [*named[0], *named[1], *named[3]]
+    left = [left[i] for i in rng.permutation(len(left))]
+    right = [right[i] for i in rng.permutation(len(right))]
+    a, b = (rng.normal(size=[s for _, s in side]) for side in (left, right))
+    attrs = {
+        "contract": tuple(tuple(side.index(k) for k in named[1]) for side in (left, right)),
+        "batch": tuple(tuple(side.index(k) for k in named[0]) for side in (left, right)),
+    }
+    result = [
+        *named[0], *(k for k in left if k in named[2]), *(k for k in right if k in named[3])
+    ]
+    names = ["".join(k for k, _ in side) for side in (left, right, result)]
+    xs = [inputs(a), inputs(b)]
+    (got,) = evaluate(xs, [a, b], [prim.dot(*xs, **attrs)])
+    want = np.einsum(f"{names[0]},{names[1]}->{names[2]}", a, b)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
+    check_grad(lambda x, y: prim.dot(x, y, **attrs), [a, b], order=2)
+
+
 def test_products_with_zeros():
     x = np.array([[2.0, 3.0, 4.0], [2.0, 0.0, 4.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0]])
     (g,) = gradients(lambda a: prim.reduce_prod(a, (1,)), x)

@@ -13,9 +13,14 @@ from graphc.types import DTYPES, TensorType, bf16, f32, i32, u8
 
 n = dims.dim("n")
 
-FLOAT_UNARY = (
-    ["floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "atan", "erf", "lgamma"]
-)
+FLOAT_UNARY = [
+    "floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos",
+    "tanh", "atan", "erf", "lgamma",
+]
+SAME_TYPE = [
+    "add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum", "equal", "less",
+    "less_equal",
+]
 
 GOOD = [
     ("iota", "", {"dtype": i32, "shape": (2, n), "axis": 1}, "i32[2,n]"),
@@ -88,9 +93,9 @@ BAD = [
     ("not", "f32[2]", {}, DTypeError, "not: takes bools and integers, got f32[2]"),
     *[(op, "i64[3]", {}, DTypeError, f"{op}: takes floats, got i64[3]") for op in FLOAT_UNARY],
     *[(op, "f32[3] f64[3]", {}, DTypeError, _SAME_DTYPE.format(op=op))
-      for op in ["add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum", "equal", "less", "less_equal"]],
+      for op in SAME_TYPE],
     *[(op, "f32[3] f32[n]", {}, ShapeError, _SAME_SHAPE.format(op=op, d="f32"))
-      for op in ["add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum", "equal", "less", "less_equal"]],
+      for op in SAME_TYPE],
     *[(op, "i32[3] i32[n]", {}, ShapeError, _SAME_SHAPE.format(op=op, d="i32"))
       for op in ["and", "or", "xor", "shift_left", "shift_right"]],
     *[(op, "f32[3] f32[3]", {}, DTypeError, f"{op}: takes bools and integers, got f32[3], f32[3]")
