@@ -1,0 +1,236 @@
+"""Optimisers: sgd, adam, adamw, rmsprop, with PyTorch's formulas and defaults.
+
+    grads = gx.grad(loss, params)
+    step = gx.function([x, y], loss, updates=gx.optim.adam(params, grads, lr=1e-3))
+
+Each returns pairs (variable, new value) for `updates=`. State lives in variables of its own, named
+after the parameter: w.adam_m, w.adam_v. The learning rate may be a Tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphc import elementwise as ew
+from graphc import prim
+from graphc.convert import ArrayLike, as_tensor, cast
+from graphc.declare import Variable, variable
+from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
+from graphc.tensor import Tensor
+
+__all__ = ["adam", "adamw", "rmsprop", "sgd"]
+
+Updates: TypeAlias = list[tuple[Variable, Tensor]]
+
+
+def _pairs(op: str, params: Any, grads: Any) -> list[tuple[Variable, Tensor]]:
+    ps = [params] if isinstance(params, Variable) else list(params)
+    gs = [grads] if isinstance(grads, Tensor) else list(grads)
+    if len(ps) != len(gs):
+        raise ArgumentError(
+            f"{op}: needs one gradient for each parameter, got {len(ps)} parameters and "
+            f"{len(gs)} gradients",
+            user_loc(),
+        )
+    for p, g in zip(ps, gs, strict=True):
+        if not isinstance(p, Variable):
+            raise UsageError(
+                f"{op}: parameters must be variables (gx.variable), got {p!r}", user_loc()
+            )
+        if not isinstance(g, Tensor) or g.type is not p.type:
+            got = g.type if isinstance(g, Tensor) else repr(g)
+            raise ShapeError(
+                f"{op}: the gradient of {p.name!r} must be {p.type}, got {got}", user_loc()
+            )
+    return list(zip(ps, gs, strict=True))
+
+
+def _check(op: str, **values: tuple[Any, float, float]) -> None:
+    for name, (value, low, high) in values.items():
+        if isinstance(value, (int, float)) and not low <= value <= high:
+            bound = f"in [{low}, {high})" if math.isfinite(high) else f">= {low}"
+            raise ArgumentError(f"{op}: {name} must be {bound}, got {value}", user_loc())
+
+
+def _like(p: Variable, suffix: str) -> Variable:
+    """A zero variable of the parameter's type."""
+    return variable(np.zeros(p.state.type.shape, p.dtype.numpy), f"{p.name}.{suffix}")
+
+
+def _rate(lr: ArrayLike, p: Tensor) -> Tensor:
+    t = as_tensor(lr, p.dtype)
+    if t.ndim:
+        raise ShapeError(f"lr: must be a scalar, got {t.type}", user_loc())
+    return t
+
+
+def _lerp(a: Tensor, b: Tensor, weight: float) -> Tensor:
+    """a + weight * (b - a)"""
+    return ew.add(a, ew.multiply(ew.subtract(b, a), weight))
+
+
+def _decayed(g: Tensor, p: Tensor, weight_decay: float) -> Tensor:
+    return ew.add(g, ew.multiply(p, weight_decay)) if weight_decay else g
+
+
+def _counter(name: str) -> tuple[Variable, Tensor]:
+    """A step counter, and its value in this step (1 in the first)."""
+    count = variable(np.int64(0), name)
+    return count, ew.add(count, 1)
+
+
+def sgd(
+    params: Sequence[Variable],
+    grads: Sequence[Tensor],
+    lr: ArrayLike = 1e-3,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+) -> Updates:
+    """p -= lr * d, where d is the gradient, or with momentum its running sum
+    b = momentum * b + (1 - dampening) * g (b = g at first), or g + momentum * b (Nesterov).
+    """
+    pairs = _pairs("sgd", params, grads)
+    _check("sgd", lr=(lr, 0, math.inf), momentum=(momentum, 0, math.inf),
+           weight_decay=(weight_decay, 0, math.inf))
+    if nesterov and (momentum <= 0 or dampening != 0):
+        raise ArgumentError("sgd: Nesterov needs momentum > 0 and dampening = 0", user_loc())
+    updates: Updates = []
+    first: Tensor | None = None
+    if momentum and dampening:
+        count, step = _counter(f"{pairs[0][0].name}.sgd_step" if pairs else "sgd_step")
+        updates.append((count, step))
+        first = ew.equal(step, 1)
+    for p, g in pairs:
+        d = _decayed(g, p, weight_decay)
+        if momentum:
+            buffer = _like(p, "sgd_momentum")
+            taken = ew.multiply(d, 1.0 - dampening) if dampening else d
+            b = ew.add(ew.multiply(buffer, momentum), taken)
+            if first is not None:
+                b = ew.where(first, d, b)
+            updates.append((buffer, b))
+            d = ew.add(d, ew.multiply(b, momentum)) if nesterov else b
+        updates.append((p, ew.subtract(p, ew.multiply(_rate(lr, p), d))))
+    return updates
+
+
+def adam(
+    params: Sequence[Variable],
+    grads: Sequence[Tensor],
+    lr: ArrayLike = 1e-3,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> Updates:
+    """p -= lr / (1 - b1**t) * m / (sqrt(v) / sqrt(1 - b2**t) + eps), where m and v are running
+    means of the gradient and its square (Kingma and Ba, 2015); weight decay adds to the gradient.
+    """
+    return _adam("adam", params, grads, lr, betas, eps, weight_decay, decoupled=False)
+
+
+def adamw(
+    params: Sequence[Variable],
+    grads: Sequence[Tensor],
+    lr: ArrayLike = 1e-3,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+) -> Updates:
+    """`adam` with decoupled weight decay: p *= 1 - lr * weight_decay before the step
+    (Loshchilov and Hutter, 2019).
+    """
+    return _adam("adamw", params, grads, lr, betas, eps, weight_decay, decoupled=True)
+
+
+def _adam(
+    op: str,
+    params: Sequence[Variable],
+    grads: Sequence[Tensor],
+    lr: ArrayLike,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+) -> Updates:
+    pairs = _pairs(op, params, grads)
+    b1, b2 = betas
+    below = math.nextafter(1.0, 0.0)
+    _check(op, lr=(lr, 0, math.inf), beta1=(b1, 0, below), beta2=(b2, 0, below),
+           eps=(eps, 0, math.inf), weight_decay=(weight_decay, 0, math.inf))
+    if not pairs:
+        return []
+    count, step = _counter(f"{pairs[0][0].name}.{op}_step")
+    updates: Updates = [(count, step)]
+    for p, g in pairs:
+        m, v = _like(p, f"{op}_m"), _like(p, f"{op}_v")
+        rate = _rate(lr, p)
+        if decoupled:
+            start = ew.multiply(p, ew.subtract(1.0, ew.multiply(rate, weight_decay)))
+            d = g
+        else:
+            start, d = p, _decayed(g, p, weight_decay)
+        m1 = _lerp(m, d, 1.0 - b1)
+        v1 = ew.add(ew.multiply(v, b2), ew.multiply(ew.square(d), 1.0 - b2))
+        c1, c2 = _correction(b1, step, p), _correction(b2, step, p)
+        root = ew.add(ew.divide(ew.sqrt(v1), ew.sqrt(c2)), eps)
+        new = ew.subtract(start, ew.multiply(ew.divide(rate, c1), ew.divide(m1, root)))
+        updates += [(p, new), (m, m1), (v, v1)]
+    return updates
+
+
+def _correction(beta: float, step: Tensor, p: Tensor) -> Tensor:
+    """1 - beta**step, without cancellation: -expm1(step * log(beta))."""
+    work = p.dtype.compute
+    if beta == 0.0:
+        return as_tensor(1.0, p.dtype)
+    t = cast(step, work)
+    return cast(prim.neg(prim.expm1(ew.multiply(t, math.log(beta)))), p.dtype)
+
+
+def rmsprop(
+    params: Sequence[Variable],
+    grads: Sequence[Tensor],
+    lr: ArrayLike = 1e-2,
+    *,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> Updates:
+    """p -= lr * g / (sqrt(v) + eps), where v is the running mean of g**2, minus the square of
+    that of g if `centered`; with momentum, p -= lr * b and b = momentum * b + g / (sqrt(v) + eps).
+    """
+    pairs = _pairs("rmsprop", params, grads)
+    _check("rmsprop", lr=(lr, 0, math.inf), alpha=(alpha, 0, math.inf), eps=(eps, 0, math.inf),
+           momentum=(momentum, 0, math.inf), weight_decay=(weight_decay, 0, math.inf))
+    updates: Updates = []
+    for p, g in pairs:
+        d = _decayed(g, p, weight_decay)
+        v = _like(p, "rmsprop_v")
+        v1 = ew.add(ew.multiply(v, alpha), ew.multiply(ew.square(d), 1.0 - alpha))
+        updates.append((v, v1))
+        spread = v1
+        if centered:
+            a = _like(p, "rmsprop_mean")
+            a1 = _lerp(a, d, 1.0 - alpha)
+            updates.append((a, a1))
+            spread = ew.subtract(v1, ew.square(a1))
+        d = ew.divide(d, ew.add(ew.sqrt(spread), eps))
+        if momentum:
+            buffer = _like(p, "rmsprop_momentum")
+            d = ew.add(ew.multiply(buffer, momentum), d)
+            updates.append((buffer, d))
+        updates.append((p, ew.subtract(p, ew.multiply(_rate(lr, p), d))))
+    return updates
+
+
