@@ -8,7 +8,6 @@ are computed in f32 inside them. Losses average unless `reduction=` says "sum" o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from graphc import elementwise as ew
 from graphc import prim
@@ -100,8 +99,7 @@ def softsign(x: ArrayLike) -> Tensor:
 
 
 def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
-    """x * P(Z <= x) for a standard normal Z; "tanh" is the usual approximation.
-
+    """x * P(Z <= x) for a standard normal Z; "tanh" is the usual approximation."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(
             f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}", user_loc()
