@@ -24,10 +24,11 @@
     VALUE     := "%" (NAME | INT)                         a name where it has one, else a number
     NAME      := [A-Za-z_][A-Za-z0-9_.]* | STRING         odd characters are quoted, as in JSON
 
-`size` is as in `graphc.dims`; "#" starts a comment. Types are written for every result and
-checked against the op's rule. Constants of more than 16 elements are written @c0, @c1, ...; they
-and the values of variables stand beside the text in an .npz under "c0" and "@NAME". Without them a
-graph parses and verifies but does not run. Decimal floats are read too, and rounded.
+`size` is as in `graphc.dims`; "#" starts a comment; operands start on the line of their op. Types
+are written for every result and checked against the op's rule. Constants of more than 16 elements
+are written @c0, @c1, ...; they and the values of variables stand beside the text in an .npz under
+"c0" and "@NAME". Without them a graph parses and verifies but does not run. Decimal floats are
+read too, and rounded.
 
     graph @step(%x: f32[batch,64]) {
       %w: f32[64,10] = variable @w

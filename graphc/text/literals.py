@@ -76,9 +76,11 @@ def elements_text(literal: Literal) -> str:
     if dtype.is_float:
         bits = a.view(f"u{dtype.itemsize}").reshape(-1).tolist()
         canonical = _CANONICAL_NAN[dtype.name]
+        with np.errstate(invalid="ignore"):
+            wide = a.reshape(-1).astype(np.float64).tolist()
         words = [
             float_text(x) if x == x or b == canonical else f"nan({b:#x})"
-            for x, b in zip(a.reshape(-1).astype(np.float64).tolist(), bits, strict=True)
+            for x, b in zip(wide, bits, strict=True)
         ]
     else:
         words = [str(x).lower() for x in a.reshape(-1).tolist()]
@@ -104,8 +106,8 @@ def element_value(word: str, dtype: DType) -> tuple[float | int, int | None]:
     value = float_value(word)
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.array(value).astype(dtype.numpy))
-    if "0x" in word and rounded != value:
-        raise ValueError(f"a number that {dtype} holds exactly")
+    if rounded != value and ("0x" in word or abs(rounded) == float("inf")):
+        raise ValueError(f"a number that {dtype} holds{' exactly' if '0x' in word else ''}")
     return value, None
 
 
@@ -125,9 +127,12 @@ def _nan(word: str, dtype: DType) -> tuple[float, int]:
 def float_value(word: str) -> float:
     """A hexadecimal or decimal float; ValueError where it is neither or too large."""
     try:
-        return float.fromhex(word) if "0x" in word else float(word)
+        value = float.fromhex(word) if "0x" in word else float(word)
     except OverflowError:
-        raise ValueError("a number that f64 holds") from None
+        value = float("inf")
+    if abs(value) == float("inf") and "inf" not in word:
+        raise ValueError("a number that f64 holds")
+    return value
 
 
 def literal_of(words: list[tuple[float | int, int | None]], type: TensorType) -> Literal:

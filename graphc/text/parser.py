@@ -28,6 +28,7 @@ _HEAD = re.compile(
     r"%([A-Za-z0-9_.]+(?:, %[A-Za-z0-9_.]+)*)(?![A-Za-z0-9_.])(?! *,)"
 )
 _LOC = re.compile(r'loc\("([^"\\\x00-\x1f]*)":([0-9]{1,9})\)')  # as printed; others go the long way
+_OPERAND = re.compile(r"[ \t]*%")  # on the op's line; a line further it is the next node's result
 _UPDATE = re.compile(r"update(?=\s*@)")
 _SIMPLE_ATTRS = re.compile(r'\{[^{}"@\[\n]*\}')
 
@@ -201,13 +202,14 @@ class _Parser(AttributeReader):
         word = self.word("an operation" if n.results else "a node, 'return' or '}'")
         op = OPS.get(word)
         if op is None:
-            close = difflib.get_close_matches(word, OPS, 1)
+            known = list(OPS) if n.results else [*OPS, "return"]
+            close = difflib.get_close_matches(word, known, 1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             self.fail(f"an operation{hint}", pos)
         if op.name == "input":
             self.fail("inputs stand in the graph's header only", pos, found=False)
         n.op = op
-        if self.at("%"):
+        if _OPERAND.match(self.text, self.pos):
             n.args.append(self.value(g))
             while self.take(","):
                 n.args.append(self.value(g))

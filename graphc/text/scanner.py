@@ -17,7 +17,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _INT = re.compile(r"-?[0-9]+(?![A-Za-z0-9_.])")
 _STRING = re.compile(STRING)
 _TYPE = re.compile(r"[a-z]+[0-9]*\[[^\]\n]*\]")
-_FOUND = re.compile(r'[A-Za-z0-9_.%@]+|"[^"\n]*"?|[^\s]')
+_FOUND = re.compile(r'-?[A-Za-z0-9_.%@]+|"[^"\n]*"?|[^\s]')
 _WIDTH = 100  # columns of source shown in a message
 
 
@@ -147,9 +147,10 @@ class Scanner:
         end = pos + len(text) - 1
         while inside.strip():
             inner.skip()
+            start = inner.pos
             size = inner.size()
             if isinstance(size, int) and size < 0:
-                inner.fail(f"a size >= 0, got {size}", found=False)
+                inner.fail("a size >= 0", start)
             shape.append(size)
             inner.skip()
             if inner.pos >= end:

@@ -1,0 +1,6 @@
+"""Helpers beside the tests: sample_graphs."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
