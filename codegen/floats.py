@@ -81,6 +81,9 @@ class Floats:
     def either(self, a: str, b: str) -> str:
         return self.L.op("or", "i1", a, b)
 
+    def negate(self, cond: str) -> str:
+        return self.L.negate(cond)
+
     def at_most(self, a: str, top: float) -> str:
         """min(a, top); NaN stays NaN."""
         return self.select(self.cmp("ogt", a, top), top, a)

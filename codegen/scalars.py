@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphc.codegen import casts, integers, vecmath_erf, vecmath_exp, vecmath_trig
+from graphc.codegen import (
+    casts, integers, vecmath_erf, vecmath_exp, vecmath_gamma, vecmath_pow, vecmath_rem,
+    vecmath_trig,
+)
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
 
@@ -151,6 +154,22 @@ def _math(function: Callable[..., str]) -> Row:
     return rounded(row)
 
 
+def _rem(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:
+    if out.is_float:
+        return _math(vecmath_rem.rem)(L, args, ds, out, attrs)
+    return integers.divide(L, register_type(out), out.kind == "i", *args)[1]
+
+
+def _pow(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:
+    if out.is_float:
+        return _math(vecmath_pow.pow)(L, args, ds, out, attrs)
+    return integers.power(L, register_type(out), out.kind == "i", *args)
+
+
+def _polygamma(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, at: Attrs) -> str:
+    return vecmath_gamma.polygamma(Floats(L, register_type(out)), args[0], at["n"])
+
+
 def _shift_left(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, _: Attrs) -> str:
     return integers.shift_left(L, register_type(out), *args)
 
@@ -188,6 +207,8 @@ EMIT.update({
     "atan": _math(vecmath_trig.atan),
     "atan2": _math(vecmath_trig.atan2),
     "erf": _math(vecmath_erf.erf),
+    "lgamma": _math(vecmath_gamma.lgamma),
+    "polygamma": rounded(_polygamma),
     "sqrt": rounded(_sqrt),
     "rsqrt": rounded(_rsqrt),
     "is_finite": _is_finite,
@@ -196,6 +217,8 @@ EMIT.update({
     "sub": _arithmetic("fsub", "sub"),
     "mul": _arithmetic("fmul", "mul"),
     "div": rounded(_div),
+    "rem": _rem,
+    "pow": _pow,
     "maximum": _extremum("ogt", "sgt", "ugt"),
     "minimum": _extremum("olt", "slt", "ult"),
     "and": _logic("and"),

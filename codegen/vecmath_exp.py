@@ -72,7 +72,7 @@ def tanh(F: Floats, x: str) -> str:
     return F.copysign(F.select(F.cmp("ult", a, 0.625), small, large), x)
 
 
-def _split_exponent(F: Floats, x: str) -> tuple[str, str]:
+def split_exponent(F: Floats, x: str) -> tuple[str, str]:
     """(e, m) as floats: x = 2^e m, m in [sqrt(1/2), sqrt(2)), for normal x > 0."""
     root_half = 0x3FE6A09E667F3BCD if F.double else 0x3F3504F3
     b = F.to_bits(x)
@@ -120,7 +120,7 @@ def _log_specials(F: Floats, x: str, y: str) -> str:
 
 def log(F: Floats, x: str) -> str:
     up, correction = normalized(F, x)
-    e, m = _split_exponent(F, up)
+    e, m = split_exponent(F, up)
     y = _log_parts(F, F.add(e, correction), F.sub(m, 1.0), None)
     return _log_specials(F, x, y)
 
@@ -128,6 +128,6 @@ def log(F: Floats, x: str) -> str:
 def log1p(F: Floats, x: str) -> str:
     """log(u + c) with u + c = 1 + x exactly: log u, and c / u below the last digit."""
     u, c = F.two_sum(1.0, x)
-    e, m = _split_exponent(F, u)
+    e, m = split_exponent(F, u)
     y = _log_parts(F, e, F.sub(m, 1.0), F.div(c, u))
     return F.copysign(_log_specials(F, u, y), x)

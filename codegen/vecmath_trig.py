@@ -32,20 +32,34 @@ def _sincos(F: Floats, x: str, quarter: int) -> str:
     """sin(x + quarter pi/2)."""
     q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
     q = F.int("add", q, quarter) if quarter else q
+    sine, cosine = _kernels(F, r, tail)
+    odd = F.icmp("ne", F.int("and", q, 1), 0)
+    y = F.select(odd, cosine, sine)
+    sign = F.int("shl", F.int("lshr", q, 1), F.bits - 1)
+    return F.from_bits(F.int("xor", F.to_bits(y), sign))
+
+
+def _kernels(F: Floats, r: str, tail: str) -> tuple[str, str]:
+    """sin and cos of r + tail, |r| <= pi/4."""
     z = F.mul(r, r)
     sine = F.mul(F.mul(z, r), F.series(z, co.SIN_F32, co.SIN_F64))
     cosine = F.mul(F.mul(z, z), F.series(z, co.COS_F32, co.COS_F64))
     # first-order terms of the tail: sin' = 1 - z/2, cos' = -r
     sine = F.fma(F.fma(z, -0.5, 1.0), tail, sine)
     cosine = F.sub(cosine, F.mul(r, tail))
-    sine = F.add(r, sine)
     half = F.mul(z, 0.5)
     w = F.sub(1.0, half)
-    cosine = F.add(w, F.add(F.sub(F.sub(1.0, w), half), cosine))
-    odd = F.icmp("ne", F.int("and", q, 1), 0)
-    y = F.select(odd, cosine, sine)
-    sign = F.int("shl", F.int("lshr", q, 1), F.bits - 1)
-    return F.from_bits(F.int("xor", F.to_bits(y), sign))
+    return F.add(r, sine), F.add(w, F.add(F.sub(F.sub(1.0, w), half), cosine))
+
+
+def sincospi(F: Floats, f: str) -> tuple[str, str]:
+    """sin and cos of pi f for |f| <= 1/2, f64."""
+    size = F.abs(f)
+    swap = F.cmp("ogt", size, 0.25)
+    h = F.select(swap, F.sub(0.5, size), size)
+    r, tail = F.two_prod(h, co.PI_DD[0])
+    s, c = _kernels(F, r, F.fma(h, co.PI_DD[1], tail))
+    return F.copysign(F.select(swap, c, s), f), F.select(swap, s, c)
 
 
 def _reduce_f32(F: Floats, x: str) -> tuple[str, str, str]:

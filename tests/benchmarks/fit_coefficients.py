@@ -112,23 +112,31 @@ def tables() -> dict[str, list[float]]:
     put("TANH_F64", minimax(g, 0, M("0.64") ** 2, 14, lambda z: z))
 
     g = near0(root(lambda x: mp.erf(x) / x - 1), lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1)
-    put("ERF_F32", minimax(g, 0, M("0.85") ** 2, 5))
-    put("ERF_F64", minimax(g, 0, M("0.85") ** 2, 11))
+    put("ERF_F32", minimax(g, 0, M("0.85") ** 2, 6))
+    put("ERF_F64", minimax(g, 0, M("0.85") ** 2, 12))
     g = lambda t: -mp.log(mp.erfc(t)) / t - 1  # noqa: E731
     put("ERFC_F32", minimax(g, M("0.83"), 4, 6, lambda t: t * mp.erfc(t)))
-    put("ERFC_F64", minimax(g, M("0.83"), M("5.95"), 19, lambda t: t * mp.erfc(t)))
+    put("ERFC_F64", minimax(g, M("0.83"), M("5.95"), 21, lambda t: t * mp.erfc(t)))
 
     top = (mp.tan(mp.pi / 8) * M("1.01")) ** 2
     g = near0(root(lambda x: (mp.atan(x) / x - 1) / x**2), lambda z: -M(1) / 3 + z / 5)
     put("ATAN_F32", minimax(g, 0, top, 4, lambda z: z))
     put("ATAN_F64", minimax(g, 0, top, 11, lambda z: z))
 
-    one = near0(lambda t: mp.loggamma(1 + t) / t, lambda t: -mp.euler + mp.zeta(2) * t / 2)
-    two = near0(lambda t: mp.loggamma(2 + t) / t,
-                lambda t: 1 - mp.euler + (mp.zeta(2) - 1) * t / 2)
+    # c + t Q(t) is log-gamma over t around its zeros 1 and 2, log-gamma itself around 1.5
+    zeta, middle, peak = mp.zeta, mp.loggamma(M("1.5")), mp.psi(0, M("1.5"))
+    one = near0(lambda t: (mp.loggamma(1 + t) / t + mp.euler) / t,
+                lambda t: zeta(2) / 2 - zeta(3) * t / 3)
+    half = near0(lambda t: (mp.loggamma(M("1.5") + t) - middle) / t,
+                 lambda t: peak + mp.psi(1, M("1.5")) * t / 2)
+    two = near0(lambda t: (mp.loggamma(2 + t) / t - 1 + mp.euler) / t,
+                lambda t: (zeta(2) - 1) / 2 - (zeta(3) - 1) * t / 3)
     put("LGAMMA_1_F64", minimax(one, M("-0.255"), M("0.255"), 20))
-    put("LGAMMA_1_5_F64", minimax(lambda t: mp.loggamma(M("1.5") + t), -M("0.255"), M("0.255"), 16))
+    put("LGAMMA_1_5_F64", minimax(half, -M("0.255"), M("0.255"), 16))
     put("LGAMMA_2_F64", minimax(two, M("-0.255"), M("0.505"), 20))
+    tables["LGAMMA_1_DD"] = split(-mp.euler, [None, None])
+    tables["LGAMMA_1_5_DD"] = split(middle, [None, None])
+    tables["LGAMMA_2_DD"] = split(1 - mp.euler, [None, None])
 
     tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
     tables["LN2_F64"] = split(mp.log(2), [42, None])

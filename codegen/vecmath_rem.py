@@ -1,0 +1,127 @@
+"""Remainder of floats with the sign of the divisor (Python's %, NumPy's remainder): exact.
+
+C's fmod is a - trunc(a / b) b without any rounding. Where the quotient is small the rounded one
+is right or one too large, and the difference is exact in f64 with fused multiply-add (f32: in
+f64). Everywhere else a scalar function divides the digits, long-hand, in integers.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.floats import INF, NAN, Floats
+from graphc.codegen.lanes import Lanes
+
+
+def rem(F: Floats, a: str, b: str) -> str:
+    L = F.L
+    if F.double:
+        r = _fmod(F, F.abs(a), F.abs(b))
+    else:
+        wide = [L.convert("fpext", F.abs(v), "float", "double") for v in (a, b)]
+        r = L.convert("fptrunc", _fmod(Floats(L, "double"), *wide, small=True), "double", "float")
+    r = F.copysign(r, a)
+    r = F.select(F.both(F.cmp("oeq", F.abs(a), INF), F.cmp("ord", b, b)), NAN, r)
+    r = F.select(F.cmp("oeq", b, 0.0), NAN, r)
+    r = F.select(F.cmp("uno", a, b), NAN, r)
+    opposite = F.L.op("xor", "i1", F.cmp("olt", b, 0.0), F.cmp("olt", r, 0.0))
+    moved = F.select(F.both(opposite, F.cmp("one", r, 0.0)), F.add(r, b), r)
+    return F.select(F.cmp("oeq", r, 0.0), F.copysign(0.0, b), moved)
+
+
+def _fmod(F: Floats, a: str, b: str, small: bool = False) -> str:
+    """fmod of a >= 0 and b > 0, finite (anything elsewhere); `small`: both hold f32 values."""
+    L = F.L
+    quotient = F.div(a, b)
+    n = L.intrinsic("trunc", "double", quotient)
+    if small:  # 24 digits times at most 29 are exact
+        limit, r = 2.0**29, F.sub(a, F.mul(n, b))
+    elif L.target.has_fma:
+        limit, r = 2.0**53, L.intrinsic("fma", "double", F.neg(n), b, a)
+    else:
+        limit, r = 2.0, F.sub(a, F.mul(n, b))  # n is 0 or 1
+    r = F.select(F.cmp("olt", r, 0.0), F.add(r, b), r)
+    r = F.select(F.cmp("olt", a, b), a, r)
+    hard = F.both(F.cmp("oge", quotient, limit), F.cmp("olt", a, INF))
+    return _lanewise(F, F.both(hard, F.cmp("ogt", b, 0.0)), a, b, r)
+
+
+def _lanewise(F: Floats, hard: str, a: str, b: str, r: str) -> str:
+    """r, but the long-hand remainder of a and b in the lanes marked hard."""
+    L, e = F.L, F.L.e
+    _define_fmod(e.module, L)
+    v = L.vec("double")
+    before, loop, done = e.block, e.fresh("hard"), e.fresh("easy")
+    e.do(f"br i1 {L.any(hard)}, label %{loop}, label %{done}")
+    e.label(loop)
+    if L.width == 1:
+        after = e(f"call double @graphc.fmod(double {a}, double {b})")
+        e.do(f"br label %{done}")
+    else:
+        lane, following, now = (f"%{e.fresh('lane')}" for _ in range(3))
+        after = f"%{e.fresh('lane')}"
+        e.do(f"{lane} = phi i64 [0, %{before}], [{following}, %{loop}]")
+        e.do(f"{now} = phi {v} [{r}, %{before}], [{after}, %{loop}]")
+        one, two = (e(f"extractelement {v} {x}, i64 {lane}") for x in (a, b))
+        wanted = e(f"extractelement {L.vec('i1')} {hard}, i64 {lane}")
+        divisor = e(f"select i1 {wanted}, double {two}, double 1.0")
+        part = e(f"call double @graphc.fmod(double {one}, double {divisor})")
+        put = e(f"insertelement {v} {now}, double {part}, i64 {lane}")
+        e.do(f"{after} = select i1 {wanted}, {v} {put}, {v} {now}")
+        e.do(f"{following} = add i64 {lane}, 1")
+        more = e(f"icmp ult i64 {following}, {L.width}")
+        e.do(f"br i1 {more}, label %{loop}, label %{done}")
+    e.label(done)
+    return e(f"phi {v} [{r}, %{before}], [{after}, %{loop}]")
+
+
+def _define_fmod(module: Module, L: Lanes) -> None:
+    """`double @graphc.fmod(double a, double b)` for finite a >= b > 0 (else some number).
+
+    a = m 2^p, b = d 2^q with integers m, d < 2^53: 11 binary digits of the quotient per step,
+    at most 191 steps.
+    """
+    name = "graphc.fmod"
+    if name in module.functions:
+        return
+    module.declare("llvm.umin.i64", "declare i64 @llvm.umin.i64(i64, i64)")
+    module.declare("llvm.ctlz.i64", "declare i64 @llvm.ctlz.i64(i64, i1)")
+    e = Emitter(module)
+    F = Floats(Lanes(e, 1, L.target), "double")
+    e.label("entry")
+    digits: list[tuple[str, str]] = []
+    for x in ("%a", "%b"):
+        bits = F.to_bits(x)
+        field = F.int("and", F.int("lshr", bits, 52), 0x7FF)
+        low = F.int("and", bits, (1 << 52) - 1)
+        normal = F.icmp("ne", field, 0)
+        m = F.L.select(normal, "i64", F.int("or", low, 1 << 52), low)
+        digits.append((m, F.L.select(normal, "i64", field, F.ki(1))))
+    (m, p), (d, q) = digits
+    steps = F.int("sub", p, q)
+    # lanes nobody asked about: a divisor of 0, or a < b
+    d = F.L.select(F.icmp("eq", d, 0), "i64", F.ki(1), d)
+    steps = F.L.select(F.icmp("slt", steps, 0), "i64", F.ki(0), steps)
+    first = F.int("urem", m, d)
+    e.do("br label %check")
+    e.label("check")
+    e.do(f"%left = phi i64 [{steps}, %entry], [%fewer, %step]")
+    e.do(f"%r = phi i64 [{first}, %entry], [%next, %step]")
+    e.do(f"br i1 {F.icmp('ne', '%left', 0)}, label %step, label %pack")
+    e.label("step")
+    take = e("call i64 @llvm.umin.i64(i64 %left, i64 11)")
+    e.do(f"%next = urem i64 {F.int('shl', '%r', take)}, {d}")
+    e.do(f"%fewer = sub i64 %left, {take}")
+    e.do("br label %check")
+    e.label("pack")
+    # r 2^q, exact: shift r up to 53 digits or until the exponent field is 1
+    zeros = F.int("sub", e("call i64 @llvm.ctlz.i64(i64 %r, i1 false)"), 11)
+    shift = e(f"call i64 @llvm.umin.i64(i64 {zeros}, i64 {F.int('sub', q, 1)})")
+    mantissa = F.int("shl", "%r", shift)
+    field = F.int("sub", q, shift)
+    normal = F.icmp("ne", F.int("lshr", mantissa, 52), 0)
+    packed = F.int("or", F.int("shl", field, 52), F.int("and", mantissa, (1 << 52) - 1))
+    bits = F.L.select(normal, "i64", packed, mantissa)
+    bits = F.L.select(F.icmp("eq", "%r", 0), "i64", F.ki(0), bits)
+    result = F.from_bits(bits)
+    module.define(name, f"define internal double @{name}(double %a, double %b) noinline nounwind "
+                        f"{{\n{e.text()}\n  ret double {result}\n}}")
