@@ -153,7 +153,7 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
                  f"ptr {f.at('%record', 8 * i)}, align 8")
         for i, field in enumerate(_FIELDS)
     }
-    with f.loop("%begin", "%end") as task:
+    with f.each("%begin", "%end") as task:
         above = f.udiv(task.index, v["col_blocks"])
         col = f.mul(f(f"urem i64 {task.index}, {v['col_blocks']}"), v["cols"])
         member = f.udiv(above, v["row_blocks"])
@@ -204,8 +204,8 @@ def _compute(
 
 def _clear(f: Function, dtype: DType, m: str, n: str, c: str, c_row: str) -> None:
     """Zeros: an empty sum."""
-    with f.loop("0", m) as row:
+    with f.each("0", m) as row:
         line = f.at(c, f.mul(row.index, c_row))
-        with f.loop("0", n) as col:
+        with f.each("0", n) as col:
             place = f.at(line, f.mul(col.index, dtype.itemsize))
             f.do(f"store i{dtype.bits} 0, ptr {place}, align {dtype.itemsize}")

@@ -39,7 +39,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     copies = f.at("%scratch", row)
     scattered = f.cmp("ne", "%x_row", str(size))
     unit = f.cmp("eq", "%a_col", str(size))
-    with f.loop("0", "%k", DOT_BLOCK) as block:
+    with f.each("0", "%k", DOT_BLOCK) as block:
         depth = f.min(f.sub("%k", block.index), str(DOT_BLOCK))
         later = f.cmp("ne", block.index, "0")
         a = f.at("%a", f.mul(block.index, "%a_col"))
@@ -52,7 +52,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
             f.do(f"call void @{rows}(i64 %m, i64 {depth}, ptr {a}, i64 %a_row, ptr {x}, "
                  f"ptr %c, i64 %c_row, i1 {later})")
             f.otherwise(*branches)
-            with f.loop("0", "%m", DOT_ROWS) as first:
+            with f.each("0", "%m", DOT_ROWS) as first:
                 count = f.min(f.sub("%m", first.index), str(DOT_ROWS))
                 f.do(f"call void @{pack}(i64 {count}, i64 {depth}, "
                      f"ptr {f.at(a, f.mul(first.index, '%a_row'))}, i64 %a_row, i64 %a_col, "
@@ -88,7 +88,7 @@ def _define_rows(module: Module, target: Target, dtype: DType) -> str:
         ]
     else:
         buffers = [f(f"alloca [{4 * LINE} x i8], align {LINE}") for _ in range(2)]
-    with f.loop("0", "%m") as row:
+    with f.each("0", "%m") as row:
         a = f.at("%a", f.mul(row.index, "%a_row"))
         sums = _lane_sums(f, L, dtype, a, whole, count)
         # the tail always runs, on zeros if nothing is left: one order at every width
@@ -97,7 +97,7 @@ def _define_rows(module: Module, target: Target, dtype: DType) -> str:
         for buffer, source in zip(buffers, (pa, px), strict=False):
             for i in range(count):
                 L.store(dtype, "zeroinitializer", f.at(buffer, i * lanes * size))
-            with f.loop("0", left) as rest:
+            with f.each("0", left) as rest:
                 shift = f.mul(rest.index, size)
                 one.store(dtype, one.load(dtype, f.at(source, shift)), f.at(buffer, shift))
         if buffers:

@@ -30,12 +30,12 @@ def define_int_block(module: Module, target: Target, dtype: DType) -> str:
     whole = f.select(unit, f(f"and i64 %n, {-lanes}"), "0")
     pairs = f(f"and i64 %m, {-ROWS}")
     for first, last, rows in (("0", pairs, ROWS), (pairs, "%m", 1)):
-        with f.loop(first, last, rows) as row:
+        with f.each(first, last, rows) as row:
             a = f.at("%a", f.mul(row.index, "%a_row"))
             c = f.at("%c", f.mul(row.index, "%c_row"))
             for start, stop, width in (("0", whole, lanes), (whole, "%n", 1)):
                 L = Lanes(f, width, target)
-                with f.loop(start, stop, width) as col:
+                with f.each(start, stop, width) as col:
                     b = f.at("%b", f.mul(col.index, "%b_col"))
                     for i, x in enumerate(_sums(f, L, dtype, a, b, rows)):
                         out = f.at(f.at(c, f.mul("%c_row", i)), f.mul(col.index, size))

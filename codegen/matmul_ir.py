@@ -116,7 +116,7 @@ class Function(Emitter):
         self.label(other)
 
     @contextmanager
-    def loop(self, start: str, stop: str, step: str | int = 1) -> Iterator[Loop]:
+    def each(self, start: str, stop: str, step: str | int = 1) -> Iterator[Loop]:
         """`for index in range(start, stop, step)`, none if start >= stop."""
         head, end = self.fresh("loop"), self.fresh("end")
         before = self.block

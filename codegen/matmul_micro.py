@@ -13,13 +13,15 @@ targets that mask; elsewhere all). B and C have unit column stride; strides are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.target import Target
 from graphc.types import DType
+
+ROW_WIDTH = 8  # registers of a single row: as many chains as hide the latency
 
 KERNEL_PARAMS = (
     "i64 %rows, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, "
@@ -96,6 +98,11 @@ def micro_kernels(module: Module, target: Target, tiles: Tiling) -> dict[int, st
     return {width: _kernel(module, target, tiles, width) for width in tiles.widths}
 
 
+def row_kernel(module: Module, target: Target, tiles: Tiling) -> str:
+    """Define the kernel for a single row, ROW_WIDTH full registers wide; its name."""
+    return _kernel(module, target, replace(tiles, heights=(1,)), ROW_WIDTH)
+
+
 def _kernel(module: Module, target: Target, tiles: Tiling, width: int) -> str:
     name = f"{prefix(tiles.dtype)}_columns_{width}"
     if name in module.functions:
@@ -127,7 +134,7 @@ def _tiles(
     a = f.at("%a", f.mul("%a_row", first))
     c = f.at("%c", f.mul("%c_row", first))
     rows = [_opaque(f, f.mul("%a_row", i)) if i else "0" for i in range(height)]
-    with f.loop("0", count) as loop:
+    with f.each("0", count) as loop:
         skip = f.mul(loop.index, height)
         tile_a = f.at(a, f.mul(skip, "%a_row"))
         tile_c = f.at(c, f.mul(skip, "%c_row"))

@@ -48,13 +48,13 @@ def _copy(f: Function, dtype: DType) -> None:
     """Rows with unit stride: registers, then single elements."""
     out = dtype.compute
     lanes = f.target.lanes(dtype)
-    with f.loop("0", "%rows") as row:
+    with f.each("0", "%rows") as row:
         src = f.at("%src", f.mul(row.index, "%src_row"))
         dst = f.at("%dst", f.mul(row.index, "%dst_row"))
         whole = f(f"and i64 %cols, {-lanes}")
         for start, stop, width in (("0", whole, lanes), (whole, "%cols", 1)):
             L = Lanes(f, width, f.target)
-            with f.loop(start, stop, width) as col:
+            with f.each(start, stop, width) as col:
                 x = L.load(dtype, f.at(src, f.mul(col.index, dtype.itemsize)))
                 L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
 
@@ -62,10 +62,10 @@ def _copy(f: Function, dtype: DType) -> None:
 def _gather(f: Function, dtype: DType, first_row: str) -> None:
     """Any strides, element by element, from `first_row` on."""
     out, L = dtype.compute, Lanes(f, 1, f.target)
-    with f.loop(first_row, "%rows") as row:
+    with f.each(first_row, "%rows") as row:
         src = f.at("%src", f.mul(row.index, "%src_row"))
         dst = f.at("%dst", f.mul(row.index, "%dst_row"))
-        with f.loop("0", "%cols") as col:
+        with f.each("0", "%cols") as col:
             x = L.load(dtype, f.at(src, f.mul(col.index, "%src_col")))
             L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
 
@@ -77,7 +77,7 @@ def _transpose(f: Function, dtype: DType) -> None:
     piece = min(PIECE_BITS // out.bits, lanes)
     L, T = Lanes(f, piece, f.target), register_type(out)
     whole = f(f"and i64 %rows, {-piece}")
-    with f.loop("0", "%cols", lanes) as col:
+    with f.each("0", "%cols", lanes) as col:
         base = f.at("%src", f.mul(col.index, "%src_col"))
         dst = f.at("%dst", f.mul(col.index, out.itemsize))
         # a partial last group repeats its last column rather than read outside of src
@@ -86,7 +86,7 @@ def _transpose(f: Function, dtype: DType) -> None:
             f.at(base, f.mul(f.min(str(i), last), "%src_col")) if i else base
             for i in range(lanes)
         ]
-        with f.loop("0", whole, piece) as row:
+        with f.each("0", whole, piece) as row:
             shift = f.mul(row.index, dtype.itemsize)
             parts = [L.load(dtype, f.at(p, shift)) for p in sources]
             vectors = [_concat(f, T, piece, parts[i::piece]) for i in range(piece)]
@@ -147,13 +147,13 @@ def define_unpack(module: Module, target: Target, dtype: DType) -> str:
         "i64 %rows, i64 %cols, ptr %src, i64 %src_row, ptr noalias %dst, i64 %dst_row", target,
     )
     lanes, source = target.lanes(dtype), dtype.compute
-    with f.loop("0", "%rows") as row:
+    with f.each("0", "%rows") as row:
         src = f.at("%src", f.mul(row.index, "%src_row"))
         dst = f.at("%dst", f.mul(row.index, "%dst_row"))
         whole = f(f"and i64 %cols, {-lanes}")
         for start, stop, width in (("0", whole, lanes), (whole, "%cols", 1)):
             L = Lanes(f, width, target)
-            with f.loop(start, stop, width) as col:
+            with f.each(start, stop, width) as col:
                 x = L.load(source, f.at(src, f.mul(col.index, source.itemsize)))
                 x = round_to(L, dtype, x)
                 L.store(dtype, x, f.at(dst, f.mul(col.index, dtype.itemsize)))
