@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from graphc.passes import autodiff
 
 from graphc import declare, errors, ir, prim, transforms
 from graphc import elementwise as ew
 from graphc.composite import checkpoint, composite
 from graphc.convert import cast
 from graphc.declare import input, stop_gradient, variable
+from graphc.passes import autodiff
 from graphc.products import matmul
 from graphc.reductions import mean, sum
 from graphc.testing import check_grad
