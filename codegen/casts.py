@@ -14,7 +14,6 @@ from graphc.codegen.halves import (
     round_f16,
 )
 from graphc.codegen.lanes import register_type
-
 from graphc.types import DType, f16
 
 if TYPE_CHECKING:

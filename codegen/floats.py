@@ -99,7 +99,7 @@ class Floats:
     def from_bits(self, a: str) -> str:
         return self.L.convert("bitcast", a, self.i, self.t)
 
-    def int(self, name: str, a: str | int, b: str | int) -> str:
+    def ints(self, name: str, a: str | int, b: str | int) -> str:
         return self.L.op(name, self.i, self.ki(a), self.ki(b))
 
     def icmp(self, predicate: str, a: str, b: int) -> str:
@@ -129,25 +129,25 @@ class Floats:
     def integer(self, counted: str) -> str:
         """n as an integer register, from the integer register that `nearest` gives."""
         magic = (self.bias + self.mantissa) << self.mantissa | 1 << (self.mantissa - 1)
-        return self.int("sub", counted, magic)
+        return self.ints("sub", counted, magic)
 
     def power_of_two(self, n: str) -> str:
         """2^n for an integer register in the normal range (a counted one serves too)."""
         return self.from_bits(
-            self.int("add", self.int("shl", n, self.mantissa), self.bias << self.mantissa)
+            self.ints("add", self.ints("shl", n, self.mantissa), self.bias << self.mantissa)
         )
 
     def scale(self, p: str, counted: str) -> str:
         """p * 2^n for p near 1, with overflow and gradual underflow: two halves, rounded once."""
         n = self.integer(counted)
-        half = self.int("ashr", n, 1)
-        rest = self.int("sub", n, half)
+        half = self.ints("ashr", n, 1)
+        rest = self.ints("sub", n, half)
         return self.mul(self.mul(p, self.power_of_two(half)), self.power_of_two(rest))
 
     def scale_normal(self, p: str, counted: str) -> str:
         """p * 2^n where p and the result are normal."""
         return self.from_bits(
-            self.int("add", self.to_bits(p), self.int("shl", counted, self.mantissa))
+            self.ints("add", self.to_bits(p), self.ints("shl", counted, self.mantissa))
         )
 
     # --- polynomials -----------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Floats:
     def _halves(self, a: str) -> Pair:
         """a as a sum of two floats of half the digits, cut by masking bits: never overflows."""
         keep = -1 << ((self.mantissa + 2) // 2)
-        hi = self.from_bits(self.int("and", self.to_bits(a), keep))
+        hi = self.from_bits(self.ints("and", self.to_bits(a), keep))
         return hi, self.sub(a, hi)
 
     def two_prod(self, a: Operand, b: Operand) -> Pair:

@@ -21,10 +21,10 @@ import struct
 from collections.abc import Callable
 
 import numpy as np
+
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.halves import bf16_bits, bf16_from_bits, f16_bits, f16_from_bits
 from graphc.codegen.target import Target
-
 from graphc.types import DType, f16
 
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}

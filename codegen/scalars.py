@@ -11,12 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphc.codegen import (
-    casts, integers, vecmath_erf, vecmath_exp, vecmath_gamma, vecmath_pow, vecmath_rem,
+    casts,
+    integers,
+    vecmath_erf,
+    vecmath_exp,
+    vecmath_gamma,
+    vecmath_pow,
+    vecmath_rem,
     vecmath_trig,
 )
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
-
 from graphc.types import DType
 
 Attrs = Mapping[str, Any]

@@ -56,7 +56,7 @@ def expm1(F: Floats, x: str) -> str:
     counted, r, (exact, rest) = _reduce_ln2(F, F.at_most(F.at_least(x, low), high))
     error = F.add(F.sub(exact, r), rest)
     q = F.add(r, F.fma(F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64), error))
-    half = F.power_of_two(F.int("sub", counted, 1))
+    half = F.power_of_two(F.ints("sub", counted, 1))
     y = F.fma(q, half, F.sub(half, 0.5))
     y = F.select(F.icmp("eq", F.integer(counted), 0), q, F.add(y, y))
     return F.copysign(y, x)
@@ -76,8 +76,8 @@ def split_exponent(F: Floats, x: str) -> tuple[str, str]:
     """(e, m) as floats: x = 2^e m, m in [sqrt(1/2), sqrt(2)), for normal x > 0."""
     root_half = 0x3FE6A09E667F3BCD if F.double else 0x3F3504F3
     b = F.to_bits(x)
-    e = F.int("ashr", F.int("sub", b, root_half), F.mantissa)
-    m = F.from_bits(F.int("sub", b, F.int("shl", e, F.mantissa)))
+    e = F.ints("ashr", F.ints("sub", b, root_half), F.mantissa)
+    m = F.from_bits(F.ints("sub", b, F.ints("shl", e, F.mantissa)))
     return F.from_int(e), m
 
 

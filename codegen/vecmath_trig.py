@@ -8,6 +8,7 @@ the module, called per lane from a branch that ordinary angles never take.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from graphc.codegen import coefficients as co
 from graphc.codegen.emitter import Emitter, Module
@@ -31,12 +32,12 @@ def cos(F: Floats, x: str) -> str:
 def _sincos(F: Floats, x: str, quarter: int) -> str:
     """sin(x + quarter pi/2)."""
     q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
-    q = F.int("add", q, quarter) if quarter else q
+    q = F.ints("add", q, quarter) if quarter else q
     sine, cosine = _kernels(F, r, tail)
-    odd = F.icmp("ne", F.int("and", q, 1), 0)
+    odd = F.icmp("ne", F.ints("and", q, 1), 0)
     y = F.select(odd, cosine, sine)
-    sign = F.int("shl", F.int("lshr", q, 1), F.bits - 1)
-    return F.from_bits(F.int("xor", F.to_bits(y), sign))
+    sign = F.ints("shl", F.ints("lshr", q, 1), F.bits - 1)
+    return F.from_bits(F.ints("xor", F.to_bits(y), sign))
 
 
 def _kernels(F: Floats, r: str, tail: str) -> tuple[str, str]:
@@ -157,49 +158,49 @@ def _define_payne_hanek(module: Module, L: Lanes) -> None:
     F = Floats(Lanes(e, 1, L.target), "double")
     e.label("entry")
     bits = F.to_bits("%x")
-    exponent = F.int("and", F.int("lshr", bits, 52), 0x7FF)
-    m = F.int("or", F.int("and", bits, (1 << 52) - 1), 1 << 52)
+    exponent = F.ints("and", F.ints("lshr", bits, 52), 0x7FF)
+    m = F.ints("or", F.ints("and", bits, (1 << 52) - 1), 1 << 52)
     # position of the first bit wanted, counted from the start of the word of zeros; lanes that
     # nobody asked about may hold smaller numbers, which would want more words in front
-    start = F.int("sub", exponent, 1075 - 64 + 2)
+    start = F.ints("sub", exponent, 1075 - 64 + 2)
     start = F.L.select(F.icmp("slt", start, 0), "i64", F.ki(0), start)
-    word, shift = F.int("lshr", start, 6), F.int("and", start, 63)
+    word, shift = F.ints("lshr", start, 6), F.ints("and", start, 63)
     loaded = []
     for i in range(4):
-        at = e(f"getelementptr i64, ptr @graphc.two_over_pi, i64 {F.int('add', word, i)}")
+        at = e(f"getelementptr i64, ptr @graphc.two_over_pi, i64 {F.ints('add', word, i)}")
         loaded.append(e(f"load i64, ptr {at}"))
     window = [
         e(f"call i64 @llvm.fshl.i64(i64 {a}, i64 {b}, i64 {shift})")
-        for a, b in zip(loaded, loaded[1:], strict=False)
+        for a, b in pairwise(loaded)
     ]
     module.declare("llvm.fshl.i64", "declare i64 @llvm.fshl.i64(i64, i64, i64)")
     module.declare("llvm.ctlz.i64", "declare i64 @llvm.ctlz.i64(i64, i1)")
     wide = e(f"zext i64 {m} to i128")
-    carry, product = "0", []
+    carry, product = "0", list[str]()
     for w in reversed(window):
         p = e(f"mul i128 {wide}, {e(f'zext i64 {w} to i128')}")
         p = e(f"add i128 {p}, {carry}")
         product.insert(0, e(f"trunc i128 {p} to i64"))
         carry = e(f"lshr i128 {p}, 64")
-    quadrant = F.int("lshr", product[0], 62)
+    quadrant = F.ints("lshr", product[0], 62)
     f0 = e(f"call i64 @llvm.fshl.i64(i64 {product[0]}, i64 {product[1]}, i64 2)")
     f1 = e(f"call i64 @llvm.fshl.i64(i64 {product[1]}, i64 {product[2]}, i64 2)")
     # a fraction of a half or more counts as negative, in the next quadrant
-    negative = F.int("ashr", f0, 63)
-    quadrant = F.int("sub", quadrant, negative)
-    f0, f1 = F.int("xor", f0, negative), F.int("xor", f1, negative)
+    negative = F.ints("ashr", f0, 63)
+    quadrant = F.ints("sub", quadrant, negative)
+    f0, f1 = F.ints("xor", f0, negative), F.ints("xor", f1, negative)
     zeros = e(f"call i64 @llvm.ctlz.i64(i64 {f0}, i1 false)")
     top = e(f"call i64 @llvm.fshl.i64(i64 {f0}, i64 {f1}, i64 {zeros})")
-    rest = F.int("shl", f1, zeros)
-    low = F.int("or", F.int("shl", F.int("and", top, 0x7FF), 52), F.int("lshr", rest, 12))
-    unit = F.power_of_two(F.int("sub", 0, zeros))
-    hi = F.mul(F.mul(F.from_int(F.int("lshr", top, 11)), 2.0**-53), unit)
+    rest = F.ints("shl", f1, zeros)
+    low = F.ints("or", F.ints("shl", F.ints("and", top, 0x7FF), 52), F.ints("lshr", rest, 12))
+    unit = F.power_of_two(F.ints("sub", 0, zeros))
+    hi = F.mul(F.mul(F.from_int(F.ints("lshr", top, 11)), 2.0**-53), unit)
     lo = F.mul(F.mul(F.from_int(low), 2.0**-116), unit)
     r, tail = F.mul_dd((hi, lo), co.PIO2_DD)
     # the sign of x, and of the fraction
-    flip = F.int("and", F.int("xor", bits, negative), -1 << 63)
-    r, tail = (F.from_bits(F.int("xor", F.to_bits(v), flip)) for v in (r, tail))
-    back = F.int("sub", 0, quadrant)
+    flip = F.ints("and", F.ints("xor", bits, negative), -1 << 63)
+    r, tail = (F.from_bits(F.ints("xor", F.to_bits(v), flip)) for v in (r, tail))
+    back = F.ints("sub", 0, quadrant)
     quadrant = F.L.select(F.icmp("slt", bits, 0), "i64", back, quadrant)
     t = "{i64, double, double}"
     out = e(f"insertvalue {t} undef, i64 {quadrant}, 0")

@@ -10,11 +10,11 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.scalars import emit
 from graphc.codegen.target import Target, host, x86
-
 from graphc.types import DType, bool_
 
 Body = Callable[[Lanes, Sequence[str]], str]
