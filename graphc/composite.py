@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from graphc.ops import Kind
 from graphc.passes.autodiff import CHECKPOINT
 from graphc.tensor import Tensor
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 class _Body(NamedTuple):
     """What a function gave for arguments of given types: equal calls share it."""
@@ -37,6 +39,10 @@ class _Body(NamedTuple):
     restore: Callable[[list[Tensor]], Any]
 
 
+@overload
+def composite(fn: F, *, name: str | None = ...) -> F: ...
+@overload
+def composite(fn: None = ..., *, name: str | None = ...) -> Callable[[F], F]: ...
 def composite(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Make `fn` a composite called `name` (its own name unless given); also a decorator.
 

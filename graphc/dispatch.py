@@ -79,10 +79,11 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def _find(name: str) -> Callable[..., Any] | None:
     """The public function of that name (never a dtype, module or private name)."""
-    target = getattr(graphc, name, None) if not name.startswith("_") else None
+    target: Any = getattr(graphc, name, None) if not name.startswith("_") else None
     if not callable(target) or isinstance(target, type):
         return None
-    return target
+    found: Callable[..., Any] = target
+    return found
 
 
 def _call(

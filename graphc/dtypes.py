@@ -57,7 +57,7 @@ def finfo(dtype: Any) -> Any:
     if d is types.bf16:
         import ml_dtypes
 
-        return ml_dtypes.finfo(d.numpy)
+        return ml_dtypes.finfo(d.numpy)  # type: ignore[no-untyped-call]
     return np.finfo(d.numpy)
 
 

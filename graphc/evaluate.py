@@ -23,7 +23,7 @@ def evaluate(t: Tensor, values: Any, named: Mapping[str, Any]) -> Any:
     by_name = {v.node.attrs["name"]: v for v in needed}
     given: dict[str, Any] = {}
     for key, value in [*_pairs(values), *named.items()]:
-        name = key.node.attrs.get("name") if isinstance(key, Tensor) else key
+        name = str(key.node.attrs.get("name", "") if isinstance(key, Tensor) else key)
         if name not in by_name or (isinstance(key, Tensor) and key._value is not by_name[name]):
             raise UsageError(
                 f"eval: {key!r} is not an input that {t!r} needs; those are "

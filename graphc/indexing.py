@@ -44,7 +44,7 @@ class Span(NamedTuple):
     backwards: bool = False  # positions are counted on the reversed axis
 
     @property
-    def count(self) -> Size:
+    def length(self) -> Size:
         return dims.floordiv(self.stop - self.start + (self.step - 1), self.step)
 
     def is_whole(self, n: Size) -> bool:
@@ -345,9 +345,9 @@ class Updater:
             if item is None:
                 shape.append(1)
             else:
-                shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].count])
+                shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].length])
         for axis, span in enumerate(plan.spans):
-            inner.extend(indexed[axis].shape if axis in indexed else [span.count])
+            inner.extend(indexed[axis].shape if axis in indexed else [span.length])
         u = reshape(broadcast_to(u, shape, op="at"), inner)
         if not indexed:
             return _write(what, x, u, plan.spans)

@@ -104,8 +104,7 @@ def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
         raise ArgumentError(
             f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}", user_loc()
         )
-    y: Tensor = (_gelu if approximate == "none" else _gelu_tanh)(as_float(x))
-    return y
+    return (_gelu if approximate == "none" else _gelu_tanh)(as_float(x))
 
 
 @composite(name="gelu")
@@ -128,8 +127,7 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis."""
     t = as_float(x)
-    y: Tensor = _softmax(t, axis_of("softmax", t, axis))
-    return y
+    return _softmax(t, axis_of("softmax", t, axis))
 
 
 @composite(name="softmax")
@@ -141,8 +139,7 @@ def _softmax(x: Tensor, axis: int) -> Tensor:
 def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """x - log(sum(exp(x))) along an axis."""
     t = as_float(x)
-    y: Tensor = _log_softmax(t, axis_of("log_softmax", t, axis))
-    return y
+    return _log_softmax(t, axis_of("log_softmax", t, axis))
 
 
 @composite(name="log_softmax")
@@ -316,8 +313,7 @@ def cross_entropy(
     if y.dtype.is_float:
         y = moveaxis(cast(y, x.dtype), i, -1)
     _reduce("cross_entropy", prim.constant(0.0), reduction)  # checks the word
-    loss: Tensor = _cross_entropy(x, y, float(label_smoothing), reduction)
-    return loss
+    return _cross_entropy(x, y, float(label_smoothing), reduction)
 
 
 @composite(name="cross_entropy")

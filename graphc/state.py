@@ -64,7 +64,9 @@ def save_state(path: str | os.PathLike[str], what: Any) -> None:
         os.replace(partial, target)
     except OSError as e:
         partial.unlink(missing_ok=True)
-        raise ArgumentError(f"save_state: cannot write {target}: {e.strerror}", user_loc()) from None
+        raise ArgumentError(
+            f"save_state: cannot write {target}: {e.strerror}", user_loc()
+        ) from None
 
 
 def load_state(path: str | os.PathLike[str], what: Any) -> None:
