@@ -1,0 +1,389 @@
+"""Function: a declared graph made callable. The driver of passes, code generation and calling.
+
+A Function declares its Graph at once and compiles at its first call. From then on its class is a
+subclass made for it, whose `__call__` is a builtin that reads NumPy's structs itself (see
+codegen.wrapper); what that builtin does not serve comes to `_call`, which converts and explains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc import declaration
+from graphc.arguments import Array, Results, Signature, direct
+from graphc.errors import (
+    ArgumentError,
+    ExecutionError,
+    GraphcError,
+    IndexOutOfRangeError,
+    IntegerDivisionError,
+    Loc,
+    ShapeError,
+    UsageError,
+    user_loc,
+)
+from graphc.interpret import evaluate
+from graphc.ir import Graph, State, collect
+
+if TYPE_CHECKING:
+    from graphc.codegen.fastcall import Native
+    from graphc.codegen.program import Kernel, Program
+
+MODES = ("jit", "interpret", "debug")
+_SITE_ERRORS: dict[str, type[GraphcError]] = {
+    "index": IndexOutOfRangeError, "division": IntegerDivisionError, "dimension": ShapeError,
+}
+
+
+def function(
+    inputs: Any,
+    outputs: Any,
+    *,
+    updates: Any = None,
+    name: str | None = None,
+    mode: str = "jit",
+    pipeline: Sequence[Any] | None = None,
+    fastmath: bool = False,
+    stabilise: bool = True,
+    threads: int | None = None,
+) -> Function:
+    """A callable that computes `outputs`, and the `updates` of variables, from `inputs`.
+
+    inputs: a list of Tensors made by `gx.input`; calls pass them by position or by name.
+    outputs: one Tensor (calls give an ndarray), a list, a tuple or a dict of them (calls give the
+        same), or None where only updates matter.
+    updates: {variable: new value} or pairs; all read the values from before the call.
+    mode: "jit" native code; "interpret" NumPy; "debug" NumPy, stopping at the first NaN or
+        infinity that an op makes of finite operands.
+    pipeline: the passes to run; `graphc.passes.PIPELINE` unless given.
+    fastmath: allow rewrites that change results in the last bits.
+    stabilise: allow the rewrites that make results more accurate (log-sum-exp and its like).
+    threads: at most so many threads; 1 never leaves the caller's.
+    """
+    loc = user_loc()
+    if mode not in MODES:
+        raise ArgumentError(f"function: mode must be one of {', '.join(MODES)}, got {mode!r}", loc)
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"function: threads must be at least 1, got {threads}", loc)
+    d = declaration.declare(inputs, outputs, updates, name, loc)
+    graph = collect(d.name, d.inputs, d.outputs, d.updates, d.keys if d.kind == "dict" else None)
+    _check_variables(graph, loc)
+    return Function(graph, d.kind, Options(mode, pipeline, fastmath, stabilise, threads))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a function is compiled; see `function`."""
+
+    mode: str = "jit"
+    pipeline: Sequence[Any] | None = None
+    fastmath: bool = False
+    stabilise: bool = True
+    threads: int | None = None
+
+
+class Function:
+    """What `gx.function` returns. Call it; everything else here is for looking inside."""
+
+    def __init__(self, graph: Graph, kind: str, options: Options):
+        self.graph = graph
+        self.name = graph.name
+        self.mode = options.mode
+        self.options = options
+        self.compilations = 0
+        params = [(str(v.node.attrs["name"]), v.type) for v in graph.inputs]
+        locs = [v.node.loc for v in graph.inputs]
+        self._signature = Signature(graph.name, params, locs, graph.dims())
+        types = [v.type for v in graph.outputs]
+        self._results = Results(graph.name, types, kind, graph.output_names)
+        self._private: dict[State, State] = {}
+        self._optimized: Graph | None = None
+        self._program: Program | None = None
+        self._object = b""
+        self._native: Native | None = None
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        outs = ", ".join(
+            f"{k}: {t}" if k else str(t)
+            for k, t in zip(self.graph.output_names, self._results.types, strict=True)
+        )
+        state = f" [{self.mode}]"
+        if self.mode == "jit":
+            state = "" if self._native else " [not compiled]"
+        return f"<graphc.Function {self.name}({self._signature}) -> ({outs}){state}>"
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    @property
+    def optimized(self) -> Graph:
+        """The graph after the passes."""
+        with self._lock:
+            if self._optimized is None:
+                from graphc.passes import run_pipeline
+
+                o = self.options
+                self._optimized = run_pipeline(
+                    self.graph, o.pipeline, fastmath=o.fastmath, stabilise=o.stabilise
+                )
+            return self._optimized
+
+    @property
+    def program(self) -> Program:
+        """The generated code: LLVM text, memory plan, kernels, places that can fail."""
+        with self._lock:
+            if self._program is None:
+                from graphc.codegen import compile_graph
+                from graphc.codegen.target import host
+                from graphc.passes.manager import collector_paused
+
+                optimized = self.optimized
+                with collector_paused():
+                    self._program = compile_graph(
+                        optimized, host(), fastmath=self.options.fastmath, name=self.name
+                    )
+                self.compilations += 1
+            return self._program
+
+    def compile(self) -> Function:
+        """Compile now, not at the first call."""
+        if self.mode != "jit":
+            return self
+        with self._lock:
+            if self._native is None:
+                from graphc.codegen import fastcall
+                from graphc.codegen.target import host
+
+                program = self.program
+                self._object = self._object or fastcall.compile_program(program, host())
+                states = [self._own(s) for s in program.states]
+                _check_values(self.name, states)
+                self._native = native = fastcall.Native(
+                    program, self._object, host(), slow=self._call, shape=self._results.kind,
+                    keys=self._results.keys, states=states, threads=self.options.threads,
+                    locks=self._locks(),
+                )
+                if native.call is not None:
+                    body = {"__call__": native.call, "__module__": __name__,
+                            "__doc__": Function.__doc__, "__qualname__": "Function"}
+                    self.__class__ = type("Function", (Function,), body)
+        return self
+
+    # -- calling ---------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.mode == "jit" and self._native is None:
+            self.compile()
+            return self(*args, **kwargs)
+        return self._call(*args, **kwargs)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """Any call, with conversion and explanation."""
+        out = None
+        if "out" in kwargs and "out" not in self._signature.place:
+            out = kwargs.pop("out")
+        arrays, dims = self._signature.bind(args, kwargs)
+        shapes = self._results.shapes(dims)
+        given = None if out is None else self._results.unpack(out, shapes)
+        run = self._run_native if self.mode == "jit" else self._run_interpreter
+        made = run(arrays, dims, shapes, given)
+        if given is None:
+            return self._results.pack(made)
+        for target, a in zip(given, made, strict=True):
+            if target is not a:
+                target[...] = a
+        return out
+
+    def _run_native(
+        self,
+        arrays: list[Array],
+        dims: dict[str, int],
+        shapes: list[tuple[int, ...]],
+        given: list[Array] | None,
+    ) -> list[Array]:
+        native = self._native
+        assert native is not None
+        made: list[Array] = []
+        for i, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True)):
+            if given is not None and direct(given[i], arrays):
+                made.append(given[i])
+            else:
+                made.append(np.empty(shape, t.dtype.numpy))
+        with self._locked():
+            status = native.run(arrays, made, dims)
+        if status:
+            raise self._failure(status)
+        return made
+
+    def _run_interpreter(
+        self,
+        arrays: list[Array],
+        dims: dict[str, int],
+        shapes: list[tuple[int, ...]],
+        given: list[Array] | None,
+    ) -> list[Array]:
+        debug = self.mode == "debug"
+        graph = self.graph if debug else self.optimized
+        states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
+        extra = {d: dims[d] for d in self._signature.dims}
+        with self._locked():
+            outputs, updates = evaluate(graph, arrays, states=states, dims=extra, debug=debug)
+            for state, value in updates.items():
+                array = self._own(state).array
+                assert array is not None
+                array[...] = value
+        return outputs
+
+    def _failure(self, status: int) -> GraphcError:
+        from graphc.codegen.program import FIRST_SITE, OUT_OF_MEMORY, STATUS_TEXT
+
+        sites = self.program.sites
+        if FIRST_SITE <= status < FIRST_SITE + len(sites):
+            site = sites[status - FIRST_SITE]
+            kind = _SITE_ERRORS.get(site.kind, ExecutionError)
+            return kind(f"{self.name}: {site.message()}", site.loc)
+        text = STATUS_TEXT.get(status, f"native code returned status {status}")
+        if status == OUT_OF_MEMORY:
+            text += f": the arena takes {self.program.arena} bytes"
+        return ExecutionError(f"{self.name}: {text}", user_loc())
+
+    def watch(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        """The values that Tensors inside have in this call, by the interpreter; state unchanged.
+
+        `tensors` is one Tensor, a list or a dict; the result has the same structure. They must
+        depend on this function's inputs only.
+        """
+        d = declaration.declare([], tensors, None, self.name, user_loc())
+        graph = collect(self.name, self.graph.inputs, d.outputs)
+        arrays, dims = self._signature.bind(args, kwargs)
+        states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
+        extra = {n: dims[n] for n in self._signature.dims}
+        with self._locked():
+            values, _ = evaluate(graph, arrays, states=states, dims=extra)
+        return Results(self.name, [v.type for v in d.outputs], d.kind, d.keys).pack(values)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def _own(self, state: State) -> State:
+        return self._private.get(state, state)
+
+    def _locks(self) -> list[Any]:
+        """The locks a call takes: those of all its variables if it updates any."""
+        if not self.graph.updates:
+            return []
+        locks = {id(s.lock): s.lock for s in map(self._own, self.graph.variables())}
+        return [locks[k] for k in sorted(locks)]  # one order for all, so no two calls deadlock
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for lock in self._locks():
+                stack.enter_context(lock)
+            yield
+
+    def with_state(self, values: Mapping[Any, Any] | None = None) -> Function:
+        """The same function on a private copy of its variables, with their present values.
+
+        `values` replaces some of them: {variable or its name: array}. Nothing is compiled again.
+        """
+        new = Function(self.graph, self._results.kind, self.options)
+        new._optimized, new._program, new._object = self._optimized, self._program, self._object
+        new.compilations = self.compilations
+        given = {k if isinstance(k, str) else k.state.name: v for k, v in (values or {}).items()}
+        for s in self.graph.variables():
+            own = self._own(s)
+            with own.lock:
+                copy = State(s.name, s.type, own.array)
+            if s.name in given:
+                array = np.asarray(given.pop(s.name))
+                if array.shape != s.type.shape or array.dtype != s.type.dtype.numpy:
+                    raise ShapeError(
+                        f"with_state: variable {s.name!r} must be {s.type}, got "
+                        f"{array.dtype}[{','.join(map(str, array.shape))}]", user_loc()
+                    )
+                copy = State(s.name, s.type, array)
+            new._private[s] = copy
+        if given:
+            raise UsageError(
+                f"with_state: {self.name} has no variable {next(iter(given))!r}; it has "
+                f"{', '.join(s.name for s in self.graph.variables()) or 'none'}", user_loc()
+            )
+        return new
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Copies of the variables' present values, by name."""
+        out = {}
+        for s in map(self._own, self.graph.variables()):
+            with s.lock:
+                if s.array is not None:
+                    out[s.name] = s.array.copy()
+        return out
+
+    # -- looking inside --------------------------------------------------------------------------
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The native loop nests."""
+        return self.program.kernels
+
+    def llvm_ir(self) -> str:
+        """The generated LLVM text."""
+        return self.program.llvm
+
+    def assembly(self) -> str:
+        """The machine code for this CPU, as assembly."""
+        from graphc.codegen import jit
+        from graphc.codegen.target import host
+
+        return jit.assembly(self.program.llvm, host())
+
+    def memory_plan(self) -> str:
+        """What stands where in the arena, and its size as a formula in the dimensions."""
+        return self.program.plan
+
+    def to_dot(self) -> str:
+        """The declared graph in Graphviz's language."""
+        from graphc.view import to_dot
+
+        return str(to_dot(self.graph))
+
+    def _repr_svg_(self) -> str | None:
+        """An SVG for notebooks, where Graphviz is installed."""
+        from graphc.view import to_svg
+
+        try:
+            return str(to_svg(self.graph))
+        except GraphcError:
+            return None
+
+    def _repr_html_(self) -> str:
+        """The declared graph as text, for notebooks without Graphviz."""
+        import html
+
+        return f"<pre>{html.escape(str(self.graph))}</pre>"
+
+
+def _check_variables(graph: Graph, loc: Loc | None) -> None:
+    seen: set[str] = set()
+    for s in graph.variables():
+        if s.name in seen:
+            raise UsageError(
+                f"{graph.name}: two different variables are both called {s.name!r}; name them "
+                "apart", loc
+            )
+        seen.add(s.name)
+
+
+def _check_values(name: str, states: Sequence[State]) -> None:
+    for s in states:
+        if s.array is None:
+            raise UsageError(
+                f"{name}: variable @{s.name} has no value: the graph was read without its .npz file"
+            )

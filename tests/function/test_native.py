@@ -1,0 +1,106 @@
+"""What only native functions have: one compilation for every size, threads, fork, listings."""
+
+import gc
+import os
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import graphc as gx
+
+
+def axpy(**options):
+    x, y = gx.input("x", ("n",)), gx.input("y", ("n",))
+    return gx.function([x, y], 2 * x + y, name="axpy", **options)
+
+
+def test_one_compilation_for_every_size():
+    f = axpy()
+    for n in (0, 1, 7, 1000):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(f(x, x), 3 * x)
+    assert f.compilations == 1
+
+
+def test_native_calls_use_neither_numpy_nor_the_interpreter(monkeypatch):
+    f = axpy()
+    x = np.ones(5, np.float32)
+    f(x, x)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("called")
+
+    import graphc.interpret
+
+    monkeypatch.setattr(graphc.interpret, "evaluate", refuse)
+    monkeypatch.setattr(graphc.function, "evaluate", refuse, raising=False)
+    for name in ("empty", "asarray", "add", "multiply", "array"):
+        monkeypatch.setattr(np, name, refuse)
+    assert f(x, x).tolist() == [3] * 5
+
+
+def test_sixteen_threads_on_one_function():
+    f, wrong = axpy(), []
+
+    def work(k):
+        x = np.full(10_000 * (k % 3) + k, k, np.float32)
+        for _ in range(30):
+            if not (f(x, x) == 3 * k).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and f.compilations == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork():
+    f = axpy()
+    x = np.ones(1_000_000, np.float32)
+    assert (f(x, x) == 3).all()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if (f(x, x) == 3).all() else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_functions_are_collected():
+    f = axpy()
+    f(np.ones(3, "f4"), np.ones(3, "f4"))
+    gone = weakref.ref(f)
+    del f
+    gc.collect()
+    assert gone() is None
+
+
+def test_thread_counts_give_the_same_bits():
+    x = np.random.default_rng(1).normal(size=300_000).astype(np.float32)
+    want = None
+    for threads in (1, 2, None):
+        got = axpy(threads=threads)(x, x[::-1].copy()).tobytes()
+        assert want in (None, got)
+        want = got
+
+
+def test_listings():
+    f = axpy()
+    assert "define" in f.llvm_ir() and "@axpy" in f.llvm_ir()
+    assert "axpy" in f.assembly()
+    assert isinstance(f.memory_plan(), str) and len(f.kernels) >= 1
+    assert f.to_dot().startswith("digraph")
+    assert "axpy" in repr(f) and "x: f32[n]" in repr(f)
+
+
+def test_the_cache_serves_a_second_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "c"))
+    x = np.ones(3, np.float32)
+    axpy()(x, x)
+    from graphc.codegen import jit
+
+    monkeypatch.setattr(jit, "_parse", lambda *a: pytest.fail("compiled again"))
+    assert axpy()(x, x).tolist() == [3, 3, 3]
