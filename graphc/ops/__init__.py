@@ -10,7 +10,8 @@
     random.py       random_bits
     region.py       call fused
 
-Shared: typerules.py (type rules), batching.py (vmap rules), special.py (erf, lgamma, polygamma).
+Shared: typerules.py (type rules), batching.py (vmap rules), numeric.py (references),
+special.py (erf, lgamma, polygamma).
 
 To add an op: one row here, one row in `graphc.codegen`; the tests pick it up.
 """

@@ -10,6 +10,7 @@ import numpy as np
 from graphc import prim
 from graphc.errors import IntegerDivisionError
 from graphc.ops.batching import elementwise_batch
+from graphc.ops.numeric import quiet, wide
 from graphc.ops.row import Attrs, Kind, op
 from graphc.ops.typerules import (
     ANY,
@@ -24,7 +25,6 @@ from graphc.ops.typerules import (
     comparison,
     elementwise,
 )
-from graphc.ops.unary import quiet, wide
 from graphc.types import TensorType, bool_
 
 if TYPE_CHECKING:

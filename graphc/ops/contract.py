@@ -10,6 +10,7 @@ import numpy as np
 from graphc import prim
 from graphc.dims import Size
 from graphc.ops.batching import move_axis_to_front, shift
+from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Kind, op
 from graphc.ops.typerules import (
     NUMBER,
@@ -62,10 +63,11 @@ def _dot(a: Array, b: Array, contract: Pair, batch: Pair) -> Array:
     rows, cols = [a.shape[i] for i in free_a], [b.shape[j] for j in free_b]
     inner = [a.shape[i] for i in contract[0]]
     m, n, k = (int(np.prod(s, dtype=np.int64)) for s in (rows, cols, inner))
-    left = a.transpose((*batch[0], *free_a, *contract[0])).reshape((*outer, m, k))
-    right = b.transpose((*batch[1], *contract[1], *free_b)).reshape((*outer, k, n))
+    left = widened(a).transpose((*batch[0], *free_a, *contract[0])).reshape((*outer, m, k))
+    right = widened(b).transpose((*batch[1], *contract[1], *free_b)).reshape((*outer, k, n))
     with np.errstate(all="ignore"):
-        return np.asarray(np.matmul(left, right)).reshape((*outer, *rows, *cols))
+        out = np.asarray(np.matmul(left, right)).astype(a.dtype)
+    return out.reshape((*outer, *rows, *cols))
 
 
 def _dot_vjp(

@@ -19,6 +19,7 @@ from graphc import prim
 from graphc.dims import Size
 from graphc.errors import IndexOutOfRangeError
 from graphc.ops.batching import broadcast_to_batch, move_axis_to_front
+from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Kind, op
 from graphc.ops.typerules import NUMBER, Types, bad_dtype, bad_shape, check_dtype, is_axis
 from graphc.types import Shape, TensorType, i64
@@ -125,10 +126,10 @@ def _scatter(x: Array, idx: Array, u: Array, axis: int, batch: int, negative: bo
 
 def _scatter_add(x: Array, idx: Array, u: Array, axis: int, batch: int, negative: bool) -> Array:
     g = _Geometry("scatter_add", x, idx, axis, batch, negative)
-    out = x.copy(order="C")
+    out = np.array(widened(x), order="C")
     with np.errstate(all="ignore"):
-        np.add.at(g.operand(out), (g.rows, g.idx), g.updates(u))
-    return out
+        np.add.at(g.operand(out), (g.rows, g.idx), g.updates(widened(u)))
+        return out.astype(x.dtype)
 
 
 # Gradients

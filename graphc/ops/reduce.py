@@ -12,6 +12,7 @@ from graphc.dims import Size, product
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
 from graphc.ops.layout import inverse
+from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import ANY, NUMBER, Types, bad_shape, check_axes, check_axis, check_dtype
 from graphc.types import TensorType, i64
@@ -73,15 +74,10 @@ def _scan_type(name: str, kinds: str) -> Any:
 # References
 
 
-def _widened(x: Array) -> Array:
-    """16-bit floats accumulate in f32."""
-    return x.astype(np.float32) if x.dtype.kind not in "biu" and x.dtype.itemsize == 2 else x
-
-
 def _sum_like(fn: Callable[..., Any]) -> Callable[..., Array]:
     def ref(x: Array, axes: Axes) -> Array:
         with np.errstate(all="ignore"):
-            w = _widened(x)
+            w = widened(x)
             return np.asarray(fn(w, axis=axes, dtype=w.dtype)).astype(x.dtype)
 
     return ref
@@ -108,7 +104,7 @@ def _argmax(x: Array, axis: int) -> Array:
 
 def _scan(fn: Callable[..., Any]) -> Callable[..., Array]:
     def ref(x: Array, axis: int, reverse: bool) -> Array:
-        w = _widened(x)
+        w = widened(x)
         with np.errstate(all="ignore"):
             if reverse:
                 w = np.flip(w, axis)
@@ -134,10 +130,14 @@ def _max_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
     return [prim.select(hit, spread(share, x.shape, axes), prim.full_like(x, 0))]
 
 
-def _shifted(x: Tensor, axis: int, value: float, reverse: bool) -> Tensor:
-    """x moved one place along the axis, `value` coming in: an exclusive scan from an inclusive."""
-    one = [int(i == axis) for i in range(x.ndim)]
-    low, high = ([-i for i in one], one) if reverse else (one, [-i for i in one])
+def _shifted(x: Tensor, axis: int, value: float, reverse: bool, by: int = 1) -> Tensor:
+    """x moved `by` places along the axis (`reverse`: towards the front), `value` coming in.
+
+    By one place it makes an exclusive scan of an inclusive one.
+    """
+    steps = [by * (i == axis) for i in range(x.ndim)]
+    back = [-i for i in steps]
+    low, high = (back, steps) if reverse else (steps, back)
     return prim.pad(x, prim.full(TensorType(x.dtype), value), low, high, [0] * x.ndim)
 
 
@@ -158,22 +158,42 @@ def _prod_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
 
 
 def _cumprod_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:
-    """dL/dx[k] = sum over i >= k of ct[i] * product of x[j], j <= i, j != k.
+    """The product of what comes before k, times S[k] = sum over i >= k of ct[i] * product of
+    x[j], k < j <= i. No division, so zeros are safe to any order."""
+    tail = _tail_static if isinstance(x.shape[axis], int) else _tail_symbolic
+    return [_shifted(y, axis, 1, reverse) * tail(ct, x, axis, reverse)]
 
-    Zero-safe to any order without a division, at the price of a square array along the axis:
-    row k holds the running products of x with x[k] replaced by 1.
-    """
-    n, last = x.shape[axis], x.ndim
-    square = (*x.shape, n)  # [.., k at axis, .., j last]
+
+def _tail_static(ct: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
+    """S[k] = ct[k] + x[k+1] S[k+1] by doubling, in O(n log n)."""
+    n = x.shape[axis]
+    assert isinstance(n, int)
+    total, factor = ct, _shifted(x, axis, 0, not reverse)
+    step = 1
+    while step < n:
+        total = total + factor * _shifted(total, axis, 0, not reverse, step)
+        factor = factor * _shifted(factor, axis, 0, not reverse, step)
+        step *= 2
+    return total
+
+
+def _tail_symbolic(ct: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
+    """S by definition, on an array that is square along the axis: the number of doublings would
+    not be known. Row k holds the running products of x with x[j], j <= k, replaced by 1."""
+    last = x.ndim
+    square = (*x.shape, x.shape[axis])  # k stands at `axis`, i and j stand last
     keep = [i for i in range(last) if i != axis]
-    columns = prim.broadcast(prim.transpose(x, [*keep, axis]), square, [*keep, last])
+
+    def columns(t: Tensor) -> Tensor:
+        return prim.broadcast(prim.transpose(t, [*keep, axis]), square, [*keep, last])
+
     k, j = prim.iota(i64, square, axis), prim.iota(i64, square, last)
-    without = prim.select(prim.equal(k, j), prim.full_like(columns, 1), columns)
-    products = prim.cumprod(without, last, reverse)
-    late = prim.less_equal(j, k) if reverse else prim.less_equal(k, j)
-    cts = prim.broadcast(prim.transpose(ct, [*keep, axis]), square, [*keep, last])
-    terms = prim.select(late, cts * products, prim.full_like(products, 0))
-    return [prim.reduce_sum(terms, (last,))]
+    ahead = prim.less(j, k) if reverse else prim.less(k, j)
+    xs = columns(x)
+    products = prim.cumprod(prim.select(ahead, xs, prim.full_like(xs, 1)), last, reverse)
+    counts = prim.or_(ahead, prim.equal(k, j))
+    terms = prim.select(counts, columns(ct) * products, prim.full_like(products, 0))
+    return prim.reduce_sum(terms, (last,))
 
 
 def _cummax_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:

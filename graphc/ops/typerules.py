@@ -59,9 +59,13 @@ def elementwise(name: str, kinds: str, result: Any = None, hint: str = "") -> Ty
     """Operands of one type whose dtype is in `kinds`; the result has it, or dtype `result`."""
 
     def rule(types: Types, attrs: Attrs) -> TensorType:
-        check_same(name, types, types)
-        check_dtype(name, kinds, types, types, hint)
-        return types[0] if result is None else types[0].with_dtype(result)
+        first = types[0]
+        for t in types:
+            if t is not first:  # types are interned
+                check_same(name, types, types)
+        if first.dtype.kind not in kinds:
+            check_dtype(name, kinds, types, types, hint)
+        return first if result is None else first.with_dtype(result)
 
     return rule
 

@@ -1,8 +1,4 @@
-"""Rows of one operand, elementwise.
-
-f32 references of the mathematical functions compute in f64 and round once, so that they are an
-oracle to within half an ulp; NumPy's own f32 functions change with the CPU.
-"""
+"""Rows of one operand, elementwise."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import numpy as np
 from graphc import prim
 from graphc.ops import special
 from graphc.ops.batching import elementwise_batch
+from graphc.ops.numeric import quiet, wide
 from graphc.ops.row import Attrs, Kind, op
 from graphc.ops.typerules import (
     BITS,
@@ -32,27 +29,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Vjp: TypeAlias = "Callable[..., list[Tensor | None]]"
-
-
-def wide(fn: Callable[..., Array]) -> Callable[..., Array]:
-    """fn computed in f64 and rounded once to the operands' dtype, without warnings."""
-
-    def ref(*xs: Array, **attrs: Any) -> Array:
-        with np.errstate(all="ignore"):
-            out = fn(*(np.asarray(x, np.float64) for x in xs), **attrs)
-            return np.asarray(out).astype(xs[0].dtype)
-
-    return ref
-
-
-def quiet(fn: Callable[..., Any]) -> Callable[..., Array]:
-    """fn in the operands' own dtype, without warnings."""
-
-    def ref(*xs: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return np.asarray(fn(*xs))
-
-    return ref
 
 
 def _unary(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
-from op_cases import INTS, evaluate, run, same, wrap
+from op_cases import FLAT, INTS, SMOOTH, evaluate, run, same, wrap
 
 from graphc import dims, prim
 from graphc.errors import IndexOutOfRangeError, ShapeError
+from graphc.ops import OPS
 from graphc.ops.random import philox4x32
 from graphc.types import TensorType, f64
 
@@ -192,3 +194,26 @@ def test_random_bits_layout():
     block = philox4x32([np.array([c], np.uint64) for c in (2, 0, 0, 0)],
                        [np.array([k], np.uint64) for k in key])
     assert [int(v) for v in flat[8:]] == [int(w[0]) for w in block]
+
+
+# All of them
+
+OTHER_RESULT = ("cast", "bitcast", "argmax", "random_bits", "is_finite", "less", "less_equal",
+                "equal")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("fill", [None, np.nan, np.inf, -np.inf, 0.0, 1e30, -1.0])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_references_are_silent_and_keep_the_dtype(dtype, fill):
+    for case in SMOOTH + FLAT:
+        with np.errstate(all="ignore"):
+            args = [
+                (a if fill is None else np.full(a.shape, fill)).astype(dtype)
+                if a.dtype.kind == "f" and case.op != "bitcast" else a
+                for a in case.args
+            ]
+        out = OPS[case.op].ref(*args, **case.attrs)
+        first = np.asarray(out[0] if isinstance(out, tuple) else out)
+        if args[-1].dtype == dtype and case.op not in OTHER_RESULT:
+            assert first.dtype == dtype, case.id
