@@ -190,6 +190,7 @@ class Rewriter:
         self.rules = rules
         self.builder = Builder()
         self.depth = 0
+        self.fired: list[Rule] = []
         self.uses: dict[Value, int] = {}
         self.opaque: frozenset[Value] = frozenset()
 
@@ -233,6 +234,7 @@ class Rewriter:
             finally:
                 self.depth -= 1
             if new is not None:
+                self.fired.append(r)
                 if new.type is not type:
                     raise VerifyError(f"rule {r.law!r} made {new.type} of {type}", like.loc)
                 return new
@@ -280,18 +282,23 @@ def count_uses(g: Graph) -> dict[Value, int]:
 
 
 def apply_rules(
-    g: Graph, rules: RuleSet, protect: frozenset[Value] = frozenset()
+    g: Graph,
+    rules: RuleSet,
+    protect: frozenset[Value] = frozenset(),
+    fired: list[Rule] | None = None,
 ) -> Graph:
     """g in the rules' normal form, bodies of region nodes included.
 
     Values in `protect`, and all that they are computed from, stay the very same; no rule looks
-    through them.
+    through them. `fired` is filled with the rules that were applied.
     """
-    g = map_bodies(g, lambda body: apply_rules(body, rules))
+    g = map_bodies(g, lambda body: apply_rules(body, rules, fired=fired))
     fixed = set(reachable(protect))
     old_uses = count_uses(g)
     r = Rewriter(rules)
     r.opaque = protect
+    if fired is not None:
+        r.fired = fired
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:
         r.builder = b

@@ -7,7 +7,7 @@
     exp(x) - 1, 1 - exp(x)      expm1
     1 / (1 + exp(-x)), exp(x) / (1 + exp(x))         sigmoid without overflow
     log(1 + exp(x)), log1p(exp(x))                   softplus without overflow
-    log(sigmoid(x)), log(1 - sigmoid(x))             by softplus
+    log(sigmoid(x)), log(1 - sigmoid(x))             likewise
     pow(x, 2), pow(x, 3)        products: at most as far off as pow itself may be
 
 (The pass `matrix_chain` is the other member of the list.) The forms are differentiable where the
@@ -184,20 +184,30 @@ def _log_softmax(m: Match) -> Value | None:
 # sigmoid and softplus
 
 
+def _parts(m: Match, x: Value) -> tuple[Value, Value, Value]:
+    """0 <= x, exp(-|x|), and 0: what all of these are made of."""
+    zero = m.full(0.0, x.type)
+    positive = m.emit("less_equal", zero, x)
+    return positive, m.emit("exp", m.emit("select", positive, m.emit("neg", x), x)), zero
+
+
 def _make_sigmoid(m: Match, x: Value) -> Value:
-    """e / (1 + e) for x < 0 and 1 / (1 + e) for x >= 0, with e = exp(-|x|)."""
+    """1 / (1 + e) for x >= 0 and e / (1 + e) for x < 0, with e = exp(-|x|)."""
+    positive, e, _ = _parts(m, x)
     one = m.full(1.0, x.type)
-    positive = m.emit("less_equal", m.full(0.0, x.type), x)
-    e = m.emit("exp", m.emit("select", positive, m.emit("neg", x), x))
     return m.emit("div", m.emit("select", positive, one, e), m.emit("add", e, one))
 
 
 def _make_softplus(m: Match, x: Value) -> Value:
     """max(x, 0) + log1p(exp(-|x|))."""
-    zero = m.full(0.0, x.type)
-    positive = m.emit("less_equal", zero, x)
-    e = m.emit("exp", m.emit("select", positive, m.emit("neg", x), x))
+    positive, e, zero = _parts(m, x)
     return m.emit("add", m.emit("select", positive, x, zero), m.emit("log1p", e))
+
+
+def _make_log_sigmoid(m: Match, x: Value) -> Value:
+    """min(x, 0) - log1p(exp(-|x|))."""
+    positive, e, zero = _parts(m, x)
+    return m.emit("sub", m.emit("select", positive, zero, x), m.emit("log1p", e))
 
 
 def _half(m: Match, v: Value) -> Value | None:
@@ -232,16 +242,18 @@ def _sigmoid_argument(m: Match, v: Value) -> Value | None:
 
 
 def _log_sigmoid(m: Match, v: Value, around: list[Node]) -> Value | None:
-    """log(sigmoid(x)) == -softplus(-x), log(1 - sigmoid(x)) == -softplus(x)."""
+    """log(sigmoid(x)) and log(1 - sigmoid(x)) == -softplus(x)."""
     x = _sigmoid_argument(m, v)
     if x is not None:
-        x = _negated(m, x)
-    elif (n := _node(m, v, "sub")) is not None and _is(n.args[0], _ONE):
-        inner = n.args[1]
-        called = _node(m, inner, "call")
-        if called is not None and called.attrs["name"] == "sigmoid":
-            inner = m.inline(called)
-        x = _sigmoid_argument(m, inner)
+        return _wrap(m, _make_log_sigmoid(m, x), around)
+    n = _node(m, v, "sub")
+    if n is None or not _is(n.args[0], _ONE):
+        return None
+    inner = n.args[1]
+    called = _node(m, inner, "call")
+    if called is not None and called.attrs["name"] == "sigmoid":
+        inner = m.inline(called)
+    x = _sigmoid_argument(m, inner)
     return None if x is None else _wrap(m, m.emit("neg", _make_softplus(m, x)), around)
 
 
@@ -273,7 +285,7 @@ def _log1p(m: Match) -> Value | None:
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
-    rule("log(softmax(x)) == log-softmax(x), log(sigmoid(x)) == -softplus(-x)",
+    rule("log(softmax(x)) == log-softmax(x), log(sigmoid(x)) == log-sigmoid(x)",
          log(F) >> _log_softmax, stable),
     rule("log(sum(exp(x))) == log-sum-exp(x)", log(F) >> _log_sum_exp, stable),
     rule("exp(x) / sum(exp(x)) == softmax(x)", div(F, G) >> _softmax, stable),
