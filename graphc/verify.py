@@ -164,8 +164,6 @@ class _Check:
         for k, v in enumerate(g.outputs):
             if v not in self.defined:
                 self.fail(f"output {k} ({v.type}) is not defined in the graph", last)
-        if g.updates and not self.outermost:
-            self.fail("a body has updates; only the outermost graph has them", last)
         updated: set[State] = set()
         for s, v in g.updates:
             if v not in self.defined:
