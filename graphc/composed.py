@@ -123,8 +123,9 @@ def cosh(x: Tensor) -> Tensor:
 
 
 def _log1p_or_log(z: Tensor, far: Tensor) -> Tensor:
-    """log1p(z), plus log 2 where the argument was taken as z for 2z."""
-    return prim.add(prim.log1p(z), prim.select(far, _k(z, LN2), _k(z, 0.0)))
+    """log1p(z), plus log 2 where the argument was taken as z for 2z; log1p(-0.0) stays -0.0."""
+    y = prim.log1p(z)
+    return prim.select(far, prim.add(y, _k(z, LN2)), y)
 
 
 @_wide("asinh")
@@ -168,20 +169,22 @@ def _split_exponent(x: Tensor) -> tuple[Tensor, Tensor]:
     ints, mantissa, bias = (types.i64, 52, 1023) if wide else (types.i32, 23, 127)
     normal = _k(x, 2.0**-1022 if wide else 2.0**-126)
     ordinary = prim.and_(prim.less(_k(x, 0.0), x), prim.is_finite(x))
-    tiny = prim.and_(ordinary, prim.less(x, normal))
-    lift = prim.select(tiny, _k(x, 2.0**54), _k(x, 1.0))
+    # Subnormal numbers and the largest are brought to where 2**-k is normal.
+    tiny, huge = prim.less(x, normal), prim.less(_k(x, 2.0 ** (bias - 2)), x)
+    lift = prim.select(tiny, _k(x, 2.0**54), prim.select(huge, _k(x, 0.25), _k(x, 1.0)))
     y = prim.mul(x, lift)
     bits = prim.bitcast(y, dtype=ints)
     root = 0x3FE6A09E667F3BCD if wide else 0x3F3504F3  # the bits of sqrt(1/2)
     width = prim.full_like(bits, mantissa)
     k = prim.shift_right(prim.sub(bits, prim.full_like(bits, root)), width)
-    k = prim.minimum(k, prim.full_like(bits, bias))  # 2**-k must stay normal
     scale = prim.bitcast(
         prim.shift_left(prim.sub(prim.full_like(bits, bias), k), width), dtype=x.dtype
     )
     scale = prim.select(ordinary, scale, _k(x, 1.0))
-    whole = prim.sub(cast(k, x.dtype), prim.select(tiny, _k(x, 54.0), _k(x, 0.0)))
-    return prim.mul(y, scale), prim.select(ordinary, whole, _k(x, 0.0))
+    lifted = prim.select(tiny, _k(x, 54.0), prim.select(huge, _k(x, -2.0), _k(x, 0.0)))
+    whole = prim.sub(cast(k, x.dtype), lifted)
+    m = prim.select(ordinary, prim.mul(y, scale), x)
+    return m, prim.select(ordinary, whole, _k(x, 0.0))
 
 
 @_wide("log2")
@@ -217,8 +220,14 @@ def cbrt(x: ArrayLike) -> Tensor:
     # A zero keeps its sign, and pow its finite gradient.
     zero = prim.equal(t, _k(t, 0.0))
     a = prim.select(zero, _k(t, 1.0), prim.select(negative, prim.neg(t), t))
-    y = prim.cast(prim.pow(prim.cast(a, types.f64), prim.full(t.type.with_dtype(types.f64), 1 / 3)),
-                  t.dtype)
+    wide = prim.cast(a, types.f64)
+    y = prim.pow(wide, _k(wide, 1 / 3))
+    if t.dtype is types.f64:  # a Newton step: the rounding of 1/3 counts for large exponents
+        square = prim.mul(y, y)
+        off = prim.sub(prim.mul(square, y), wide)
+        y = prim.sub(y, prim.div(off, prim.mul(square, _k(y, 3.0))))
+        y = prim.select(prim.is_finite(wide), y, wide)
+    y = cast(y, t.dtype)
     return prim.select(zero, t, prim.select(negative, prim.neg(y), y))
 
 

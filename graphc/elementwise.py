@@ -124,12 +124,10 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     exact = prim.equal(whole, prim.full_like(q, 0.0))  # then only the sign of zero is open
     signed = prim.select(exact, prim.mul(prim.full_like(q, 0.0), prim.div(a, b)), whole)
     # r is infinite where b is and the signs differ: the quotient lies in (-1, 0).
-    below = prim.full_like(q, -1.0)
+    near = prim.select(prim.is_finite(r), prim.div(a, b), prim.full_like(q, -1.0))
+    far = prim.equal(prim.abs(b), prim.full_like(b, float("inf")))
+    inner = prim.select(prim.and_(far, prim.is_finite(a)), near, signed)
     zero = prim.equal(b, prim.full_like(b, 0.0))
-    far = prim.not_(prim.is_finite(b))
-    opposite = prim.select(prim.is_finite(r), prim.div(a, b), below)
-    opposite = prim.select(not_equal(a, a), a, opposite)
-    inner = prim.select(prim.and_(far, prim.is_finite(a)), opposite, signed)
     return prim.select(zero, prim.div(a, b), inner)
 
 
@@ -146,10 +144,11 @@ def fmod(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     require_dtype("fmod", a, "iuf", NUMERIC)
     if a.dtype.kind == "u":
         return prim.rem(a, b)
-    r = prim.rem(prim.abs(a), prim.abs(b))
     if a.dtype.is_float:
-        return copysign(r, a)
-    return prim.select(prim.less(a, prim.full_like(a, 0)), prim.neg(r), r)
+        return copysign(prim.rem(prim.abs(a), prim.abs(b)), a)
+    r, zero = prim.rem(a, b), prim.full_like(a, 0)
+    turned = prim.xor(prim.less(r, zero), prim.less(a, zero))
+    return prim.select(prim.and_(turned, not_equal(r, zero)), prim.sub(r, b), r)
 
 
 def pow(x1: ArrayLike, x2: ArrayLike) -> Tensor:

@@ -1,0 +1,224 @@
+"""Elementwise functions against NumPy, over special values; composed ones by their error in ULP."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+import graphc as gx
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.7, -3.7, 1e-30, -1e-30, 1e10, -1e10,
+           np.inf, -np.inf, np.nan]
+
+SAME = [  # the same bits as NumPy (NaN as NaN)
+    "negative", "absolute", "sign", "floor", "ceil", "trunc", "round", "square", "reciprocal",
+    "sqrt", "isnan", "isinf", "isfinite", "signbit", "positive", "logical_not", "fabs",
+]
+SAME2 = [
+    "add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod",
+    "fmod", "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "equal", "not_equal",
+    "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor",
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SAME)
+def test_unary_bits(run, name, dtype):
+    a = np.array(SPECIAL, dtype)
+    x = gx.input("x", ("n",), dtype)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(a)
+    got = run(getattr(gx, name)(x), x=a)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    if want.dtype.kind == "f":
+        ok = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got[ok]), np.signbit(want[ok]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SAME2)
+def test_binary_bits(run, name, dtype):
+    a, b = (m.ravel() for m in np.meshgrid(np.array(SPECIAL, dtype), np.array(SPECIAL, dtype)))
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", ("n",), dtype)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(a, b)
+    got = run(getattr(gx, name)(x, y), x=a, y=b)
+    assert got.dtype == want.dtype
+    wrong = ~((got == want) | (np.isnan(want) & np.isnan(got)))
+    assert not wrong.any(), list(zip(a[wrong], b[wrong], got[wrong], want[wrong], strict=True))[:5]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("name", [
+    "add", "subtract", "multiply", "floor_divide", "remainder", "fmod", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "maximum", "minimum", "less", "greater_equal",
+])
+def test_integers(run, name, dtype):
+    info = np.iinfo(dtype)
+    a = np.array([0, 1, 2, 3, 100, info.max, info.min, info.max - 1], dtype)
+    b = np.array([1, 1, 3, 2, 7, 2, 5, info.max], dtype)
+    x, y = gx.input("x", (8,), dtype), gx.input("y", (8,), dtype)
+    want = getattr(np, name)(a, b)
+    got = run(getattr(gx, name)(x, y), x=a, y=b)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def ulps(got: np.ndarray, exact: list, dtype: str) -> float:
+    """The largest distance from the exact values in units of the last place."""
+    worst = 0.0
+    for g, e in zip(got, exact, strict=True):
+        if mpmath.isnan(e) or mpmath.isinf(e) or abs(e) > float(np.finfo(dtype).max):
+            same = (np.isnan(g) and mpmath.isnan(e)) or (np.isinf(g) and (g > 0) == (e > 0))
+            assert same or abs(g) == np.finfo(dtype).max, (g, e)
+            continue
+        spacing = float(np.spacing(np.abs(np.dtype(dtype).type(float(e)))))
+        worst = max(worst, float(abs(mpmath.mpf(float(g)) - e) / spacing))
+    return worst
+
+
+GRIDS = {
+    "wide": np.concatenate([[0.0], np.logspace(-30, 30, 300), -np.logspace(-30, 30, 300)]),
+    "exp": np.concatenate([np.linspace(-87, 88.5, 400), np.logspace(-20, 0, 60),
+                           -np.logspace(-20, 0, 60)]),
+    "unit": np.concatenate([np.linspace(-1, 1, 401), np.logspace(-20, -1, 60),
+                            1 - np.logspace(-7, -1, 60)]),
+    "above1": np.concatenate([1 + np.logspace(-7, 2, 200), np.logspace(2, 37, 200)]),
+    "positive": np.logspace(-37, 38, 600),
+    "angle": np.concatenate([np.linspace(-10, 10, 401), np.logspace(-20, 4, 100)]),
+}
+COMPOSED = [
+    ("tan", mpmath.tan, "angle", 4.0), ("asin", mpmath.asin, "unit", 3.0),
+    ("acos", mpmath.acos, "unit", 3.0), ("sinh", mpmath.sinh, "exp", 4.0),
+    ("cosh", mpmath.cosh, "exp", 4.0), ("asinh", mpmath.asinh, "wide", 3.5),
+    ("acosh", mpmath.acosh, "above1", 3.5), ("atanh", mpmath.atanh, "unit", 3.0),
+    ("log2", lambda x: mpmath.log(x, 2), "positive", 2.5),
+    ("log10", mpmath.log10, "positive", 2.0), ("cbrt", mpmath.cbrt, "positive", 1.0),
+    ("exp2", lambda x: mpmath.mpf(2) ** x, "angle", 2.5),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name,exact,grid,bound", COMPOSED, ids=[c[0] for c in COMPOSED])
+def test_composed_accuracy(run, name, exact, grid, bound, dtype):
+    a = GRIDS[grid].astype(dtype)
+    with mpmath.workdps(40), np.errstate(all="ignore"):
+        want = [exact(mpmath.mpf(float(v))) for v in a]
+        x = gx.input("x", ("n",), dtype)
+        got = run(getattr(gx, name)(x), x=a)
+        assert got.dtype == dtype
+        assert ulps(got, want, dtype) <= bound
+
+
+@pytest.mark.parametrize("name", ["tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh",
+                                  "log2", "log10", "cbrt", "exp2"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_composed_special_values(run, name, dtype):
+    a = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, -1e30, 1e30], dtype)
+    if name == "tan":
+        a = a[:7]
+    x = gx.input("x", ("n",), dtype)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name if hasattr(np, name) else {"acos": "arccos"}[name])(a)
+    got = run(getattr(gx, name)(x), x=a)
+    np.testing.assert_allclose(got, want, rtol=1e-6 if dtype == "float32" else 1e-14)
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logarithms_are_exact_at_powers(run, dtype):
+    info = np.finfo(dtype)
+    k = np.arange(info.minexp - info.nmant, info.maxexp)
+    x = gx.input("x", ("n",), dtype)
+    np.testing.assert_array_equal(run(gx.log2(x), x=np.ldexp(np.ones(len(k), dtype), k)), k)
+    tens = np.array([float(f"1e{i}") for i in range(11 if dtype == "float32" else 23)], dtype)
+    np.testing.assert_array_equal(run(gx.log10(x), x=tens), np.arange(len(tens)))
+
+
+def test_hypot_and_logaddexp(run):
+    x, y = gx.input("x", ("n",)), gx.input("y", ("n",))
+    a = np.array([3, 1e30, 1e-30, 0, np.inf, np.nan, -5, 1e38], "f4")
+    b = np.array([4, 1e30, 1e-30, 0, np.nan, 1, 12, 1], "f4")
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(run(gx.hypot(x, y), x=a, y=b), np.hypot(a, b), rtol=2e-7)
+    a = np.array([0, 1000, -1000, np.inf, -np.inf, np.inf, np.nan, 3, 3], "f4")
+    b = np.array([0, 1000, -1000, np.inf, -np.inf, -np.inf, 1, 3, -200], "f4")
+    with np.errstate(all="ignore"):
+        want = np.logaddexp(a, b)
+    np.testing.assert_allclose(run(gx.logaddexp(x, y), x=a, y=b), want, rtol=2e-7)
+
+
+@pytest.mark.parametrize("name,at", [
+    ("sinh", 0.0), ("asinh", 0.0), ("tan", 0.0), ("atanh", 0.0), ("asin", 0.0), ("asinh", -0.7),
+    ("cosh", 0.0), ("log2", 3.0), ("log10", 3.0), ("acosh", 2.0), ("cbrt", 2.0), ("cbrt", -2.0),
+])
+def test_derivatives_of_composed(run, name, at):
+    """First and second derivatives, also where a formula changes branch."""
+    x = gx.input("x", (), "float64")
+    y = getattr(gx, name)(x)
+    first = gx.grad(y, x)
+    second = gx.grad(first, x)
+    exact = getattr(mpmath, {"log2": "log"}.get(name, name))
+    scale = 1 / float(mpmath.log(2)) if name == "log2" else 1.0
+    if name == "cbrt" and at < 0:
+        def exact(v):
+            return -mpmath.cbrt(-v)
+    got = run([first, second], x=at)
+    np.testing.assert_allclose(got[0], scale * float(mpmath.diff(exact, at)), rtol=1e-12, atol=1e-14)
+    want = scale * float(mpmath.diff(exact, at, 2))
+    np.testing.assert_allclose(got[1], want, rtol=1e-10, atol=1e-12)
+
+
+def test_halves_round_once(run):
+    a = np.linspace(0.01, 3, 50).astype("f2")
+    x = gx.input("x", ("n",), "float16")
+    got = run(gx.sinh(x), x=a)
+    assert got.dtype == np.float16
+    np.testing.assert_array_equal(got, np.sinh(a.astype("f8")).astype("f2"))
+
+
+def test_pow_of_constants(run):
+    x, i = gx.input("x", ("n",)), gx.input("i", ("n",), "int32")
+    a = np.array([1.5, -2, 0, np.inf], "f4")
+    with np.errstate(all="ignore"):
+        for p in (2, 3, 1, -1, 0.5, 2.5, -2):
+            np.testing.assert_allclose(run(x**p, x=a), a**p, rtol=3e-7)
+    np.testing.assert_array_equal(run(i**2, i=[1, -2, 3, 4]), [1, 4, 9, 16])
+    z = gx.input("z", (4,))
+    np.testing.assert_array_equal(run(z**0), np.ones(4, "f4"))
+    assert (i**2).dtype is gx.int32
+    assert (i**0.5).dtype is gx.float32
+    assert (2**x).dtype is gx.float32
+
+
+def test_where_clip_and_nan_to_num(run):
+    x = gx.input("x", ("n",))
+    a = np.array([-2, 0.5, 3, np.nan, np.inf, -np.inf], "f4")
+    np.testing.assert_array_equal(run(gx.where(x > 0, x, -1), x=a), np.where(a > 0, a, -1))
+    np.testing.assert_array_equal(run(gx.clip(x, 0, 1), x=a), np.clip(a, 0, 1))
+    np.testing.assert_array_equal(run(gx.clip(x, max=1), x=a), np.clip(a, None, 1))
+    np.testing.assert_array_equal(run(gx.nan_to_num(x), x=a), np.nan_to_num(a))
+
+
+def test_operators(run):
+    x, y = gx.input("x", ("n",)), gx.input("y", ("n",))
+    a, b = np.array([1, 2, -3], "f4"), np.array([2, -0.5, 4], "f4")
+    given = {"x": a, "y": b}
+    pairs = [
+        (x + y, a + b), (x - 1, a - 1), (1 - x, 1 - a), (2 * x, 2 * a), (x / y, a / b),
+        (1 / x, 1 / a), (x // y, a // b), (x % y, a % b), (-x, -a), (+x, a), (abs(x), abs(a)),
+        (x**2, a**2), (x == y, a == b), (x != y, a != b), (x < y, a < b), (x <= 2, a <= 2),
+        (x > y, a > b), (x >= y, a >= b), (divmod(x, y)[1], a % b), (5 // x, 5 // a),
+    ]
+    for t, want in pairs:
+        got = run(t, **{k: v for k, v in given.items()})
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype
+    i = gx.input("i", (3,), "int32")
+    c = np.array([5, -6, 7], "i4")
+    for t, want in [(i & 3, c & 3), (i | 8, c | 8), (i ^ 1, c ^ 1), (~i, ~c), (i << 2, c << 2),
+                    (i >> 1, c >> 1), (1 << (i & 3), 1 << (c & 3))]:
+        np.testing.assert_array_equal(run(t, i=c), want)
