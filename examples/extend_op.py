@@ -1,4 +1,4 @@
-"""Extending graphc with an elementwise op of your own: its meaning in one row, its code in one line.
+"""Extending graphc with an elementwise op of your own: meaning in one row, code in a few lines.
 
 `softsign(x) = x / (1 + |x|)`. The row says how it types, what it computes (in NumPy) and how it is
 differentiated, with public operations; `emit` says how it becomes LLVM instructions. Fusion,

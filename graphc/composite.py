@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
-
-import numpy as np
+from typing import Any, NamedTuple, TypeVar, overload
 
 from graphc import ir, prim
-from graphc.convert import as_tensor
 from graphc.copies import substitute
 from graphc.errors import UsageError, user_loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.passes.autodiff import CHECKPOINT
+from graphc.structure import Container, leaf_names, put_together, results_apart, take_apart
 from graphc.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +35,7 @@ class _Body(NamedTuple):
 
     graph: Graph
     captured: tuple[Value, ...]  # the operands after the arguments
-    restore: Callable[[list[Tensor]], Any]
+    form: Any  # of the result
 
 
 @overload
@@ -46,10 +45,10 @@ def composite(fn: None = ..., *, name: str | None = ...) -> Callable[[F], F]: ..
 def composite(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Make `fn` a composite called `name` (its own name unless given); also a decorator.
 
-    Tensor and ndarray arguments are operands; all others are static and must be hashable. fn
-    returns a Tensor or a tuple or list of Tensors, and the call gives the same form. fn runs once
-    for each combination of operand types and static arguments, so it must not depend on anything
-    that changes between calls.
+    Tensors and ndarrays, also in lists, tuples and dicts, are operands; all other arguments are
+    static and must be hashable. fn returns a Tensor, or a list, tuple or dict of Tensors, and the
+    call gives the same form. fn runs once for each combination of operand types and static
+    arguments, so it must not depend on anything that changes between calls.
     """
     if fn is None:
         return functools.partial(composite, name=name)
@@ -71,106 +70,45 @@ def _wrap(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        positions, operands, statics = _split(signature, name, args, kwargs)
-        types = tuple([t.type for t in operands])
-        key = (positions, types, tuple([(at, _static_key(a)) for at, a in statics]))
         try:
-            body = bodies.get(key)
-        except TypeError:
-            raise _unhashable(name, statics) from None
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+        except TypeError as e:
+            raise UsageError(f"{name}: {e}", user_loc()) from None
+        operands: list[Tensor] = []
+        form = take_apart(name, dict(bound.arguments), operands)
+        key = (form, tuple([t.type for t in operands]))
+        body = bodies.get(key)
         if body is None:
-            bodies[key] = body = _trace(fn, name, positions, types, statics)
-        operand_values = [t._value for t in operands]
-        results = ir.apply("call", [*operand_values, *body.captured], name=name, body=body.graph)
-        return body.restore([Tensor(v) for v in results])
+            bodies[key] = body = _trace(fn, name, signature, form, operands)
+        given = [t._value for t in operands]
+        results = ir.apply("call", [*given, *body.captured], name=name, body=body.graph)
+        return put_together(body.form, iter([Tensor(v) for v in results]))
 
     return call
-
-
-Statics: TypeAlias = "tuple[tuple[int | str, Any], ...]"
-Positions: TypeAlias = "tuple[tuple[int | str, str], ...]"
-
-
-def _split(
-    signature: inspect.Signature, name: str, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Positions, list[Tensor], Statics]:
-    """Where the operands stand (with a name for each), the operands, and the static arguments."""
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as e:
-        raise UsageError(f"{name}: {e}", user_loc()) from None
-    items: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    positions: list[tuple[int | str, str]] = []
-    operands: list[Tensor] = []
-    statics: list[tuple[int | str, Any]] = []
-    for at, a in items:
-        if isinstance(a, (Tensor, np.ndarray)):
-            positions.append((at, at if isinstance(at, str) else _parameter(signature, at)))
-            operands.append(as_tensor(a))
-        else:
-            statics.append((at, a))
-    return tuple(positions), operands, tuple(statics)
-
-
-def _parameter(signature: inspect.Signature, position: int) -> str:
-    """The name of the parameter that takes a positional argument; x2 for the third of *x."""
-    parameters = list(signature.parameters.values())
-    for i, p in enumerate(parameters[: position + 1]):
-        if p.kind is inspect.Parameter.VAR_POSITIONAL:
-            return f"{p.name}{position - i}"
-    return parameters[position].name
-
-
-def _static_key(a: Any) -> Any:
-    """A key that tells 1 from 1.0 and True, and 0.0 from -0.0."""
-    if isinstance(a, tuple):
-        return tuple([_static_key(item) for item in a])
-    return (type(a), a.hex() if isinstance(a, float) else a)
-
-
-def _unhashable(name: str, statics: Statics) -> UsageError:
-    for at, a in statics:
-        try:
-            hash(a)
-        except TypeError:
-            return UsageError(
-                f"{name}: static argument {at!r} must be hashable, got {type(a).__name__}; pass "
-                "a tuple, or a Tensor", user_loc(),
-            )
-    return UsageError(f"{name}: static arguments must be hashable", user_loc())
 
 
 def _trace(
     fn: Callable[..., Any],
     name: str,
-    positions: Positions,
-    types: Sequence[Any],
-    statics: Statics,
+    signature: inspect.Signature,
+    form: Container,
+    operands: Sequence[Tensor],
 ) -> _Body:
     """Declare fn on stand-ins, and close the body over what it took from outside."""
-    stand_ins = [prim.input(word, t) for (_, word), t in zip(positions, types, strict=True)]
-    first = stand_ins[0]._value.node.serial if stand_ins else prim.constant(0)._value.node.serial
-    given: dict[int | str, Any] = dict(statics)
-    given.update({at: t for (at, _), t in zip(positions, stand_ins, strict=True)})
-    n_args = sum(isinstance(at, int) for at in given)
-    result = fn(
-        *[given[i] for i in range(n_args)],
-        **{at: a for at, a in given.items() if isinstance(at, str)},
-    )
-    items = list(result) if isinstance(result, (tuple, list)) else [result]
-    for r in items:
-        if not isinstance(r, Tensor):
-            raise UsageError(
-                f"{name}: the function must return a Tensor or a tuple or list of Tensors, got "
-                f"{type(r).__name__}", user_loc(),
-            )
-    outputs = [r._value for r in items]
+    first = prim.constant(0).node.serial
+    names = leaf_names(form.keys, form.items)
+    stand_ins = [prim.input(word, t.type) for word, t in zip(names, operands, strict=True)]
+    arguments = OrderedDict(put_together(form, iter(stand_ins)))
+    bound = inspect.BoundArguments(signature, arguments)
+    results, result_form = results_apart(name, fn(*bound.args, **bound.kwargs))
+    outputs = [r._value for r in results]
     inputs = [t._value for t in stand_ins]
     captured = _captures(outputs, inputs, first)
     holes = [prim.input(f"captured{i}", v.type)._value for i, v in enumerate(captured)]
     closed = substitute(outputs, dict(zip(captured, holes, strict=True)))
     graph = ir.collect(name, [*inputs, *holes], closed)
-    return _Body(graph, tuple(captured), _restorer(result))
+    return _Body(graph, tuple(captured), result_form)
 
 
 def _captures(outputs: Sequence[Value], inputs: Sequence[Value], first: int) -> list[Value]:
@@ -199,11 +137,3 @@ def _is_outer(n: Node, first: int) -> bool:
     if n.op.kind is Kind.LEAF:
         return n.op.unique or (n.serial < first and n.outs[0].type.ndim > 0)
     return n.serial < first
-
-
-def _restorer(result: Any) -> Callable[[list[Tensor]], Any]:
-    if isinstance(result, tuple):
-        return tuple
-    if isinstance(result, list):
-        return list
-    return lambda items: items[0]

@@ -23,6 +23,7 @@ from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.ops.batching import add_batch, move_axis_to_front
 from graphc.passes.autodiff import gc_paused
+from graphc.structure import Container, count_leaves, put_together, results_apart, take_apart
 from graphc.tensor import Tensor
 
 Bodies: TypeAlias = "dict[tuple[Graph, tuple[bool, ...]], Graph]"
@@ -34,41 +35,40 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     in_axes: the mapped axis of every argument, or a tuple with one entry an argument; None for an
         argument that is not mapped. All mapped axes must have provably equal sizes.
     out_axes: where the mapped axis stands in the result, or a tuple with one entry a result.
-    fn takes Tensors (arrays and numbers become Tensors) and returns a Tensor or a tuple or list of
-    Tensors; the result is of the same form. Keyword arguments go to fn as they are.
+    An argument may be a list, tuple or dict of Tensors, which are all mapped along its axis; so
+    may the result. Numbers become Tensors; keyword arguments go to fn as they are.
     """
 
     @functools.wraps(fn)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        xs = [as_tensor(a) for a in args]
-        axes = _per_item("in_axes", in_axes, len(xs))
-        fronts, size = _to_front(xs, axes)
+        axes = _per_item("in_axes", in_axes, len(args))
+        parts: list[tuple[Any, list[Tensor], int | None]] = []
+        for a, axis in zip(args, axes, strict=True):
+            leaves: list[Tensor] = []
+            tree = as_tensor(a) if isinstance(a, (int, float)) else a
+            parts.append((take_apart("vmap", tree, leaves), leaves, axis))
+        size = _mapped_size(parts)
         env: dict[Value, Value] = {}
-        inside: list[Tensor] = []
-        for x, axis in zip(fronts, axes, strict=True):
-            if axis is None:
-                inside.append(x)
-                continue
-            stand_in = prim.input("mapped", x.type.with_shape(x.type.shape[1:]))
-            env[stand_in._value] = x._value
-            inside.append(stand_in)
-        result = fn(*inside, **kwargs)
-        items = list(result) if isinstance(result, (tuple, list)) else [result]
-        for r in items:
-            if not isinstance(r, Tensor):
-                raise UsageError(
-                    "vmap: the function must return a Tensor or a tuple or list of Tensors, got "
-                    f"{type(r).__name__}", user_loc(),
+        inside: list[Any] = []
+        for form, leaves, axis in parts:
+            if axis is not None:
+                fronts = [move_axis_to_front(x, axis % x.ndim) for x in leaves]
+                leaves = [prim.input("mapped", x.type.with_shape(x.shape[1:])) for x in fronts]
+                env.update(
+                    (v._value, x._value) for v, x in zip(leaves, fronts, strict=True)
                 )
-        outs = _per_item("out_axes", out_axes, len(items))
-        found = batch_values(size, env, [r._value for r in items])
-        mapped_items = [
-            _from_front(Tensor(v) if batched else add_batch(size, Tensor(v)), axis)
-            for (v, batched), axis in zip(found, outs, strict=True)
+            inside.append(put_together(form, iter(leaves)))
+        results, form = results_apart("vmap", fn(*inside, **kwargs))
+        found = batch_values(size, env, [r._value for r in results])
+        wide = [Tensor(v) if batched else add_batch(size, Tensor(v)) for v, batched in found]
+        several = isinstance(form, Container) and form.kind is not dict
+        outs = _per_item("out_axes", out_axes, len(form.items) if several else 1)
+        outs = [
+            axis for axis, item in zip(outs, form.items if several else [form], strict=True)
+            for _ in range(count_leaves(item))
         ]
-        if isinstance(result, (tuple, list)):
-            return type(result)(mapped_items)
-        return mapped_items[0]
+        moved = [_from_front(x, axis) for x, axis in zip(wide, outs, strict=True)]
+        return put_together(form, iter(moved))
 
     return mapped
 
@@ -154,30 +154,26 @@ def _per_item(what: str, axes: Any, n: int) -> list[int | None]:
     return list(axes)
 
 
-def _to_front(xs: list[Tensor], axes: list[int | None]) -> tuple[list[Tensor], Size]:
-    """The arguments with their mapped axis in front, and its size."""
-    fronts: list[Tensor] = []
+def _mapped_size(parts: Sequence[tuple[Any, list[Tensor], int | None]]) -> Size:
+    """The one size of all mapped axes."""
     size: Size | None = None
-    for i, (x, axis) in enumerate(zip(xs, axes, strict=True)):
-        if axis is None:
-            fronts.append(x)
-            continue
-        if not -x.ndim <= axis < x.ndim:
-            raise ArgumentError(
-                f"vmap: in_axes[{i}] must be an axis of {x.type}, got {axis}", user_loc()
-            )
-        axis %= x.ndim
-        if size is None:
-            size = x.type.shape[axis]
-        elif x.type.shape[axis] != size:
-            raise ShapeError(
-                f"vmap: mapped axes must have one size, got {size} and, for argument {i} of "
-                f"type {x.type}, {x.type.shape[axis]}", user_loc(),
-            )
-        fronts.append(move_axis_to_front(x, axis))
+    for i, (_, leaves, axis) in enumerate(parts):
+        for x in leaves if axis is not None else []:
+            assert axis is not None
+            if not -x.ndim <= axis < x.ndim:
+                raise ArgumentError(
+                    f"vmap: in_axes[{i}] must be an axis of {x.type}, got {axis}", user_loc()
+                )
+            if size is None:
+                size = x.shape[axis]
+            elif x.shape[axis] != size:
+                raise ShapeError(
+                    f"vmap: mapped axes must have one size, got {size} and, for argument {i} of "
+                    f"type {x.type}, {x.shape[axis]}", user_loc(),
+                )
     if size is None:
         raise ArgumentError("vmap: at least one argument must have a mapped axis", user_loc())
-    return fronts, size
+    return size
 
 
 def _from_front(x: Tensor, axis: int | None) -> Tensor:

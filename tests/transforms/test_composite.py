@@ -111,12 +111,43 @@ def test_a_composite_of_a_symbolic_batch(run):
 
 def test_composite_refusals():
     x = input("x", (2,))
-    with pytest.raises(errors.UsageError, match=r"'sharpness' must be hashable, got list"):
-        softplus(x, sharpness=[1])
+    with pytest.raises(errors.UsageError, match=r"'sharpness'.: static .* hashable, got set"):
+        softplus(x, sharpness={1})
     with pytest.raises(errors.UsageError, match=r"softplus: missing a required argument: 'x'"):
         softplus()
-    with pytest.raises(errors.UsageError, match=r"return a Tensor .* got NoneType"):
+    with pytest.raises(errors.UsageError, match=r"return a Tensor.* got NoneType"):
         composite(lambda x: None, name="nothing")(x)
+
+
+def test_lists_tuples_and_dicts_of_tensors(run):
+    @composite
+    def mlp(params, x, *more, scale=1.0):
+        for p in params:
+            x = ew.tanh(matmul(x, p["w"]) + p["b"]) * scale
+        return {"y": x, "extra": (more[0] * 2, [more[1]])}
+
+    params = [
+        {"w": input(f"w{i}", (3, 3), "float64"), "b": input(f"b{i}", (3,), "float64")}
+        for i in range(2)
+    ]
+    x, z = input("x", ("n", 3), "float64"), input("z", (), "float64")
+    out = mlp(params, x, z, z, scale=2.0)
+    (n,) = calls(out["y"])
+    assert [v.node.attrs["name"] for v in n.attrs["body"].inputs] == [
+        "params0", "params1", "params2", "params3", "x", "more0", "more1"
+    ]
+    assert n.attrs["body"] is calls(mlp(params, x, z, z, scale=2.0)["y"])[0].attrs["body"]
+    leaves = [t for p in params for t in p.values()]
+    feeds = {t: RNG.normal(size=t.shape) for t in leaves}
+    feeds |= {x: RNG.normal(size=(2, 3)), z: 3.0}
+    check_grad([out["y"], out["extra"][0]], feeds)
+    assert [float(v) for v in run([out["extra"][0], out["extra"][1][0]], feeds)] == [6.0, 3.0]
+
+
+def test_a_default_that_is_given_shares_the_body():
+    x = input("x", (3,))
+    (a,), (b,) = calls(softplus(x)), calls(softplus(x, 1.0))
+    assert a.attrs["body"] is b.attrs["body"]
 
 
 def test_no_gradient_inside_a_composite_is_reported():

@@ -105,6 +105,18 @@ def test_vmap_through_composites(run):
     assert got[1].tolist() == [4.0, 4.0]
 
 
+def test_vmap_of_lists_and_dicts(run):
+    params = {"w": input("w", (5, 3), "float64"), "b": input("b", (5,), "float64")}
+    x = vector("x", 3)
+    both = vmap(lambda p, v: {"y": sum(p["w"] * v) + p["b"], "w": p["w"]}, in_axes=(0, None))
+    out = both(params, x)
+    wv, bv, xv = RNG.normal(size=(5, 3)), RNG.normal(size=5), RNG.normal(size=3)
+    feeds = {params["w"]: wv, params["b"]: bv, x: xv}
+    y, w = run([out["y"], out["w"]], feeds)
+    np.testing.assert_allclose(y, wv @ xv + bv, rtol=1e-14)
+    np.testing.assert_allclose(w, wv)
+
+
 def test_vmap_leaves_no_stand_in():
     x = vector("x", "n")
     y = vmap(lambda a: prim.sin(a))(x)
@@ -122,7 +134,7 @@ def test_vmap_refusals():
         vmap(lambda a: a, in_axes=1)(x)
     with pytest.raises(errors.ArgumentError, match="at least one argument"):
         vmap(lambda a: a, in_axes=None)(x)
-    with pytest.raises(errors.UsageError, match=r"return a Tensor .* got int"):
+    with pytest.raises(errors.UsageError, match=r"return a Tensor.* got int"):
         vmap(lambda a: 1)(x)
 
 
