@@ -34,10 +34,12 @@ from graphc.codegen.matmul_micro import prefix, tiling
 from graphc.codegen.target import Target
 from graphc.types import DType
 
-TASK_FLOPS = 1 << 22     # a task has about this much work, some 40 us
-SPLIT_FLOPS = 1 << 23    # products from here on are split for threads
+TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
+SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
 MOST_TASKS = 16          # split no further for threads
-LEAST_ROWS = 48          # nor into fewer rows: every block of rows packs B again
+FEW_TASKS = 8            # accept small blocks up to so many tasks
+LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
+LEAST_ROWS = 120         # of a block: every block of rows packs B again
 
 _FIELDS = (
     "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
@@ -67,8 +69,9 @@ def product(module: Module, target: Target, dtype: DType) -> str:
     )))
     with f.when(f(f"xor i1 {empty}, true")):
         batch, m = _merge_batch(f)
+        tiles = tiling(target, dtype.compute)
         rows, cols, row_blocks, col_blocks, tasks, large = _split(
-            f, batch, m, tiling(target, dtype.compute).rows, _column_unit(target, dtype)
+            f, batch, m, tiles.rows, tiles.columns, LEAST_BYTES // dtype.compute.itemsize
         )
         values = {
             "m": m, "rows": rows, "cols": cols, "row_blocks": row_blocks,
@@ -87,11 +90,6 @@ def product(module: Module, target: Target, dtype: DType) -> str:
             f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     f.finish()
     return name
-
-
-def _column_unit(target: Target, dtype: DType) -> int:
-    """Blocks of columns are multiples of this."""
-    return tiling(target, dtype.compute).columns
 
 
 def _merge_batch(f: Function) -> tuple[str, str]:
@@ -115,7 +113,7 @@ def _merge_batch(f: Function) -> tuple[str, str]:
 
 
 def _split(
-    f: Function, batch: str, m: str, row_unit: int, col_unit: int
+    f: Function, batch: str, m: str, row_unit: int, col_unit: int, least_columns: int
 ) -> tuple[str, str, str, str, str, str]:
     """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
     row_blocks, col_blocks = f.ceildiv(m, ROWS), f.ceildiv("%n", COLUMNS)
@@ -128,11 +126,15 @@ def _split(
     most = f(f"fcmp olt double {fraction}, {float(MOST_TASKS)}")
     bounded = f(f"select i1 {most}, double {fraction}, double {float(MOST_TASKS)}")
     wanted = f.max(f(f"fptoui double {bounded} to i64"), "1")
-    # columns first: a block of columns packs its own part of B only
-    share = f.ceildiv(wanted, f.mul(batch, row_blocks))
-    col_blocks = f.max(col_blocks, f.min(share, f.ceildiv("%n", col_unit)))
-    share = f.ceildiv(wanted, f.mul(batch, col_blocks))
-    row_blocks = f.max(row_blocks, f.min(share, f.ceildiv(m, LEAST_ROWS)))
+
+    def more(blocks: str, tasks: str, others: str, size: str, least: int) -> str:
+        share = f.ceildiv(tasks, f.mul(batch, others))
+        return f.max(blocks, f.min(share, f.ceildiv(size, least)))
+
+    col_blocks = more(col_blocks, wanted, row_blocks, "%n", least_columns)
+    row_blocks = more(row_blocks, wanted, col_blocks, m, LEAST_ROWS)
+    few = f.min(wanted, str(FEW_TASKS))
+    col_blocks = more(col_blocks, few, row_blocks, "%n", col_unit)
     rows = f.round_up(f.ceildiv(m, row_blocks), row_unit)
     cols = f.round_up(f.ceildiv("%n", col_blocks), col_unit)
     row_blocks, col_blocks = f.ceildiv(m, rows), f.ceildiv("%n", cols)

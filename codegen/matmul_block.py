@@ -22,7 +22,7 @@ from graphc.codegen.matmul_pack import define_pack, define_unpack
 from graphc.codegen.target import Target
 from graphc.types import DType
 
-K_BLOCK = 256       # part of the numerical contract: sums of this many steps are added up
+K_BLOCK = 384       # part of the numerical contract: sums of this many steps are added up
 ROWS = 480          # most rows of a block: a multiple of every tile height
 COLUMNS = 512       # most columns of a block: a multiple of every tile width
 PANEL = 256         # bytes of a row of packed B, or a tile's row if that is more

@@ -66,10 +66,10 @@ def tiling(target: Target, dtype: DType) -> Tiling:
     """
     lanes = target.lanes(dtype)
     if target.masked:
-        return Tiling(dtype, lanes, (4, 2, 1), (6, 4, 2, 1), (1,))
+        return Tiling(dtype, lanes, (4, 2, 1), (6, 2, 1), (1,))
     if target.registers >= 32:
-        return Tiling(dtype, lanes, (4, 1), (6, 4, 2, 1), ())
-    heights = (6, 4, 2, 1) if target.has_fma else (4, 2, 1)
+        return Tiling(dtype, lanes, (4, 1), (6, 2, 1), ())
+    heights = (6, 2, 1) if target.has_fma else (4, 2, 1)
     # AVX2 masks by a vector register, of which a 6 x 2 tile leaves none
     avx2 = target.vector_bits == 256 and target.triple.startswith(("x86_64", "amd64"))
     return Tiling(dtype, lanes, (2, 1), heights, (1,) if avx2 else ())
@@ -116,11 +116,7 @@ def _kernel(module: Module, target: Target, tiles: Tiling, width: int) -> str:
     vectors = [plain] * (width - 1) + [last]
     done = "0"
     for height in tiles.heights:
-        if height == tiles.heights[0]:
-            count = f.udiv("%rows", height)
-        else:
-            left = f.sub("%rows", done)
-            count = f(f"zext i1 {f.cmp('sge', left, str(height))} to i64")
+        count = f.udiv(f.sub("%rows", done), height)
         _tiles(f, tiles, height, vectors, done, count)
         done = f.add(done, f.mul(count, height))
     f.finish()

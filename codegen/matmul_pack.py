@@ -36,10 +36,9 @@ def define_pack(module: Module, target: Target, dtype: DType) -> str:
         _copy(f, dtype)
         f.otherwise(*branches)
         contiguous = f.cmp("eq", "%src_row", str(dtype.itemsize))
-        with f.either(contiguous) as inner:
-            _transpose(f, dtype)
-            f.otherwise(*inner)
-            _gather(f, dtype, "0")
+        done = f.select(contiguous, f(f"and i64 %rows, {-_piece(target, dtype)}"), "0")
+        _transpose(f, dtype, done)
+        _gather(f, dtype, done)
     f.finish()
     return name
 
@@ -70,14 +69,19 @@ def _gather(f: Function, dtype: DType, first_row: str) -> None:
             L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
 
 
-def _transpose(f: Function, dtype: DType) -> None:
-    """Columns with unit stride: `lanes` columns by a piece of rows at a time."""
+def _piece(target: Target, dtype: DType) -> int:
+    """Elements of a square's side."""
+    return min(PIECE_BITS // dtype.compute.bits, target.lanes(dtype))
+
+
+def _transpose(f: Function, dtype: DType, whole: str) -> None:
+    """Columns with unit stride, `whole` rows: `lanes` columns by a piece of rows at a time."""
     out = dtype.compute
     lanes = f.target.lanes(dtype)
-    piece = min(PIECE_BITS // out.bits, lanes)
+    piece = _piece(f.target, dtype)
     L, T = Lanes(f, piece, f.target), register_type(out)
-    whole = f(f"and i64 %rows, {-piece}")
-    with f.each("0", "%cols", lanes) as col:
+    groups = f.select(f.cmp("eq", whole, "0"), "0", "%cols")
+    with f.each("0", groups, lanes) as col:
         base = f.at("%src", f.mul(col.index, "%src_col"))
         dst = f.at("%dst", f.mul(col.index, out.itemsize))
         # a partial last group repeats its last column rather than read outside of src
@@ -94,7 +98,6 @@ def _transpose(f: Function, dtype: DType) -> None:
             wide = Lanes(f, lanes, f.target)
             for i, x in enumerate(_transpose_pieces(f, T, lanes, vectors)):
                 wide.store(out, x, f.at(target_row, f.mul("%dst_row", i)))
-    _gather(f, dtype, whole)
 
 
 def _concat(f: Function, t: str, width: int, parts: list[str]) -> str:

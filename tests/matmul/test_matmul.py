@@ -18,7 +18,7 @@ FLOATS = ["float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 # around register widths, tile heights and widths, blocks of k
 EDGES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 81]
-DEPTHS = [1, 2, 5, 8, 16, 33, 64, 255, 256, 257, 300, 512, 700]
+DEPTHS = [1, 2, 5, 8, 16, 33, 64, 255, 383, 384, 385, 768, 900]
 TRANSPOSED = list(itertools.product([False, True], repeat=2))
 
 
@@ -47,7 +47,7 @@ def check(c, a, b):
     size = np.matmul(np.abs(a.astype(wide)), np.abs(b.astype(wide)))
     narrow = c.dtype.itemsize == 2
     eps = np.finfo(np.float32 if narrow else c.dtype).eps
-    bound = (2 + min(a.shape[-1], 256) / 2) * eps * size
+    bound = (2 + min(a.shape[-1], 384) / 2) * eps * size
     if narrow:
         bound = bound + np.abs(exact) * 2.0 ** (-11 if c.dtype == np.float16 else -8) + 2.0**-25
     assert (np.abs(c.astype(wide) - exact) <= bound).all()
