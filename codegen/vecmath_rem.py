@@ -18,7 +18,8 @@ def rem(F: Floats, a: str, b: str) -> str:
         r = _fmod(F, F.abs(a), F.abs(b))
     else:
         wide = [L.convert("fpext", F.abs(v), "float", "double") for v in (a, b)]
-        r = L.convert("fptrunc", _fmod(Floats(L, "double"), wide[0], wide[1], small=True), "double", "float")
+        r = _fmod(Floats(L, "double"), wide[0], wide[1], small=True)
+        r = L.convert("fptrunc", r, "double", "float")
     r = F.copysign(r, a)
     r = F.select(F.both(F.cmp("oeq", F.abs(a), INF), F.cmp("ord", b, b)), NAN, r)
     r = F.select(F.cmp("oeq", b, 0.0), NAN, r)

@@ -1,0 +1,155 @@
+"""Math functions: ULP bounds, special values, the same bits at every width and level with FMA."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from math_reference import BOUNDS, bit_patterns, exact, samples, ulps
+from scalar_harness import levels, run
+
+from graphc.codegen.scalars import EMIT
+from graphc.ops import OPS, Kind
+from graphc.types import DType, bf16, f16, f32, f64
+
+LEVELS = levels()
+COUNT = {"erf": 400, "lgamma": 250, "polygamma": 60}  # mpmath references are slow
+
+
+def _inputs(op: str) -> int:
+    return 2 if op in ("pow", "atan2") else 1
+
+
+def test_every_elementwise_op_is_emitted() -> None:
+    rows = {name for name, row in OPS.items() if row.kind is Kind.ELEMENTWISE}
+    assert rows <= set(EMIT), f"ops without emission: {sorted(rows - set(EMIT))}"
+    # cast and bitcast may stand among other kinds
+    assert set(EMIT) <= set(OPS), f"emission without an op: {sorted(set(EMIT) - set(OPS))}"
+
+
+@pytest.mark.parametrize("d", [f32, f64], ids=str)
+@pytest.mark.parametrize("op", BOUNDS)
+def test_error_bound(op: str, d: DType) -> None:
+    xs = samples(op, d, COUNT.get(op, 4000))
+    for n in (0, 1, 2) if op == "polygamma" else (0,):
+        want = exact(op, xs, n)
+        attrs = {"n": n} if op == "polygamma" else None
+        for level in LEVELS:
+            got, _ = run(op, xs, [d] * len(xs), d, level=level, width=64 // d.itemsize,
+                         attrs=attrs)
+            error = ulps(got, want, d)
+            i = int(np.argmax(error))
+            assert error[i] <= BOUNDS[op], (level, n, error[i], [x[i] for x in xs], got[i])
+
+
+@pytest.mark.parametrize("d", [f32, f64], ids=str)
+@pytest.mark.parametrize("op", BOUNDS)
+def test_same_bits_at_any_width_and_level(op: str, d: DType) -> None:
+    xs = samples(op, d, 500, seed=7)
+    attrs = {"n": 1} if op == "polygamma" else None
+    bits = np.uint32 if d is f32 else np.uint64
+    for group in (["v2"], [v for v in LEVELS if v != "v2"]):
+        results = [
+            run(op, xs, [d] * len(xs), d, level=level, width=width, attrs=attrs)[0]
+            for level in group for width in (1, 4, 16)
+        ]
+        for r in results[1:]:
+            nan = np.isnan(results[0])
+            assert (np.isnan(r) == nan).all()
+            assert (r.view(bits)[~nan] == results[0].view(bits)[~nan]).all()
+
+
+INF, NAN = math.inf, math.nan
+SPECIAL_VALUES = {
+    "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (1e5, INF),
+            (-1e5, 0.0)],
+    "expm1": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -1.0), (NAN, NAN), (1e-30, 1e-30)],
+    "log": [(1.0, 0.0), (0.0, -INF), (-0.0, -INF), (INF, INF), (-1.0, NAN), (-INF, NAN),
+            (NAN, NAN)],
+    "log1p": [(0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (-2.0, NAN), (INF, INF), (NAN, NAN),
+              (1e-30, 1e-30)],
+    "tanh": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (NAN, NAN), (30.0, 1.0)],
+    "sin": [(0.0, 0.0), (-0.0, -0.0), (INF, NAN), (-INF, NAN), (NAN, NAN)],
+    "cos": [(0.0, 1.0), (-0.0, 1.0), (INF, NAN), (-INF, NAN), (NAN, NAN)],
+    "atan": [(0.0, 0.0), (-0.0, -0.0), (INF, math.pi / 2), (-INF, -math.pi / 2), (NAN, NAN)],
+    "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (NAN, NAN)],
+    "rsqrt": [(0.0, INF), (-0.0, -INF), (INF, 0.0), (-1.0, NAN), (4.0, 0.5)],
+    "lgamma": [(0.0, INF), (-0.0, INF), (1.0, 0.0), (2.0, 0.0), (-3.0, INF), (INF, INF),
+               (-INF, INF), (NAN, NAN), (-1e30, INF)],
+}
+
+
+@pytest.mark.parametrize("op", SPECIAL_VALUES)
+def test_special_values(op: str) -> None:
+    x, want = np.array(SPECIAL_VALUES[op]).T
+    for d in (f32, f64):
+        for level in LEVELS:
+            for width in (1, 8):
+                got, _ = run(op, [x.astype(d.numpy)], [d], d, level=level, width=width)
+                expected = want.astype(d.numpy)
+                same = (got == expected) & (np.signbit(got) == np.signbit(expected))
+                assert (same | (np.isnan(got) & np.isnan(expected))).all(), (d, level, got)
+
+
+@pytest.mark.parametrize("d", [f32, f64], ids=str)
+def test_pow_and_atan2_at_special_pairs_as_numpy(d: DType) -> None:
+    edges = np.array([0, 0.5, 1, 2, 3, 1e-30, 1e30, INF, NAN, 2.5], d.numpy)
+    edges = np.concatenate([edges, -edges])
+    a, b = (v.ravel() for v in np.meshgrid(edges, edges))
+    for op, f in {"pow": np.power, "atan2": np.arctan2}.items():
+        with np.errstate(all="ignore"):
+            want = f(a.astype(np.float64), b.astype(np.float64)).astype(d.numpy)
+        for level in LEVELS:
+            got, _ = run(op, [a, b], [d, d], d, level=level, width=8)
+            close = np.isclose(got, want, rtol=1e-6, atol=0, equal_nan=True)
+            signs = (np.signbit(got) == np.signbit(want)) | np.isnan(want)
+            assert (close & signs).all(), (op, level, a[~close | ~signs], b[~close | ~signs])
+
+
+def test_poles_of_polygamma() -> None:
+    x = np.array([0.0, -0.0, -1.0, -2.0, INF, -INF, NAN])
+    wants = {0: [-INF, INF, NAN, NAN, INF, NAN, NAN], 1: [INF, INF, INF, INF, 0.0, NAN, NAN],
+             2: [-INF, INF, NAN, NAN, -0.0, NAN, NAN]}
+    for n, want in wants.items():
+        for level in LEVELS:
+            got, _ = run("polygamma", [x], [f64], f64, level=level, width=4, attrs={"n": n})
+            assert np.array_equal(got, np.array(want), equal_nan=True), (n, got)
+            numbers = ~np.isnan(got)
+            assert (np.signbit(got) == np.signbit(want))[numbers].all()
+
+
+def test_gamma_functions_by_reflection() -> None:
+    x = np.concatenate([-np.arange(1, 9) + 0.3, -np.arange(1, 9) + 0.71, [-1e-5, -0.25, -50.5]])
+    for op, orders in (("lgamma", [0]), ("polygamma", [0, 1, 2, 3])):
+        for n in orders:
+            want = exact(op, [x], n).astype(np.float64)
+            attrs = {"n": n} if op == "polygamma" else None
+            for level in LEVELS:
+                got, _ = run(op, [x], [f64], f64, level=level, width=4, attrs=attrs)
+                assert np.allclose(got, want, rtol=3e-15, atol=3e-15 * (1 + 20.0**n)), (op, n)
+
+
+@pytest.mark.parametrize("d", [f16, bf16], ids=str)
+def test_halves_are_rounded_single_precision(d: DType) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(d.numpy)
+    for op in ("exp", "log", "tanh", "sin", "erf"):
+        single, _ = run(op, [x.astype(np.float32)], [f32], f32, level=LEVELS[-1], width=16)
+        for level in LEVELS[1:]:
+            got, _ = run(op, [x], [d], d, level=level, width=16)
+            with np.errstate(all="ignore"):
+                want = single.astype(d.numpy)
+            assert np.array_equal(got.astype(np.float32), want.astype(np.float32), equal_nan=True)
+
+
+def test_slow_lanes_leave_their_neighbours_alone() -> None:
+    """A huge angle beside ordinary ones changes nothing for those."""
+    calm = bit_patterns(f64, 64, np.random.default_rng(5)) * 0 + np.linspace(-3, 3, 64)
+    calm = np.where(np.isnan(calm), 1.0, calm)
+    mixed = calm.copy()
+    mixed[::5] = 1e300
+    for level in LEVELS:
+        a, _ = run("sin", [calm], [f64], f64, level=level, width=8)
+        b, _ = run("sin", [mixed], [f64], f64, level=level, width=8)
+        keep = np.arange(64) % 5 != 0
+        assert (a[keep] == b[keep]).all()
