@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphc import conditions
 from graphc.binding import bind_dims, size_value
 from graphc.dims import Dim
 from graphc.errors import (
@@ -61,6 +62,7 @@ def evaluate(
     """
     arrays = _checked_inputs(graph, inputs)
     env = bind_dims(_params(graph), [a.shape for a in arrays], dims)
+    conditions.check(graph, env)
     watcher = _watcher(graph, watch)
     with np.errstate(all="ignore"):
         results = _run(graph, arrays, env, states or {}, watcher, debug)
@@ -224,8 +226,6 @@ def _step(
         types = [bind_attr(o.type, env) for o in node.outs]
         if op.name == "constant":
             return [attrs["value"].array]
-        if op.name == "reshape" and attrs["checked"]:
-            _check_reshape(node, args[0], types[0])
         if op.ref is None:
             if op.kind is Kind.META:
                 return args
@@ -277,14 +277,6 @@ def bind_attr(attr: Any, env: Mapping[str, int]) -> Any:
             shape.append(n)
         return attr.with_shape(shape)
     return attr
-
-
-def _check_reshape(node: Node, x: Array, want: TensorType) -> None:
-    if x.size != want.size:
-        raise ShapeError(
-            f"reshape: the {x.size} elements of {node.args[0].type}, here {list(x.shape)}, "
-            f"do not fill {node.out.type}, here {list(want.shape)}"
-        )
 
 
 def _widen(a: Array) -> Array:

@@ -193,8 +193,7 @@ def test_checked_reshape():
     y = one("reshape", x, shape=(floordiv(B, 2), 2), checked=True)
     assert run([x], [y], np.zeros(4, np.float32))[0].shape == (2, 2)
     text = fails(ShapeError, [x], y, np.zeros(5, np.float32))
-    assert "reshape: the 5 elements of f32[batch], here [5], do not fill" in text
-    assert "f32[floordiv(batch, 2),2], here [2,2]" in text.replace(", 2],", ",2],")
+    assert "reshape: element counts must be equal, got f32[batch] where batch = 5" in text
 
 
 def test_sizes_that_come_out_negative():
