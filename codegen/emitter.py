@@ -6,6 +6,10 @@ of LLVM, and because the result is readable as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
 
 class Module:
     """Declarations, global definitions and functions; each declared or defined once by name."""
@@ -44,16 +48,15 @@ TAIL = """
 class Emitter:
     """The lines of one function body, with fresh names."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, numbers: Iterator[int] | None = None):
         self.module = module
-        self.lines: list[str] = []
+        self.lines: list[Any] = []  # lines, and lists of lines (sections)
         self.block = "entry"
-        self._n = 0
+        self._numbers = count(1) if numbers is None else numbers
 
     def __call__(self, rhs: str) -> str:
         """Append `%tN = rhs` and return `%tN`."""
-        self._n += 1
-        name = f"%t{self._n}"
+        name = f"%t{next(self._numbers)}"
         self.lines.append(f"  {name} = {rhs}")
         return name
 
@@ -63,13 +66,67 @@ class Emitter:
 
     def fresh(self, hint: str = "L") -> str:
         """A new label or value name, without its % sign."""
-        self._n += 1
-        return f"{hint}{self._n}"
+        return f"{hint}{next(self._numbers)}"
 
     def label(self, name: str) -> None:
         """Start the basic block `name` (also remembered in `self.block`, for phis)."""
         self.lines.append(f"{name}:")
         self.block = name
 
+    def enter(self, hint: str) -> str:
+        """Fall through into a new block."""
+        name = self.fresh(hint)
+        self.do(f"br label %{name}")
+        self.label(name)
+        return name
+
+    def section(self) -> Emitter:
+        """A place in the code that can be written to later: what loops after it want hoisted."""
+        inner = Emitter(self.module, self._numbers)
+        inner.block = self.enter("S")
+        self.lines.append(inner.lines)
+        self.enter("E")
+        return inner
+
+    def loop(
+        self, begin: str, end: str, step: int, carried: Sequence[tuple[str, str]],
+        body: Callable[[str, list[str]], Sequence[str]],
+    ) -> list[str]:
+        """for (i = begin; i < end; i += step) carried = body(i, carried); the final values.
+
+        `carried` are (LLVM type, initial value).
+        """
+        pre = self.enter("pre")
+        head, latch, exit_ = self.fresh("loop"), self.fresh("latch"), self.fresh("exit")
+        some = self(f"icmp slt i64 {begin}, {end}")
+        self.do(f"br i1 {some}, label %{head}, label %{exit_}")
+        self.label(head)
+        phis: list[str] = []
+        self.lines.append(phis)
+        i, following = f"%{head}.i", f"%{head}.n"
+        names = [f"%{head}.c{k}" for k in range(len(carried))]
+        new = list(body(i, names))
+        self.do(f"br label %{latch}")
+        self.label(latch)
+        self.do(f"{following} = add nsw i64 {i}, {step}")
+        again = self(f"icmp slt i64 {following}, {end}")
+        self.do(f"br i1 {again}, label %{head}, label %{exit_}, !llvm.loop !0")
+        phis.append(f"  {i} = phi i64 [ {begin}, %{pre} ], [ {following}, %{latch} ]")
+        for name, (ty, init), value in zip(names, carried, new, strict=True):
+            phis.append(f"  {name} = phi {ty} [ {init}, %{pre} ], [ {value}, %{latch} ]")
+        self.label(exit_)
+        return [
+            self(f"phi {ty} [ {init}, %{pre} ], [ {value}, %{latch} ]")
+            for (ty, init), value in zip(carried, new, strict=True)
+        ]
+
     def text(self) -> str:
-        return "\n".join(self.lines)
+        return "\n".join(_flat(self.lines))
+
+
+def _flat(lines: list[Any]) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from _flat(line)

@@ -15,8 +15,9 @@ done once; their list is in dependency order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -213,9 +214,14 @@ class Lowering:
         self.table[key] = e
         return e
 
-    def op(self, name: str, dtype: DType, *args: Expr, node: Node | None = None, **attrs: Any
-           ) -> Expr:
+    def op(
+        self, name: str, dtype: DType, *args: Expr, node: Node | None = None,
+        attrs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Expr:
         return self.make("op", dtype, args, (name, tuple(attrs.items())), node=node)
+
+    def cast(self, e: Expr, dtype: DType) -> Expr:
+        return self.op("cast", dtype, e, attrs={"dtype": dtype})
 
     def const(self, dtype: DType, value: Any) -> Expr:
         array = np.asarray(value, dtype.numpy)
@@ -246,7 +252,7 @@ class Lowering:
         if node not in self.sites:
             self.sites.append(node)
         if e.dtype is not i64:
-            e = self.op("cast", i64, e, dtype=i64)
+            e = self.cast(e, i64)
         p = self.make(
             "position", i64, (e,), (size, negative, preds, self.sites.index(node)),
             [size, *(s for q in preds for s in (q.index, q.lo, q.hi))], node,
@@ -299,7 +305,7 @@ def _elementwise(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
         args.append((yield a, idx, preds))  # noqa: PERF401
     if node.op.fails_on([a.type for a in node.args]) and node not in lw.sites:
         lw.sites.append(node)
-    return lw.op(node.op.name, value.type.dtype, *args, node=node, **node.attrs)
+    return lw.op(node.op.name, value.type.dtype, *args, node=node, attrs=node.attrs)
 
 
 def _identity(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
@@ -320,7 +326,7 @@ def _dim(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 def _iota(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     e = lw.index(idx[value.node.attrs["axis"]])
     d = value.type.dtype
-    return e if d is i64 else lw.op("cast", d, e, dtype=d)
+    return e if d is i64 else lw.cast(e, d)
     yield
 
 
@@ -421,7 +427,10 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     k, batch = at["axis"], at["batch"]
     ni = where.type.ndim - batch
     e = yield where, (*idx[:batch], *idx[k : k + ni]), preds
-    p = lw.position(e, x.type.shape[k], at["negative"], preds, value.node)
+    n = x.type.shape[k]
+    p = lw.position(e, n, at["negative"], preds, value.node)
+    if not isinstance(n, int) or n == 0:  # an empty axis has nothing that may be read
+        preds = _and(preds, [Pred(p, 0, n)])
     return (yield x, (*idx[:k], p, *idx[k + ni :]), preds)
 
 
@@ -460,7 +469,10 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     source = node.args[0].type
     used = {n for i in idx for n in dims.names(i)}
     free = [n for n in lw.reduced if n not in used]
-    if not _fits(lw, free, over, source):  # a reduction over the outer axes themselves
+    gone = {k for k in over if source.shape[k] == 1}
+    over = tuple(k for k in over if k not in gone)
+    rows = _fits(lw, free, over, source)
+    if not rows:  # a reduction over the outer axes themselves
         free = [n for n in lw.outer if n not in used]
     names = []
     for k in over:
@@ -471,22 +483,27 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     rest = iter(idx)
     by_axis = dict(zip(over, names, strict=True))
     for k in range(source.ndim):
-        full.append(axis(by_axis[k]) if k in by_axis else next(rest))
+        if k in by_axis:
+            full.append(axis(by_axis[k]))
+        else:
+            full.append(0 if k in gone else next(rest))
     e = yield node.args[0], tuple(full), preds
     d = value.type.dtype
     name = node.op.name
-    depends = frozenset(used & set(lw.sizes))
+    if not over:  # every reduced axis has size 1
+        return e if name != "argmax" else lw.index(0)
+    depends = frozenset(lw.outer) if rows else frozenset()
     if name == "argmax":
         at_index = lw.index(axis(names[0]))
         if e.dtype is bool_:
-            e = lw.op("cast", u8, e, dtype=u8)
+            e = lw.cast(e, u8)
         return lw.make(
             "reduce", i64, (e, at_index), (name, tuple(names)), node=node, axes=depends
         )
     if d is bool_:
-        e = lw.op("cast", u8, e, dtype=u8)
+        e = lw.cast(e, u8)
         r = lw.make("reduce", u8, (e,), (name, tuple(names)), node=node, axes=depends)
-        return lw.op("cast", bool_, r, dtype=bool_)
+        return lw.cast(r, bool_)
     return lw.make("reduce", d, (e,), (name, tuple(names)), node=node, axes=depends)
 
 

@@ -278,7 +278,7 @@ def substitute(x: Size, env: Mapping[str, Size]) -> Size:
         term: Size = c
         for a in m:
             if isinstance(a, str):
-                term = term * env.get(a, dim(a))
+                term = term * (env[a] if a in env else Dim((((a,), 1),)))
             else:
                 term = term * _FN[a.fn](substitute(a.a, env), substitute(a.b, env))
         out = out + term

@@ -271,6 +271,7 @@ class Fusion:
     ) -> tuple[list[Value], list[Value], dict[str, object]]:
         """(operands, results, attributes of the fused node)."""
         inside = {v for n in h.nodes for v in n.outs}
+        buffers = {a for n in h.nodes if is_opaque(n) for a in n.args}
         params: dict[Value, Value] = {}
         env: dict[Value, Value] = {}
         b = Builder()
@@ -289,8 +290,9 @@ class Fusion:
                     stack.pop()
                     continue
                 m = w.node
-                local = w in inside or is_free(w) or (
-                    m.args and is_lazy(m) and not self.is_computed(m)
+                local = w not in buffers and (
+                    w in inside or is_free(w)
+                    or (m.args and is_lazy(m) and not self.is_computed(m))
                 )
                 if not local:
                     env[w] = given(w)

@@ -1,0 +1,312 @@
+"""A fused graph -> a Program: kernels, the memory plan, and the entry point that runs them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from graphc import dims
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.kernels import Call, body_sites, define_kernel
+from graphc.codegen.lanes import literal, memory_type
+from graphc.codegen.loops import print_nest
+from graphc.codegen.plan import Place, Plan, make_plan
+from graphc.codegen.program import (
+    FIRST_SITE,
+    NEGATIVE_DIMENSION,
+    SIZE_OVERFLOW,
+    Kernel,
+    Param,
+    Program,
+    Site,
+)
+from graphc.codegen.runtime import SCRATCH_BYTES
+from graphc.codegen.sizes import SizeCode
+from graphc.codegen.target import Target
+from graphc.dims import Dim, Size
+from graphc.ir import Graph, Node, Value
+from graphc.ops.row import Kind
+from graphc.types import TensorType
+
+INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones are arguments
+
+
+def compile_graph(
+    g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None
+) -> Program:
+    """Generate code for a fused graph (the result of the whole pipeline)."""
+    return _Compiler(g, target, fastmath, name or g.name).program()
+
+
+class _Compiler:
+    def __init__(self, g: Graph, target: Target, fastmath: bool, name: str):
+        self.g, self.target, self.fastmath = g, target, fastmath
+        self.name = re.sub(r"\W", "_", name) or "graph"
+        self.module = Module()
+        self.sites: list[Site] = []
+        self.codes: dict[Node, int] = {}
+        self.checks: list[tuple[Size, str, Size, int]] = []  # (a, "eq"|"le", b, code)
+
+    def program(self) -> Program:
+        g = self.g
+        self.find_sites(g)
+        calls: list[Call] = []
+        seen: dict[tuple[object, ...], str] = {}
+        for n in g.nodes:
+            if n.op.name == "fused":
+                calls.append(self.kernel(n, len(calls), seen))
+        constants = [n.out for n in g.nodes if n.op.name == "constant"]
+        large = [v for v in constants if v.node.attrs["value"].array.nbytes > INLINE_BYTES]
+        self.small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
+                      if v not in large}
+        states = g.variables()
+        plan = make_plan(g, calls, states, large, SCRATCH_BYTES)
+        self.plan = plan
+        self.entry(plan, len(states), large)
+        updated = {s for s, _ in g.updates}
+        names = [str(v.node.attrs["name"]) for v in g.inputs]
+        return Program(
+            name=self.name,
+            graph=g,
+            llvm=self.module.text(),
+            inputs=tuple(Param(n, v.type) for n, v in zip(names, g.inputs, strict=True)),
+            outputs=tuple(
+                Param(n, v.type) for n, v in zip(g.output_names, g.outputs, strict=True)
+            ),
+            states=states,
+            updated=tuple(s in updated for s in states),
+            constants=tuple(v.node.attrs["value"] for v in large),
+            dims=g.dims(),
+            arena=plan.arena,
+            sites=tuple(self.sites),
+            kernels=tuple(
+                Kernel(c.name, len(c.node.attrs["body"].nodes), _text(c)) for c in plan.calls
+            ),
+            plan=plan.text,
+        )
+
+    # --- kernels -------------------------------------------------------------------------------
+
+    def kernel(self, n: Node, k: int, seen: dict[tuple[object, ...], str]) -> Call:
+        """Define the kernel of a fused node; equal nodes share their code."""
+        name = f"{self.name}.k{k}"
+        call = define_kernel(self.module, self.target, n, name, self.codes, self.fastmath)
+        ours = [f for f in self.module.functions if f == name or f.startswith(name + ".")]
+        text = tuple(self.module.functions[f].replace(name, "@") for f in ours)
+        twin = seen.setdefault(text, name)
+        if twin != name:
+            for f in ours:
+                del self.module.functions[f]
+            call.name = twin
+        return call
+
+    def find_sites(self, g: Graph) -> None:
+        """Number the places that can fail: bad data in kernels, sizes that do not fit."""
+        for n in g.nodes:
+            inner = n.attrs["body"].nodes if n.op.kind is Kind.REGION else ()
+            for m in (n, *inner):
+                self.check_sizes(m)
+            if n.op.name == "fused":
+                for m in body_sites(n.attrs["body"]):
+                    if m not in self.codes:
+                        kind = "index" if m.op.kind is Kind.INDEX else "division"
+                        self.codes[m] = self.site(m, _reason(m), kind)
+
+    def site(self, n: Node, reason: str, kind: str) -> int:
+        self.sites.append(Site(n.op.name, reason, n.loc, kind))
+        return FIRST_SITE + len(self.sites) - 1
+
+    def check_sizes(self, n: Node) -> None:
+        """What must hold of the dimensions for n to make sense."""
+        at = n.attrs
+        if n.op.name == "reshape" and at["checked"]:
+            a, b = n.args[0].type.size, n.outs[0].type.size
+            if a != b:
+                self.check(n, a, "eq", b, f"cannot reshape {n.args[0].type} to {n.outs[0].type}")
+        if n.op.name in ("reduce_max", "reduce_min", "argmax"):
+            for k in at["axes"] if "axes" in at else (at["axis"],):
+                size = n.args[0].type.shape[k]
+                if isinstance(size, Dim):
+                    self.check(n, 1, "le", size, f"axis {k} of {n.args[0].type} must not be empty")
+        if n.op.name == "slice":
+            for k, (lo, hi) in enumerate(zip(at["start"], at["stop"], strict=True)):
+                size = n.args[0].type.shape[k]
+                text = f"[{lo}:{hi}] must lie within axis {k} of {n.args[0].type}"
+                self.check(n, 0, "le", lo, text)
+                self.check(n, lo, "le", hi, text)
+                self.check(n, hi, "le", size, text)
+        if n.op.name == "update_slice":
+            for k, lo in enumerate(at["start"]):
+                x, u = n.args[0].type, n.args[1].type
+                text = f"{u} at {lo} must lie within axis {k} of {x}"
+                self.check(n, 0, "le", lo, text)
+                self.check(n, lo + u.shape[k], "le", x.shape[k], text)
+        for o in n.outs:
+            for s in o.type.shape:
+                if isinstance(s, Dim) and not dims.is_nonnegative(s):
+                    self.check(n, 0, "le", s, f"the size {s} of {o.type} must not be negative")
+
+    def check(self, n: Node, a: Size, relation: str, b: Size, reason: str) -> None:
+        if relation == "le" and dims.is_nonnegative(b - a):
+            return
+        key = (a, relation, b)
+        if any((x, r, y) == key for x, r, y, _ in self.checks):
+            return
+        self.checks.append((a, relation, b, self.site(n, reason, "dimension")))
+
+    def global_constant(self, v: Value, k: int) -> str:
+        """A small constant as a global of the module."""
+        array = v.node.attrs["value"].array
+        d = v.type.dtype
+        symbol = f"@{self.name}.c{k}"
+        t = memory_type(d)
+        raw = array.reshape(-1)
+        if d.is_float and d.bits == 16:
+            t, raw = "i16", raw.view(np.uint16)
+        items = ", ".join(f"{t} {literal(t, x.item())}" for x in raw)
+        body = f"[{items}]" if raw.size else "zeroinitializer"
+        self.module.define_global(
+            symbol, f"{symbol} = private unnamed_addr constant [{raw.size} x {t}] {body}, align 64"
+        )
+        return symbol
+
+    # --- the entry point -----------------------------------------------------------------------
+
+    def entry(self, plan: Plan, states: int, large: list[Value]) -> None:
+        g = self.g
+        e = Emitter(self.module)
+        e.label("entry")
+        allocas: list[str] = []
+        e.lines.append(allocas)
+        regs = {n: self._load(e, "i64", "%dims", k) for k, n in enumerate(g.dims())}
+        sizes = SizeCode(e, regs)
+        for n in regs.values():
+            self._return_if(e, e(f"icmp slt i64 {n}, 0"), NEGATIVE_DIMENSION)
+        self.check_entry(e, sizes, plan)
+        base = {"input": 0, "output": len(g.inputs), "state": len(g.inputs) + len(g.outputs)}
+        base["constant"] = base["state"] + states
+        pointers: dict[Place, str] = {}
+        arena = ""
+        if plan.arena != 0:
+            whole = e("ptrtoint ptr %arena to i64")
+            up = e(f"add i64 {whole}, 63")
+            arena = e(f"inttoptr i64 {e(f'and i64 {up}, -64')} to ptr")
+
+        def pointer(p: Place) -> str:
+            if p not in pointers:
+                if p.kind == "arena":
+                    at = sizes.value(plan.offsets[p.index])
+                    pointers[p] = e(f"getelementptr i8, ptr {arena}, i64 {at}")
+                else:
+                    pointers[p] = self._load(e, "ptr", "%args", base[p.kind] + p.index)
+            return pointers[p]
+
+        def where(v: Value) -> str:
+            r = plan.roots.get(v, v)
+            return self.small[r] if r in self.small else pointer(plan.places[r])
+
+        failing = [k for k, c in enumerate(plan.calls) if c.fallible]
+        if failing:
+            allocas += ["  %error = alloca i32, align 4", "  store i32 -1, ptr %error, align 4"]
+        slots = max((c.slots.count for c in plan.calls), default=0)
+        if slots:
+            allocas.append(f"  %ctx = alloca [{slots} x ptr], align 16")
+        # what is handed on as it was at entry is copied before any state changes
+        for v, slot in plan.shadows.items():
+            self._copy(
+                e, pointer(Place("arena", slot)), where(v), sizes.value(_bytes(v.type))
+            )
+        for v, place in plan.copies:
+            if v.node.op.kind is Kind.LEAF:
+                self._copy(e, pointer(place), where(v), sizes.value(_bytes(v.type)))
+        scratch = "null" if plan.scratch is None else pointer(Place("arena", plan.scratch))
+        for k, c in enumerate(plan.calls):
+            values = [("ptr", where(a)) for a in c.args]
+            outs = [where(o) for o in c.outs]
+            if c.slots.params > len(c.args):  # a product's own buffer
+                if c.c_output is not None:
+                    values.append(("ptr", outs[c.c_output]))
+                else:
+                    values.append(("ptr", pointer(Place("arena", plan.workspaces[k]))))
+            values += [("ptr", o) for o in outs]
+            values += [("i64", regs[n]) for n in c.slots.dims]
+            if c.fallible:
+                values.append(("ptr", "%error"))
+            for j, (t, v) in enumerate(values):
+                p = e(f"getelementptr inbounds ptr, ptr %ctx, i64 {j}")
+                e.do(f"store {t} {v}, ptr {p}, align 8")
+            e.do(f"call void @{c.name}(ptr %ctx, ptr {scratch})")
+            if failing and k == failing[-1]:
+                code = e("load i32, ptr %error, align 4")
+                bad, good = e.fresh("bad"), e.fresh("good")
+                e.do(f"br i1 {e(f'icmp ne i32 {code}, -1')}, label %{bad}, label %{good}")
+                e.label(bad)
+                e.do(f"ret i32 {code}")
+                e.label(good)
+        for v, place in plan.copies:
+            if v.node.op.kind is not Kind.LEAF:
+                self._copy(e, pointer(place), where(v), sizes.value(_bytes(v.type)))
+        for v, k in plan.commits:
+            source = pointer(Place("arena", plan.shadows[v])) if v in plan.shadows else where(v)
+            self._copy(e, pointer(Place("state", k)), source, sizes.value(_bytes(v.type)))
+        e.do("ret i32 0")
+        self.module.define(
+            self.name,
+            f"define i32 @{self.name}(ptr %args, ptr %dims, ptr %arena) nounwind {{\n{e.text()}\n}}",
+        )
+
+    def check_entry(self, e: Emitter, sizes: SizeCode, plan: Plan) -> None:
+        """Overflow of sizes, and the conditions on dimensions."""
+        seen: dict[Size, None] = {plan.arena: None}
+        for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
+            seen.setdefault(_bytes(v.type))
+        for a, _, b, _ in self.checks:
+            seen.setdefault(a)
+            seen.setdefault(b)
+        for s in seen:
+            sizes.value(s)
+        bad = sizes.bad()
+        if bad != "false":
+            self._return_if(e, bad, SIZE_OVERFLOW)
+        for a, relation, b, code in self.checks:
+            test = "ne" if relation == "eq" else "sgt"
+            self._return_if(
+                e, e(f"icmp {test} i64 {sizes.value(a)}, {sizes.value(b)}"), code
+            )
+
+    def _load(self, e: Emitter, ty: str, base: str, k: int) -> str:
+        p = e(f"getelementptr inbounds i64, ptr {base}, i64 {k}")
+        return e(f"load {ty}, ptr {p}, align 8")
+
+    def _return_if(self, e: Emitter, cond: str, code: int) -> None:
+        bad, good = e.fresh("bad"), e.fresh("good")
+        e.do(f"br i1 {cond}, label %{bad}, label %{good}")
+        e.label(bad)
+        e.do(f"ret i32 {code}")
+        e.label(good)
+
+    def _copy(self, e: Emitter, to: str, source: str, size: str) -> None:
+        self.module.declare(
+            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        )
+        e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+
+
+def _bytes(t: TensorType) -> Size:
+    return t.size * t.dtype.itemsize
+
+
+def _reason(n: Node) -> str:
+    if n.op.kind is Kind.INDEX:
+        k = n.attrs["axis"]
+        size = n.args[0].type.shape[k]
+        low = f"-{size}" if n.attrs["negative"] else "0"
+        return f"index out of range: axis {k} of {n.args[0].type} takes {low} to {size} - 1"
+    if n.op.name == "pow":
+        return "integer to a negative power"
+    return "integer division by zero"
+
+
+def _text(c: Call) -> str:
+    return print_nest(c.nest) if c.nest is not None else c.node.attrs["body"].outputs[0].node.op.name

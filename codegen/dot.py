@@ -1,0 +1,220 @@
+"""A fused `dot`: a matrix product, and the elementwise ops after it as the product's epilogue."""
+
+from __future__ import annotations
+
+from graphc.codegen import loops
+from graphc.codegen.emitter import Module
+from graphc.codegen.loops import Nest
+from graphc.codegen.matmul import product
+from graphc.codegen.nest import Frame, Slots, slots_of
+from graphc.codegen.schedule import coalesce, plan
+from graphc.codegen.scope import Scope
+from graphc.codegen.sweep import Sweeper
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.dims import product as times
+from graphc.ir import Graph, Node, Value
+from graphc.ops.row import OPS, Kind
+
+
+def collapse(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size] | None:
+    """(size, stride) of some axes of a row-major array walked as one; None if they are not one."""
+    steps = loops.strides(shape)
+    kept = [a for a in axes if shape[a] != 1]
+    for outer, inner in zip(kept, kept[1:], strict=False):
+        if steps[outer] != steps[inner] * shape[inner]:
+            return None
+    size = times(shape[a] for a in kept)
+    return size, steps[kept[-1]] if kept else 0
+
+
+def free_axes(n: Node, side: int) -> tuple[int, ...]:
+    """The axes of one operand of a dot that are neither batch nor contracted."""
+    used = {*n.attrs["batch"][side], *n.attrs["contract"][side]}
+    return tuple(a for a in range(n.args[side].type.ndim) if a not in used)
+
+
+def is_plain(n: Node) -> bool:
+    """Whether both operands of a dot are matrices with strides (else `straighten` has work)."""
+    return all(
+        collapse(n.args[s].type.shape, axes) is not None
+        for s in (0, 1)
+        for axes in (n.attrs["batch"][s], n.attrs["contract"][s], free_axes(n, s))
+    )
+
+
+class DotKernel:
+    """Writes the function of a fused node whose body holds a `dot`.
+
+    ctx is laid out as for a nest whose operands are the body's inputs and then C, the buffer that
+    the product itself goes to: one of the outputs where that is safe, else `workspace` bytes.
+    """
+
+    def __init__(
+        self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
+        fastmath: bool = False,
+    ):
+        self.module, self.target, self.name = module, target, name
+        self.codes, self.fastmath = codes, fastmath
+        body: Graph = node.attrs["body"]
+        self.dot = next(n for n in body.nodes if n.op.kind is Kind.CONTRACT)
+        c = self.dot.out
+        (holder,) = Node(OPS["input"], (), {"name": "c", "type": c.type}, [c.type]).outs
+        rest = []
+        env: dict[Value, Value] = {c: holder}
+        for n in body.nodes:
+            if n is self.dot:
+                continue
+            if any(a in env for a in n.args):
+                new = Node(
+                    n.op, tuple(env.get(a, a) for a in n.args), n.attrs,
+                    [o.type for o in n.outs], n.loc, n.scope, n.name,
+                )
+                env.update(zip(n.outs, new.outs, strict=True))
+                rest.append(new)
+            else:
+                rest.append(n)
+        self.a = body.inputs.index(self.dot.args[0])
+        self.b = body.inputs.index(self.dot.args[1])
+        outputs = [env.get(o, o) for o in body.outputs]
+        epilogue = Graph("epilogue", (*body.inputs, holder), rest, outputs)
+        nest = loops.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
+        self.nest = self._in_groups(nest)
+        self.c_output = self._c_output(body, c)
+        stored = [s for s in self.nest.stores if not self._is_copy_of_c(s.expr, s.output)]
+        self.nest.stores = stored
+        self.slots = self._slots()
+        self.workspace: Size = 0 if self.c_output is not None else c.type.size * c.type.dtype.itemsize
+
+    def _axis_groups(self) -> list[list[str]]:
+        """The loop axes of batch, rows and columns (dimensions of size 1 have none)."""
+        n = self.dot
+        counts = (
+            len(n.attrs["batch"][0]), len(free_axes(n, 0)), len(free_axes(n, 1))
+        )
+        groups: list[list[str]] = []
+        at = 0
+        k = 0
+        for count in counts:
+            groups.append([])
+            for _ in range(count):
+                if n.out.type.shape[at] != 1:
+                    groups[-1].append(f"%i{k}")
+                    k += 1
+                at += 1
+        return groups
+
+    def _in_groups(self, nest: Nest) -> Nest:
+        groups = self._axis_groups()
+        nest = coalesce(nest, groups)
+        self.batch, self.rows, self.cols = (
+            [n for n in g if n in nest.sizes] for g in groups
+        )
+        return nest
+
+    def _c_output(self, body: Graph, c: Value) -> int | None:
+        """An output whose buffer can hold the product: the product itself, or one that is written
+        just where the product is read."""
+        if c in body.outputs:
+            return body.outputs.index(c)
+        holder = len(body.inputs)
+        reads = {e.attrs[1] for e in self.nest.exprs if e.kind == "load" and e.attrs[0] == holder}
+        for s in self.nest.stores:
+            t = self.nest.outputs[s.output]
+            if t.dtype.itemsize == c.type.dtype.itemsize and t.shape == c.type.shape and reads == {
+                s.offset
+            }:
+                return s.output
+        return None
+
+    def _is_copy_of_c(self, e: loops.Expr, output: int) -> bool:
+        return output == self.c_output and e.kind == "load" and e.attrs[0] == len(
+            self.nest.params
+        ) - 1
+
+    def _slots(self) -> Slots:
+        sizes = list(self.dot.args[0].type.shape) + list(self.dot.args[1].type.shape)
+        return slots_of(self.nest, sizes)
+
+    @property
+    def fusable(self) -> bool:
+        """Whether the epilogue can run block by block: columns (or rows alone) are one axis."""
+        return len(self.cols) <= 1 and (bool(self.cols) or len(self.rows) <= 1)
+
+    def define(self) -> None:
+        """Add the kernel's functions to the module."""
+        epilogue = "null"
+        if self.nest.stores:
+            self.module.define(f"{self.name}.epilogue", self.epilogue())
+            epilogue = f"@{self.name}.epilogue"
+        nest = Nest([], [], {}, self.nest.params, self.nest.outputs, [], [])
+        f = Frame(
+            self.module, self.target, plan(nest, self.target), self.slots, self.codes, False
+        )
+        n, e = self.dot, f.e
+        a, b = n.args[0].type, n.args[1].type
+        batch, ab = _collapsed(a.shape, n.attrs["batch"][0])
+        _, bb = _collapsed(b.shape, n.attrs["batch"][1])
+        m, ar = _collapsed(a.shape, free_axes(n, 0))
+        k, ac = _collapsed(a.shape, n.attrs["contract"][0])
+        _, br = _collapsed(b.shape, n.attrs["contract"][1])
+        cols, bc = _collapsed(b.shape, free_axes(n, 1))
+        name = product(self.module, self.target, n.out.type.dtype)
+        size = f.top.size
+        ints = [
+            size(x) for x in (batch, m, cols, k, ab, ar, ac, bb, br, bc, m * cols, cols)
+        ]
+        args = [f"i64 {x}" for x in ints[:4]]
+        args += [f"ptr {f.params[self.a]}", *(f"i64 {x}" for x in ints[4:7])]
+        args += [f"ptr {f.params[self.b]}", *(f"i64 {x}" for x in ints[7:10])]
+        args += [f"ptr {f.params[-1]}", *(f"i64 {x}" for x in ints[10:])]
+        args += [f"ptr {epilogue}", "ptr %ctx", "ptr %scratch"]
+        e.do(f"call void @{name}({', '.join(args)})")
+        self.module.define(
+            self.name, f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+        )
+
+    def epilogue(self) -> str:
+        """The function that the product calls on every finished block of C."""
+        vector = (self.cols or self.rows or [None])[-1]
+        schedule = plan(self.nest, self.target, vector)
+        f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
+        e = f.e
+        sweeper = Sweeper(f)
+        bound: dict[str, str] = {}
+        _decompose(f, self.batch, "%batch", bound)
+
+        def row(i: str, _: list[str]) -> list[str]:
+            here = dict(bound)
+            if self.cols:
+                _decompose(f, self.rows, i, here)
+            grid = Scope(f, f.top, e.section(), here)
+            low, high = ("%c0", "%c1") if self.cols else ("%r0", "%r1")
+            sweeper.along(grid, low, high, {}, partial=True)
+            return []
+
+        if self.cols:
+            e.loop("%r0", "%r1", 1, [], row)
+        else:
+            row("0", [])
+        return f.finish(
+            f"define internal void @{self.name}.epilogue(ptr %ctx, i64 %batch, i64 %r0, i64 %r1, "
+            "i64 %c0, i64 %c1, ptr %scratch)"
+        )
+
+
+def _decompose(f: Frame, axes: list[str], index: str, bound: dict[str, str]) -> None:
+    rest = index
+    for k, name in enumerate(reversed(axes)):
+        if k == len(axes) - 1:
+            bound[name] = rest
+        else:
+            n = f.top.size(f.nest.sizes[name])
+            bound[name] = f.e(f"urem i64 {rest}, {n}")
+            rest = f.e(f"udiv i64 {rest}, {n}")
+
+
+def _collapsed(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size]:
+    found = collapse(shape, axes)
+    assert found is not None, "straighten makes operands plain before fusion"
+    return found

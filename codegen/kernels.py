@@ -1,0 +1,101 @@
+"""Fused nodes as kernels: which template writes each, and what it needs to be called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphc.codegen import loops
+from graphc.codegen.dot import DotKernel
+from graphc.codegen.emitter import Module
+from graphc.codegen.loops import Nest
+from graphc.codegen.nest import NestKernel, Slots
+from graphc.codegen.scatter import ScatterKernel
+from graphc.codegen.schedule import coefficient
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.ir import Graph, Node, Value
+from graphc.ops.row import Kind
+
+
+@dataclass
+class Call:
+    """One kernel of a program and its place in it."""
+
+    name: str
+    node: Node
+    slots: Slots
+    workspace: Size               # bytes for a product that has no output to stand in
+    scratch: bool                 # wants the thread's scratch block
+    fallible: bool
+    nest: Nest | None
+    c_output: int | None = None   # dot: the output that holds the product
+    in_place: dict[int, list[int]] = field(default_factory=dict)  # output -> operands it may reuse
+
+    @property
+    def args(self) -> tuple[Value, ...]:
+        return self.node.args
+
+    @property
+    def outs(self) -> tuple[Value, ...]:
+        return self.node.outs
+
+
+def body_sites(body: Graph) -> list[Node]:
+    """The nodes of a body that can fail while running."""
+    return [n for n in body.nodes if n.op.fails_on([a.type for a in n.args])]
+
+
+def define_kernel(
+    module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool
+) -> Call:
+    """Write the functions of one fused node into the module."""
+    body: Graph = node.attrs["body"]
+    fallible = bool(body_sites(body))
+    if any(n.op.kind is Kind.CONTRACT for n in body.nodes):
+        dot = DotKernel(module, target, node, name, codes, fastmath)
+        dot.define()
+        reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
+        return Call(
+            name, node, dot.slots, dot.workspace, True, fallible, dot.nest, dot.c_output, reuse
+        )
+    if any(n.op.name in ("scatter", "scatter_add") and not loops.one_per_row(n)
+           for n in body.nodes):
+        scatter = ScatterKernel(module, target, node, name, codes, fastmath)
+        scatter.define()
+        return Call(name, node, scatter.slots, 0, False, fallible, None)
+    backwards = frozenset(
+        a for a in node.attrs["reduced"]
+        if any(n.op.kind is Kind.SCAN and n.attrs["reverse"] for n in body.nodes)
+    )
+    nest = loops.lower(
+        body, node.attrs["axes"], node.attrs["reduced"], node.attrs["outputs"], backwards
+    )
+    kernel = NestKernel(module, target, nest, name, codes, fastmath)
+    kernel.define()
+    s = kernel.schedule
+    reuse = {}
+    if s.sweeps <= 1 and not s.final:
+        reuse = _in_place(kernel.nest, set(), len(node.args), None)
+    return Call(name, node, kernel.slots, 0, False, fallible, kernel.nest, None, reuse)
+
+
+def _in_place(
+    nest: Nest, never: set[int], params: int, c_output: int | None
+) -> dict[int, list[int]]:
+    """For each output, the operands whose buffer it may take: they are read only at the element
+    that is being written, by the iteration that writes it."""
+    reads: dict[int, set[Size]] = {}
+    for e in nest.exprs:
+        if e.kind == "load":
+            reads.setdefault(e.attrs[0], set()).add(e.attrs[1])
+    out: dict[int, list[int]] = {}
+    for s in nest.stores:
+        if s.output == c_output or any(coefficient(s.offset, a) == 0 for a in nest.outer):
+            continue
+        size = nest.outputs[s.output].dtype.itemsize
+        out[s.output] = [
+            p for p in range(params)
+            if p not in never and reads.get(p) == {s.offset}
+            and nest.params[p].dtype.itemsize == size
+        ]
+    return out

@@ -1,0 +1,239 @@
+"""Memory planning: the order of kernels, and where every value of a program lives.
+
+A value lives in an argument (input, output, state, constant) or in the arena. Kernels that only
+serve updates run last, so that they may write states in place: a state's buffer is overwritten
+when nobody reads the old value any more and nothing can fail any more; otherwise the new value
+is made in the arena and copied at the end.
+
+Arena slots are shared by values whose lifetimes do not overlap. Sizes may be symbolic: then slots
+are coloured with representative sizes, and a slot is as large as the max of its members' formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphc import dims
+from graphc.codegen.kernels import Call
+from graphc.dims import Size
+from graphc.ir import Graph, State, Value
+from graphc.ops.row import Kind
+
+ALIGN = 64
+REPRESENTATIVE = 64  # what a symbolic dimension counts as when slots are chosen
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer is: kind input | output | state | constant | arena, and which."""
+
+    kind: str
+    index: int
+
+
+@dataclass
+class Plan:
+    """Where everything is, and in which order kernels run."""
+
+    calls: list[Call]
+    places: dict[Value, Place]            # of root values
+    roots: dict[Value, Value]             # views -> the value whose buffer they show
+    slots: list[Size]                     # sizes of arena slots, in bytes
+    offsets: list[Size]                   # of arena slots
+    arena: Size                           # bytes in all, slack for alignment included
+    workspaces: dict[int, int]            # call number -> arena slot of its workspace
+    scratch: int | None                   # arena slot of the caller's scratch block
+    copies: list[tuple[Value, Place]]     # buffers to copy after the kernels
+    commits: list[tuple[Value, int]]      # new values to copy into states at the very end
+    shadows: dict[Value, int]             # old states that become other states -> arena slot
+    text: str = ""
+    lives: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def size_of(v: Value) -> Size:
+    """Bytes of a value."""
+    return v.type.size * v.type.dtype.itemsize
+
+
+def align(size: Size) -> Size:
+    """Rounded up to ALIGN bytes."""
+    return dims.floordiv(size + (ALIGN - 1), ALIGN) * ALIGN
+
+
+def root_of(g: Graph) -> dict[Value, Value]:
+    """Views to the values whose buffers they share."""
+    roots: dict[Value, Value] = {}
+    for n in g.nodes:
+        if n.op.name == "reshape" or n.op.kind is Kind.META:
+            for k, o in enumerate(n.outs):
+                a = n.args[0 if n.op.name == "reshape" else k]
+                roots[o] = roots.get(a, a)
+    return roots
+
+
+def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[Call]:
+    """Kernels that only updates need go last, those that can fail first among them."""
+    wanted = {roots.get(v, v) for v in g.outputs}
+    core: set[int] = set()
+    for k in range(len(calls) - 1, -1, -1):
+        if not wanted.isdisjoint(calls[k].outs):
+            core.add(k)
+            wanted.update(roots.get(a, a) for a in calls[k].args)
+    # what feeds another kernel that is not itself a last step runs early as well
+    read_by: dict[Value, list[int]] = {}
+    for k, c in enumerate(calls):
+        for a in c.args:
+            read_by.setdefault(roots.get(a, a), []).append(k)
+    last = [
+        k for k, c in enumerate(calls)
+        if k not in core and not any(read_by.get(o) for o in c.outs)
+    ]
+    early = [k for k in range(len(calls)) if k not in set(last)]
+    return [calls[k] for k in (*early, *sorted(last, key=lambda k: (not calls[k].fallible, k)))]
+
+
+def make_plan(
+    g: Graph, calls: list[Call], states: tuple[State, ...], constants: list[Value],
+    scratch_bytes: int,
+) -> Plan:
+    """Decide order and places for a fused graph."""
+    roots = root_of(g)
+    calls = order_calls(g, calls, roots)
+
+    def root(v: Value) -> Value:
+        return roots.get(v, v)
+
+    places: dict[Value, Place] = {}
+    for k, v in enumerate(g.inputs):
+        places[v] = Place("input", k)
+    number = {s: k for k, s in enumerate(states)}
+    for n in g.nodes:
+        if n.op.name == "variable":
+            places[n.out] = Place("state", number[n.attrs["state"]])
+    for k, v in enumerate(constants):
+        places[v] = Place("constant", k)
+    made_at = {o: k for k, c in enumerate(calls) for o in c.outs}
+    last_read: dict[Value, int] = {}
+    for k, c in enumerate(calls):
+        for a in c.args:
+            last_read[root(a)] = k
+    copies: list[tuple[Value, Place]] = []
+    for k, v in enumerate(g.outputs):
+        r = root(v)
+        if r in made_at and r not in places:
+            places[r] = Place("output", k)
+        else:
+            copies.append((r, Place("output", k)))
+    state_reads = {number[n.attrs["state"]]: last_read.get(n.out, -1)
+                   for n in g.nodes if n.op.name == "variable"}
+    outside = {roots.get(v, v) for v in g.outputs}
+    last_failing = max((k for k, c in enumerate(calls) if c.fallible), default=-1)
+    commits: list[tuple[Value, int]] = []
+    for s, v in g.updates:
+        r, k = root(v), number[s]
+        at = made_at.get(r, -1)
+        call = calls[at] if at >= 0 else None
+        may = call is not None and r not in places and r not in outside and at > last_failing
+        if may and call is not None and state_reads.get(k, -1) >= at:
+            o = call.outs.index(r)
+            own = [p for p, a in enumerate(call.args) if places.get(root(a)) == Place("state", k)]
+            may = state_reads[k] == at and all(p in call.in_place.get(o, []) for p in own)
+        if may:
+            places[r] = Place("state", k)
+        else:
+            commits.append((r, k))
+    end = len(calls)
+    for r, _ in copies:
+        if r in made_at:
+            last_read[r] = end
+    for r, _ in commits:
+        if r in made_at:
+            last_read[r] = end
+    return _assign(g, calls, places, roots, last_read, copies, commits, scratch_bytes)
+
+
+def _assign(
+    g: Graph, calls: list[Call], places: dict[Value, Place], roots: dict[Value, Value],
+    last_read: dict[Value, int], copies: list[tuple[Value, Place]],
+    commits: list[tuple[Value, int]], scratch_bytes: int,
+) -> Plan:
+    """Give every other value a slot of the arena."""
+    sizes: list[Size] = []
+    weights: list[int] = []
+    free: list[int] = []
+    holds: dict[int, Value] = {}
+    slot_of: dict[Value, int] = {}
+    workspaces: dict[int, int] = {}
+    lines: list[str] = []
+
+    def take(size: Size) -> int:
+        weight = _weight(size)
+        best = min(free, key=lambda s: (abs(weights[s] - weight), s), default=None)
+        if best is not None and weights[best] >= weight // 2 and weight >= weights[best] // 8:
+            free.remove(best)
+            sizes[best] = dims.maximum(sizes[best], size)
+            weights[best] = max(weights[best], weight)
+            return best
+        sizes.append(size)
+        weights.append(weight)
+        return len(sizes) - 1
+
+    for k, c in enumerate(calls):
+        taken: set[Value] = set()
+        for o_index, o in enumerate(c.outs):
+            if o in places:
+                continue
+            for p in c.in_place.get(o_index, []):
+                a = roots.get(c.args[p], c.args[p])
+                if (a in slot_of and last_read.get(a) == k and a not in taken
+                        and size_of(a) == size_of(o)):
+                    slot_of[o] = slot_of.pop(a)
+                    taken.add(a)
+                    break
+            else:
+                slot_of[o] = take(size_of(o))
+            holds[slot_of[o]] = o
+            places[o] = Place("arena", slot_of[o])
+        if c.workspace != 0:
+            workspaces[k] = take(c.workspace)
+        lines.append(
+            f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs)
+        )
+        if k in workspaces:
+            free.append(workspaces[k])
+        for slot, v in list(holds.items()):
+            if last_read.get(v, -1) <= k:
+                free.append(slot)
+                slot_of.pop(v, None)
+                del holds[slot]
+    shadows: dict[Value, int] = {}
+    for v, _ in commits:
+        if places[v].kind == "state" and v.node.op.kind is Kind.LEAF and v not in shadows:
+            shadows[v] = len(sizes)
+            sizes.append(size_of(v))
+    scratch = None
+    if any(c.scratch for c in calls):
+        scratch = len(sizes)
+        sizes.append(scratch_bytes)
+    offsets: list[Size] = []
+    total: Size = 0
+    for s in sizes:
+        offsets.append(total)
+        total = total + align(s)
+    arena: Size = 0 if not sizes else total + ALIGN
+    text = "\n".join([*lines, *(
+        f"slot {k}: offset {o}, {s} bytes"
+        for k, (o, s) in enumerate(zip(offsets, sizes, strict=True))
+    ), f"arena: {arena} bytes"])
+    return Plan(
+        calls, places, roots, sizes, offsets, arena, workspaces, scratch, copies, commits,
+        shadows, text,
+    )
+
+
+def _weight(size: Size) -> int:
+    return dims.evaluate(size, {n: REPRESENTATIVE for n in dims.names(size)})
+
+
+def _show(p: Place, v: Value) -> str:
+    return f"{v.type} in {p.kind} {p.index}"

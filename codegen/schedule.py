@@ -1,0 +1,300 @@
+"""How a loop nest is run: merged axes, the vector axis, sweeps over a row, tasks.
+
+Two ways of running a nest with reductions:
+
+    across   the vector axis is reduced: a row is swept with vectors, partial results stand in
+             VIRTUAL_BITS of lanes and are combined in a fixed tree
+    along    the vector axis is an outer one: every lane is a row of its own; the reduced axes are
+             scalar loops around vector accumulators. A nest without reductions is the same with
+             no inner loops.
+
+Grid items (all outer axes but the vector axis, times blocks of it) are what tasks are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from graphc import dims
+from graphc.codegen.loops import Expr, Nest, Pred, Store, axis
+from graphc.codegen.target import VIRTUAL_BITS, Target
+from graphc.dims import Apply, Dim, Size
+
+BLOCK = 4096          # elements of the vector axis in a grid item
+MAX_CHUNKS = 64       # tasks of a kernel: enough to share among threads, few enough to combine
+FINAL = 1 << 20       # "ready" after all items
+CHUNK_CYCLES = 20000  # least work of a task, some 6 us
+# Cycles that a vector of an expression takes, roughly.
+VECTOR_COST = {
+    "exp": 12, "expm1": 16, "log": 16, "log1p": 18, "sin": 25, "cos": 25, "tanh": 20, "atan": 25,
+    "atan2": 35, "erf": 30, "pow": 50, "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10,
+    "rsqrt": 16, "rem": 40,
+}
+
+
+@dataclass
+class Schedule:
+    """A nest and the decisions about it."""
+
+    nest: Nest
+    vector: str | None            # the vectorised axis
+    width: int
+    lanes: int                    # virtual lanes of a reduction
+    grid: list[str]               # outer axes that items are numbered by, outermost first
+    loops: list[str]              # scalar loops inside an item: reduced axes, outermost first
+    across: bool                  # the vector axis is reduced
+    sweep: dict[Expr, int]        # reductions: the sweep over the row that feeds them
+    ready: dict[Expr, int]        # how many sweeps must be over before the value is known
+    final: set[Expr]              # known only after all items
+    sweeps: int
+    flat: bool                    # no outer axes: items are pieces of the first reduced axis
+    unroll: int
+    cycles: Size                  # of one grid item
+    items: Size
+    sums: list[Expr] = field(default_factory=list)  # reductions over all items
+
+
+def polynomials(nest: Nest) -> list[Size]:
+    """Every polynomial in a nest, each once."""
+    seen: dict[Size, None] = {}
+    for e in nest.exprs:
+        for p in expr_polynomials(e):
+            seen.setdefault(p)
+    for s in nest.stores:
+        seen.setdefault(s.offset)
+    return list(seen)
+
+
+def expr_polynomials(e: Expr) -> list[Size]:
+    """The index polynomials in one expression."""
+    if e.kind == "load":
+        return [e.attrs[1], *_of_preds(e.attrs[2])]
+    if e.kind == "index":
+        return [e.attrs[0]]
+    if e.kind == "inside":
+        return _of_preds(e.attrs)
+    if e.kind == "position":
+        return [e.attrs[0], *_of_preds(e.attrs[2])]
+    return []
+
+
+def _of_preds(preds: Iterable[Pred]) -> list[Size]:
+    return [s for p in preds for s in (p.index, p.lo, p.hi)]
+
+
+def coefficient(p: Size, name: str) -> Size | None:
+    """The factor of axis `name` in p; None where p is not linear in it."""
+    total: Size = 0
+    if not isinstance(p, Dim):
+        return total
+    for mono, c in p.terms:
+        times = 0
+        rest: list[str | Apply] = []
+        for a in mono:
+            if a == name:
+                times += 1
+            elif isinstance(a, Apply) and (name in dims.names(a.a) or name in dims.names(a.b)):
+                return None
+            else:
+                rest.append(a)
+        if times > 1:
+            return None
+        if times:
+            total = total + Dim(((tuple(rest), c),)) if rest else total + c
+    return total
+
+
+def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:
+    """Merge axes that are walked as one: a*n + b with b < n becomes one axis of n times a's size.
+
+    Only axes of one group are merged: by default the outer ones and the reduced ones.
+    """
+    groups = [nest.outer, nest.reduced] if groups is None else groups
+    while True:
+        polys = polynomials(nest)
+        pair = next(
+            (
+                (a, b)
+                for group in groups
+                for a in group
+                for b in group
+                if a != b and a in nest.sizes and b in nest.sizes and _mergeable(nest, polys, a, b)
+            ),
+            None,
+        )
+        if pair is None:
+            return nest
+        nest = _merge(nest, *pair)
+
+
+def _mergeable(nest: Nest, polys: list[Size], a: str, b: str) -> bool:
+    for s in nest.stores:
+        if (a in s.axes) != (b in s.axes):
+            return False
+    for e in nest.exprs:
+        if e.kind in ("reduce", "scan"):
+            over = e.attrs[1] if e.kind == "reduce" else ()
+            if (a in over) != (b in over) or e.attrs[0] == "argmax" or e.kind == "scan":
+                return False
+        if (a in e.axes) != (b in e.axes):
+            return False
+    size = nest.sizes[b]
+    for p in polys:
+        ca, cb = coefficient(p, a), coefficient(p, b)
+        if ca is None or cb is None or ca != cb * size:
+            return False
+    return True
+
+
+def _merge(nest: Nest, a: str, b: str) -> Nest:
+    sizes = {n: s for n, s in nest.sizes.items() if n != a}
+    sizes[b] = nest.sizes[a] * nest.sizes[b]
+    zero: dict[str, Size] = {a: 0}
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        attrs = e.attrs
+        if e.kind == "load":
+            attrs = (attrs[0], substitute(attrs[1], zero), _preds(attrs[2], zero))
+        elif e.kind == "index":
+            attrs = (substitute(attrs[0], zero),)
+        elif e.kind == "inside":
+            attrs = _preds(attrs, zero)
+        elif e.kind == "position":
+            attrs = (substitute(attrs[0], zero), attrs[1], _preds(attrs[2], zero), attrs[3])
+        elif e.kind == "reduce":
+            attrs = (attrs[0], tuple(n for n in attrs[1] if n != a))
+        args = tuple(exprs[x.id] for x in e.args)
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes - {a}, e.node))
+    stores = [
+        Store(
+            s.output, substitute(s.offset, zero), exprs[s.expr.id],
+            tuple(n for n in s.axes if n != a),
+        )
+        for s in nest.stores
+    ]
+    return Nest(
+        [n for n in nest.outer if n != a], [n for n in nest.reduced if n != a], sizes,
+        nest.params, nest.outputs, exprs, stores, nest.sites,
+    )
+
+
+def _preds(preds: Iterable[Pred], env: dict[str, Size]) -> tuple[Pred, ...]:
+    return tuple(
+        Pred(substitute(p.index, env), substitute(p.lo, env), substitute(p.hi, env))
+        for p in preds
+    )
+
+
+def substitute(p: Size, env: dict[str, Size]) -> Size:
+    """dims.substitute that also keeps axis atoms it is not given."""
+    missing = {n: axis(n) for n in dims.names(p) if n not in env}
+    return dims.substitute(p, {**missing, **env})
+
+
+def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
+    """Decide how a coalesced nest is run; `vector` fixes the vector axis."""
+    scans = any(e.kind == "scan" for e in nest.exprs)
+    sums_rows = {
+        e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
+    }
+    vector = vector or _vector_axis(nest, scans, bool(sums_rows))
+    across = vector in nest.reduced
+    bits = _lane_bits(nest, vector)
+    width = target.vector_bits // bits
+    if vector is None:
+        width = 1
+    elif isinstance(size := nest.sizes[vector], int):
+        while width > 2 and width // 2 >= size:
+            width //= 2
+    sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
+    flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
+    if flat:
+        final |= {e for e in nest.exprs if ready[e] > 0}
+    for e in final:
+        ready[e] = FINAL
+    loops = [n for n in nest.reduced if n != vector]
+    grid = [n for n in nest.outer if n != vector]
+    cost = sum(
+        VECTOR_COST.get(e.attrs[0], 1) if e.kind == "op" else 1 if e.kind != "philox" else 40
+        for e in nest.exprs if e.kind not in ("const", "index")
+    )
+    unroll = 4 if cost <= 10 else 2 if cost <= 24 else 1
+    row: Size = dims.product(nest.sizes[n] for n in nest.reduced)
+    items: Size = dims.product(nest.sizes[n] for n in grid)
+    if flat:
+        first = nest.reduced[0]
+        per = BLOCK if first == vector else 1
+        items = ceildiv(nest.sizes[first], per)
+        rest = dims.product(nest.sizes[n] for n in nest.reduced[1:])
+        cycles: Size = dims.minimum(nest.sizes[first], per) * rest * cost
+    elif across:
+        cycles = row * cost
+    elif vector is not None:
+        items = items * ceildiv(nest.sizes[vector], BLOCK)
+        cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
+    else:
+        cycles = row * cost
+    return Schedule(
+        nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
+        sweeps, flat, unroll, dims.floordiv(cycles, width) + 20, items,
+        [e for e in nest.exprs if e in sums_rows or (flat and e.kind == "reduce")],
+    )
+
+
+def ceildiv(a: Size, b: int) -> Size:
+    return dims.floordiv(a + (b - 1), b)
+
+
+def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
+    names = nest.outer + ([] if scans else nest.reduced)
+    if rows_summed:
+        names = list(nest.reduced)
+    if not names:
+        return None
+    score = dict.fromkeys(names, 0)
+    offsets = [(e.attrs[1], 2) for e in nest.exprs if e.kind == "load"]
+    offsets += [(s.offset, 3) for s in nest.stores]
+    for p, weight in offsets:
+        for n in names:
+            c = coefficient(p, n)
+            if c == 1:
+                score[n] += weight
+            elif c != 0:
+                score[n] -= weight
+    order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
+    return max(names, key=lambda n: (score[n], order[n]))
+
+
+def _lane_bits(nest: Nest, vector: str | None) -> int:
+    moving = [
+        e.dtype for e in nest.exprs
+        if vector in e.axes and e.kind in ("load", "op", "philox", "scan")
+    ]
+    moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce"]
+    moving += [nest.outputs[s.output].dtype for s in nest.stores]
+    floats = [d.compute.bits for d in moving if d.is_float]
+    return max(floats or [max(8, d.bits) for d in moving] or [32])
+
+
+def _sweeps(
+    nest: Nest, sums_rows: set[Expr]
+) -> tuple[dict[Expr, int], dict[Expr, int], set[Expr], int]:
+    sweep: dict[Expr, int] = {}
+    ready: dict[Expr, int] = {}
+    final: set[Expr] = set()
+    last = -1
+    for e in nest.exprs:
+        needs = [*e.args, *(d for p in expr_polynomials(e) for d in nest.dynamic(p))]
+        at = max((ready[a] for a in needs), default=0)
+        if any(a in final for a in needs) or e in sums_rows:
+            final.add(e)
+        if e.kind == "reduce" and e not in sums_rows:
+            sweep[e] = at
+            last = max(last, at)
+            at += 1
+        ready[e] = at
+    for s in nest.stores:
+        if set(s.axes) & set(nest.reduced):
+            last = max(last, ready[s.expr])
+    return sweep, ready, final, last + 1
