@@ -92,7 +92,7 @@ class Native:
         fast = pylayout.usable() and binds_all(program)
         if fast and (not locks or pylayout.rlock_readable()):
             wrapper = Wrapper(program, shape, len(locks))
-            objects.append(jit.compile_object(wrapper.text(), target))
+            objects.append(jit.compile_object(wrapper.text(), target, optimisation=jit.PLAIN))
             exports.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}

@@ -28,6 +28,7 @@ from graphc.codegen.target import Target, host
 from graphc.errors import CompileError
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
+PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
 _lock = threading.RLock()
 _serial = itertools.count()
 
@@ -174,7 +175,7 @@ def _pool() -> Code:
         target = host()
         imports = {n: a for n in _LIBC if (a := process_symbol(n))}
         code = load(
-            [compile_object(runtime_text(target.triple), target)],
+            [compile_object(runtime_text(target.triple), target, optimisation=PLAIN)],
             exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
             imports=imports,
         )
@@ -196,7 +197,7 @@ define void @limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {{
 }}
 """
     code = load(
-        [compile_object(text, host())],
+        [compile_object(text, host(), optimisation=PLAIN)],
         exports=["limited"],
         imports={"graphc_parallel_limited": pool["graphc_parallel_limited"]},
     )

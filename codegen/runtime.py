@@ -31,8 +31,8 @@ SPIN = 2000  # pauses before a worker sleeps: some 20 to 100 us
 # Byte offsets in the wiped mapping; words that different threads write stand in different lines.
 _LAYOUT = {
     "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16,
-    "word": 64, "generation": 68,
-    "task": 128, "ctx": 136, "n": 144, "step": 152, "limit": 160, "fpcw": 164,
+    "word": 64, "generation": 68,        # announced together, so they share a line
+    "task": 72, "ctx": 80, "n": 88, "step": 96, "limit": 104, "fpcw": 108,
     "next": 192,
     "sleepers": 256,
     "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }

@@ -110,6 +110,11 @@ def as_input(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
             f"{what} must be an array of {type}, got the Tensor {value!r}; pass numbers, or "
             "declare one function of both", loc
         )
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(
+            f"{what} must be an array of {type}, got a masked array, whose mask would be lost; "
+            "pass value.filled(...)", loc
+        )
     if isinstance(value, np.ndarray):
         array = _cast(what, value, type, loc)
     elif isinstance(value, np.float64):  # a Python float too, and what np.mean gives

@@ -62,7 +62,7 @@ def test_scalars_come_back_as_arrays(mode):
         np.array([1, 2, 3], ">f4"), np.array([1, 2, 3], np.float16), np.array([1, 2, 3], np.int8),
         np.array([1, 0, 2, 0, 3], np.float32)[::2], np.array([3, 2, 1], np.float32)[::-1],
         np.array([[1, 2, 3]], np.float32).T[:, 0], np.array([True, False, True]),
-        np.array([1, 2, 3], np.float32).view(np.recarray), np.ma.array([1, 2, 3], np.float32),
+        np.array([1, 2, 3], np.float32).view(np.recarray),
     ],
 )
 def test_what_converts(inc, value):
@@ -96,6 +96,7 @@ REFUSED = [
     (("abc",), {}, DTypeError, "inc: input 'x' must be f32[n], got the str 'abc'"),
     ((None,), {}, DTypeError, "got the NoneType None"),
     (([1, [2, 3]],), {}, UsageError, "got the list [1, [2, 3]]"),
+    ((np.ma.array([1.0, 2.0]),), {}, UsageError, "whose mask would be lost"),
     ((gx.input("t", ("n",)),), {}, UsageError, "got the Tensor <Tensor t: f32[n]"),
 ]
 
@@ -122,7 +123,7 @@ def test_equal_names_are_equal_sizes(mode):
     x, y = gx.input("x", ("n", 3)), gx.input("y", ("n",))
     f = gx.function([x, y], gx.sum(x, axis=1) + y, name="f", mode=mode)
     assert f(np.zeros((4, 3), "f4"), np.ones(4, "f4")).tolist() == [1] * 4
-    with pytest.raises(ShapeError, match="f: input 'y': expected f32.n., got shape .5.: axis 0 is 5"):
+    with pytest.raises(ShapeError, match=r"f: input 'y': expected f32\[n\], got .*axis 0 is 5"):
         f(np.zeros((4, 3), "f4"), np.ones(5, "f4"))
     with pytest.raises(ShapeError, match="axis 1 must be 3"):
         f(np.zeros((4, 2), "f4"), np.ones(4, "f4"))
@@ -140,7 +141,7 @@ def test_dimensions_by_keyword(mode, monkeypatch):
         f(np.ones(2, "f4"))
     with pytest.raises(ShapeError, match="dimension 'k' must be >= 0, got -1"):
         f(np.ones(2, "f4"), k=-1)
-    with pytest.raises(UsageError, match="dimension 'k' must be an integer, got 1.5"):
+    with pytest.raises(UsageError, match=r"dimension 'k' must be an integer, got 1\.5"):
         f(np.ones(2, "f4"), k=1.5)
 
 

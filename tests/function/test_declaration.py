@@ -12,9 +12,15 @@ V = gx.variable(np.zeros(3, np.float32), "v")
 SAME = gx.variable(np.zeros(3, np.float32), "v")
 
 MISTAKES = [
-    (lambda: gx.function(3, X), UsageError, "inputs must be a list of Tensors made by gx.input, got int"),
+    (
+        lambda: gx.function(3, X), UsageError,
+        "inputs must be a list of Tensors made by gx.input, got int",
+    ),
     (lambda: gx.function([3], X), UsageError, "inputs must be Tensors made by gx.input, got int"),
-    (lambda: gx.function([X + 1], X), UsageError, "inputs must be Tensors made by gx.input, got <Tensor add"),
+    (
+        lambda: gx.function([X + 1], X), UsageError,
+        "inputs must be Tensors made by gx.input, got <Tensor add",
+    ),
     (lambda: gx.function([V], X), UsageError, "variable 'v' cannot be an input"),
     (lambda: gx.function([X, X], X), UsageError, "input 'x' is listed twice"),
     (
@@ -24,22 +30,40 @@ MISTAKES = [
     (lambda: gx.function([X], X + Y), UsageError, "the outputs need input 'y' (f32[n])"),
     (lambda: gx.function([X], "x"), UsageError, "the output must be a Tensor, got str"),
     (lambda: gx.function([X], [X, None]), UsageError, "output 1 must be a Tensor, got NoneType"),
-    (lambda: gx.function([X], {"a": object()}), UsageError, "output 'a' must be a Tensor, got object"),
+    (
+        lambda: gx.function([X], {"a": object()}), UsageError,
+        "output 'a' must be a Tensor, got object",
+    ),
     (lambda: gx.function([X], {1: X}), UsageError, "the keys of outputs must be strings, got 1"),
     (lambda: gx.function([X], X, name="a b"), UsageError, "must be a C identifier"),
     (lambda: gx.function([X], X, name=7), UsageError, "must be a C identifier"),
-    (lambda: gx.function([X], X, mode="fast"), ArgumentError, "mode must be one of jit, interpret, debug"),
+    (
+        lambda: gx.function([X], X, mode="fast"), ArgumentError,
+        "mode must be one of jit, interpret, debug",
+    ),
     (lambda: gx.function([X], X, threads=0), ArgumentError, "threads must be at least 1, got 0"),
     (lambda: gx.function([], None, updates=3), UsageError, "updates must be a dict or a list"),
-    (lambda: gx.function([], None, updates=[V]), UsageError, "(variable, new value) pairs, got Variable"),
-    (lambda: gx.function([X], None, updates={X: X}), UsageError, "only variables can be updated, got <Tensor x"),
-    (lambda: gx.function([], None, updates=[(V, V), (V, V)]), UsageError, "variable 'v' is updated twice"),
+    (
+        lambda: gx.function([], None, updates=[V]), UsageError,
+        "(variable, new value) pairs, got Variable",
+    ),
+    (
+        lambda: gx.function([X], None, updates={X: X}), UsageError,
+        "only variables can be updated, got <Tensor x",
+    ),
+    (
+        lambda: gx.function([], None, updates=[(V, V), (V, V)]), UsageError,
+        "variable 'v' is updated twice",
+    ),
     (
         lambda: gx.function([], None, updates={V: V.astype("float64")}), DTypeError,
         "the update of variable 'v' must be f32[3], got f64[3]; cast it with .astype('float32')",
     ),
     (lambda: gx.function([X], None, updates={V: X}), ShapeError, "must be f32[3], got f32[n]"),
-    (lambda: gx.function([], None, updates={V: gx.sum(V)}), ShapeError, "must be f32[3], got f32[]"),
+    (
+        lambda: gx.function([], None, updates={V: gx.sum(V)}), ShapeError,
+        "must be f32[3], got f32[]",
+    ),
     (lambda: gx.function([], V + SAME), UsageError, "two different variables are both called 'v'"),
 ]
 
@@ -58,7 +82,8 @@ def test_the_line_is_the_users():
 
 
 def test_constants_may_be_outputs_and_updates():
-    f = gx.function([], [1, 2.5, np.arange(3)], updates={V: np.ones(3, np.float32)}, mode="interpret")
+    ones = np.ones(3, np.float32)
+    f = gx.function([], [1, 2.5, np.arange(3)], updates={V: ones}, mode="interpret")
     before = V.value
     try:
         one, half, three = f()

@@ -208,8 +208,10 @@ def test_missing_symbol_is_a_compile_error():
     from dataclasses import replace
 
     text = (
-        "declare float @no_such_function(float)\ndefine i32 @increment(ptr %a, ptr %b, ptr %c) {\n"
-        "  %x = call float @no_such_function(float 1.0)\n  %y = fptosi float %x to i32\n  ret i32 %y\n}\n"
+        "declare float @no_such_function(float)\n"
+        "define i32 @increment(ptr %a, ptr %b, ptr %c) {\n"
+        "  %x = call float @no_such_function(float 1.0)\n"
+        "  %y = fptosi float %x to i32\n  ret i32 %y\n}\n"
     )
     with pytest.raises(CompileError, match="does not link"):
         load(replace(handmade.increment(), llvm=text))
