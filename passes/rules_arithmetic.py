@@ -42,6 +42,7 @@ cast, bitcast, and_ = heads("cast bitcast and")
 
 IK, FK = const("k", ints), const("k", floats)
 U = var("u", unsigned)
+N = var("s", lambda v: not unsigned(v))
 T, S = attr("dtype"), attr("inner dtype")
 
 
@@ -160,7 +161,7 @@ RULES: tuple[Rule, ...] = (
     rule("-0.0 - f == -f", sub(-0.0, F) >> neg(F), exact),
     rule("0 - i == -i", sub(0, I) >> neg(I), exact),
     rule("-(i - j) == j - i", neg(sub(I, J)) >> sub(J, I), exact),
-    rule("|-x| == |x|", abs_(neg(X)) >> abs_(X), exact),
+    rule("|-s| == |s|", abs_(neg(N)) >> abs_(N), exact),           # not unsigned: |-1| is 255
     rule("||x|| == |x|", abs_(abs_(X)) >> abs_(X), exact),
     rule("|f * f| == f * f", abs_(mul(F, F)) >> mul(F, F), exact),
     rule("|exp(x)| == exp(x)", abs_(exp(X)) >> exp(X), exact),

@@ -211,11 +211,12 @@ def _make_log_sigmoid(m: Match, x: Value) -> Value:
 
 
 def _half(m: Match, v: Value) -> Value | None:
-    """x of select(0 <= x, -x, x), that is -|x|."""
+    """x of select(0 <= x, -x, x) or select(0 < x, -x, x), that is -|x|."""
     n = _node(m, v, "select")
     if n is None:
         return None
-    test, x = _node(m, n.args[0], "less_equal"), n.args[2]
+    test = _node(m, n.args[0], "less_equal") or _node(m, n.args[0], "less")
+    x = n.args[2]
     minus = _node(m, n.args[1], "neg")
     if test is None or minus is None or not _is(test.args[0], _ZERO):
         return None
