@@ -95,6 +95,7 @@ def _checked_inputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
             f"{graph.name}: takes {len(graph.inputs)} inputs ({names}), got {len(inputs)}"
         )
     arrays = [np.asarray(a) for a in inputs]
+    arrays = [a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")) for a in arrays]
     for v, a in zip(graph.inputs, arrays, strict=True):
         if as_dtype(a.dtype) is not v.type.dtype:
             raise DTypeError(

@@ -223,7 +223,7 @@ class _Drawing:
             cluster, scope = self.place(frame, n)
             bodies = _bodies(n)
             if len(bodies) == 1 and len(bodies[0].outputs) == len(n.outs):
-                label = f"{n.op.name} {n.attrs.get('name') or bodies[0].name}"
+                label = str(n.attrs.get("name") or n.op.name)
                 self.count += 1
                 inner = cluster.child(f"region {self.count}", label, True)
                 for p, a in zip(bodies[0].inputs, n.args, strict=True):

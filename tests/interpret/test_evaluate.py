@@ -85,6 +85,14 @@ def test_inputs_are_checked():
         run([x], [x], np.zeros((1, 4), np.float32))
 
 
+def test_other_byte_orders_and_layouts():
+    x = given("x", f32, 2, 3)
+    a = np.arange(6, dtype=">f4").reshape(3, 2).T
+    (found,) = run([x], [one("neg", x)], a)
+    assert found.dtype == np.float32 and found.tolist() == (-a).tolist()
+    assert found.flags.c_contiguous
+
+
 def test_results_are_fresh():
     x = given("x", f32, 2, 3)
     state = ir.State("w", TensorType(f32, (2,)), np.ones(2, np.float32))

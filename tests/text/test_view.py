@@ -56,7 +56,7 @@ def test_dot():
     assert "x\\nf32[batch,4]" in labels and "dot\\nf32[batch,3]" in labels
     assert "return y\\nf32[batch,3]" in labels and "update @w\\nf32[4,3]" in labels
     order = list(labels)
-    assert order.index("net") < order.index("call double") < order.index("add\\nf32[batch,4]")
+    assert order.index("net") < order.index("double") < order.index("add\\nf32[batch,4]")
     assert order.index("dense") < order.index("dot\\nf32[batch,3]")
     assert text.count("subgraph") == 3 and text.count("{") == text.count("}")
     assert len([line for line in lines if "->" in line]) == 10
