@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 
-from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
@@ -24,7 +23,8 @@ from graphc.codegen.program import (
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
-from graphc.dims import Dim, Size
+from graphc.conditions import requirements
+from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.types import TensorType
@@ -33,20 +33,26 @@ INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones ar
 
 
 def compile_graph(
-    g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None
+    g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
+    declared: Graph | None = None,
 ) -> Program:
-    """Generate code for a fused graph (the result of the whole pipeline)."""
-    return _Compiler(g, target, fastmath, name or g.name).program()
+    """Generate code for a fused graph (the result of the whole pipeline).
+
+    `declared` is the graph as the user wrote it: what it requires of the sizes of a call is
+    checked even where a pass has removed the node that required it.
+    """
+    return _Compiler(g, target, fastmath, name or g.name, declared or g).program()
 
 
 class _Compiler:
-    def __init__(self, g: Graph, target: Target, fastmath: bool, name: str):
+    def __init__(self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph):
+        self.declared = declared
         self.g, self.target, self.fastmath = g, target, fastmath
         self.name = re.sub(r"\W", "_", name) or "graph"
         self.module = Module()
         self.sites: list[Site] = []
         self.codes: dict[Node, int] = {}
-        self.checks: list[tuple[Size, str, Size, int]] = []  # (a, "eq"|"le", b, code)
+        self.checks: list[tuple[Size, bool, int]] = []  # (size, must be 0 | >= 0, code)
 
     def program(self) -> Program:
         g = self.g
@@ -103,10 +109,11 @@ class _Compiler:
 
     def find_sites(self, g: Graph) -> None:
         """Number the places that can fail: bad data in kernels, sizes that do not fit."""
+        for r in requirements(self.declared):
+            self.sites.append(Site(r.node.op.name, _after_op(r.message), r.node.loc, "dimension"))
+            code = FIRST_SITE + len(self.sites) - 1
+            self.checks.append((r.condition.size, r.condition.zero, code))
         for n in g.nodes:
-            inner = n.attrs["body"].nodes if n.op.kind is Kind.REGION else ()
-            for m in (n, *inner):
-                self.check_sizes(m)
             if n.op.name == "fused":
                 for m in body_sites(n.attrs["body"]):
                     if m not in self.codes:
@@ -116,44 +123,6 @@ class _Compiler:
     def site(self, n: Node, reason: str, kind: str) -> int:
         self.sites.append(Site(n.op.name, reason, n.loc, kind))
         return FIRST_SITE + len(self.sites) - 1
-
-    def check_sizes(self, n: Node) -> None:
-        """What must hold of the dimensions for n to make sense."""
-        at = n.attrs
-        if n.op.name == "reshape" and at["checked"]:
-            a, b = n.args[0].type.size, n.outs[0].type.size
-            if a != b:
-                self.check(n, a, "eq", b, f"cannot reshape {n.args[0].type} to {n.outs[0].type}")
-        if n.op.name in ("reduce_max", "reduce_min", "argmax"):
-            for k in at["axes"] if "axes" in at else (at["axis"],):
-                size = n.args[0].type.shape[k]
-                if isinstance(size, Dim):
-                    self.check(n, 1, "le", size, f"axis {k} of {n.args[0].type} must not be empty")
-        if n.op.name == "slice":
-            for k, (lo, hi) in enumerate(zip(at["start"], at["stop"], strict=True)):
-                size = n.args[0].type.shape[k]
-                text = f"[{lo}:{hi}] must lie within axis {k} of {n.args[0].type}"
-                self.check(n, 0, "le", lo, text)
-                self.check(n, lo, "le", hi, text)
-                self.check(n, hi, "le", size, text)
-        if n.op.name == "update_slice":
-            for k, lo in enumerate(at["start"]):
-                x, u = n.args[0].type, n.args[1].type
-                text = f"{u} at {lo} must lie within axis {k} of {x}"
-                self.check(n, 0, "le", lo, text)
-                self.check(n, lo + u.shape[k], "le", x.shape[k], text)
-        for o in n.outs:
-            for s in o.type.shape:
-                if isinstance(s, Dim) and not dims.is_nonnegative(s):
-                    self.check(n, 0, "le", s, f"the size {s} of {o.type} must not be negative")
-
-    def check(self, n: Node, a: Size, relation: str, b: Size, reason: str) -> None:
-        if relation == "le" and dims.is_nonnegative(b - a):
-            return
-        key = (a, relation, b)
-        if any((x, r, y) == key for x, r, y, _ in self.checks):
-            return
-        self.checks.append((a, relation, b, self.site(n, reason, "dimension")))
 
     def global_constant(self, v: Value, k: int) -> str:
         """A small constant as a global of the module."""
@@ -261,19 +230,16 @@ class _Compiler:
         seen: dict[Size, None] = {plan.arena: None}
         for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
             seen.setdefault(_bytes(v.type))
-        for a, _, b, _ in self.checks:
-            seen.setdefault(a)
-            seen.setdefault(b)
+        for size, _, _ in self.checks:
+            seen.setdefault(size)
         for s in seen:
             sizes.value(s)
         bad = sizes.bad()
         if bad != "false":
             self._return_if(e, bad, SIZE_OVERFLOW)
-        for a, relation, b, code in self.checks:
-            test = "ne" if relation == "eq" else "sgt"
-            self._return_if(
-                e, e(f"icmp {test} i64 {sizes.value(a)}, {sizes.value(b)}"), code
-            )
+        for size, zero, code in self.checks:
+            test = "ne" if zero else "slt"
+            self._return_if(e, e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
 
     def _load(self, e: Emitter, ty: str, base: str, k: int) -> str:
         p = e(f"getelementptr inbounds i64, ptr {base}, i64 {k}")
@@ -295,6 +261,10 @@ class _Compiler:
 
 def _bytes(t: TensorType) -> Size:
     return t.size * t.dtype.itemsize
+
+
+def _after_op(message: str) -> str:
+    return message.split(": ", 1)[1]
 
 
 def _reason(n: Node) -> str:

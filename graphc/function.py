@@ -146,7 +146,8 @@ class Function:
                 optimized = self.optimized
                 with collector_paused():
                     self._program = compile_graph(
-                        optimized, host(), fastmath=self.options.fastmath, name=self.name
+                        optimized, host(), fastmath=self.options.fastmath, name=self.name,
+                        declared=self.graph,
                     )
                 self.compilations += 1
             return self._program
@@ -165,8 +166,9 @@ class Function:
                 states = [self._own(s) for s in program.states]
                 _check_values(self.name, states)
                 self._native = native = fastcall.Native(
-                    program, self._object, host(), slow=self._call, shape=self._results.kind,
-                    keys=self._results.keys, states=states, threads=self.options.threads,
+                    program, self._object, host(), slow=self._call,
+                    plain=self._run_converted, shape=self._results.kind, keys=self._results.keys,
+                    states=states, threads=self.options.threads,
                     locks=self._locks(),
                 )
                 if native.call is not None:
@@ -188,7 +190,18 @@ class Function:
         out = None
         if "out" in kwargs and "out" not in self._signature.place:
             out = kwargs.pop("out")
-        arrays, dims = self._signature.bind(args, kwargs)
+        arrays, given = self._signature.convert(args, kwargs)
+        native = self._native
+        if out is None and not given and native is not None and native.converted is not None:
+            return native.converted(*arrays)
+        return self._run(arrays, given, out)
+
+    def _run_converted(self, *arrays: Array) -> Any:
+        """What the builtin does not serve even after conversion: mistakes, and calls that fail."""
+        return self._run(arrays, {}, None)
+
+    def _run(self, arrays: Sequence[Array], dims: Mapping[str, int], out: Any) -> Any:
+        dims = self._signature.bind(arrays, dims)
         shapes = self._results.shapes(dims)
         given = None if out is None else self._results.unpack(out, shapes)
         run = self._run_native if self.mode == "jit" else self._run_interpreter
@@ -202,8 +215,8 @@ class Function:
 
     def _run_native(
         self,
-        arrays: list[Array],
-        dims: dict[str, int],
+        arrays: Sequence[Array],
+        dims: Mapping[str, int],
         shapes: list[tuple[int, ...]],
         given: list[Array] | None,
     ) -> list[Array]:
@@ -223,8 +236,8 @@ class Function:
 
     def _run_interpreter(
         self,
-        arrays: list[Array],
-        dims: dict[str, int],
+        arrays: Sequence[Array],
+        dims: Mapping[str, int],
         shapes: list[tuple[int, ...]],
         given: list[Array] | None,
     ) -> list[Array]:
@@ -261,7 +274,8 @@ class Function:
         """
         d = declaration.declare([], tensors, None, self.name, user_loc())
         graph = collect(self.name, self.graph.inputs, d.outputs)
-        arrays, dims = self._signature.bind(args, kwargs)
+        arrays, given = self._signature.convert(args, kwargs)
+        dims = self._signature.bind(arrays, given)
         states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
         extra = {n: dims[n] for n in self._signature.dims}
         with self._locked():

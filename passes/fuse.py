@@ -23,6 +23,7 @@ from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes.grouping import (
+    WILD,
     Group,
     Label,
     Use,
@@ -39,6 +40,7 @@ from graphc.passes.grouping import (
 )
 
 LAZY = frozenset({"broadcast", "transpose", "slice", "reshape", "reverse"})
+SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 VIEWS = frozenset({"reshape", "stop_gradient", "barrier"})
 
 
@@ -73,6 +75,7 @@ class Fusion:
     def __init__(self, g: Graph):
         self.g = g
         self.needed = self._buffers()
+        self.scalars = self._scalars()
         self.group_of: dict[Value, Group] = {}
         self.count = 0
         self.uses: dict[Node, list[Use]] = {}
@@ -86,6 +89,30 @@ class Fusion:
                 needed.update(n.args)
         return needed
 
+    def _scalars(self) -> set[Node]:
+        """Short chains of ops on single numbers that start at leaves: every kernel that wants
+        one computes it for itself, once."""
+        length: dict[Value, int] = {}
+        for n in self.g.nodes:
+            if n.op.kind not in (Kind.ELEMENTWISE, Kind.LAYOUT) or n.outs[0].type.size != 1:
+                continue
+            if n.op.fails_on([a.type for a in n.args]) or not all(
+                a.node.op.kind is Kind.LEAF or a in length or self._is_scalar_view(a, length)
+                for a in n.args
+            ):
+                continue
+            total = 1 + sum(length.get(a, 0) for a in n.args)
+            if total <= SCALARS:
+                length[n.outs[0]] = total
+        return {v.node for v in length if v not in self.needed}
+
+    def _is_scalar_view(self, v: Value, length: dict[Value, int]) -> bool:
+        return v.node.op.kind is Kind.META and v.node.args[v.index] in length
+
+    def is_lazy(self, n: Node) -> bool:
+        """Whether kernels that want n contain it, so that it needs no place of its own."""
+        return is_lazy(n) or n in self.scalars
+
     def is_view(self, n: Node) -> bool:
         return n.op.name in VIEWS
 
@@ -93,13 +120,15 @@ class Fusion:
         """Whether n itself must stand in a group."""
         if n.op.kind is Kind.LEAF:
             return is_free(n.outs[0]) and n.outs[0] in self.needed and n.op.name != "constant"
-        if is_lazy(n):
+        if self.is_lazy(n):
             return not self.is_view(n) and n.outs[0] in self.needed
         return True
 
     def resolve(self, v: Value, label: Label | None, injective: bool) -> Use:
         """The computed or given value behind lazy layout ops, and the label it is used at."""
         while v.node.args and is_lazy(v.node) and not self.is_computed(v.node):
+            if v.node in self.scalars:
+                break
             if v.node.op.name == "broadcast":
                 injective = False
             label = through_layout(v.node, label)
@@ -193,7 +222,8 @@ class Fusion:
         self, n: Node, g: Group, h: Group, uses: list[Use], copy: bool
     ) -> tuple[Group, dict[int, int] | None] | None:
         """g and h as one group and how g's axes are called in it; None where it is not allowed."""
-        if any(u.label is None for u in uses):
+        moved = any(u.label is None or (WILD in u.label and not h.reduced) for u in uses)
+        if moved:
             if not can_pull(n, g, h, uses):
                 return None
             return absorb(g.copy() if copy else g, h, len(uses)), None
@@ -292,7 +322,7 @@ class Fusion:
                 m = w.node
                 local = w not in buffers and (
                     w in inside or is_free(w)
-                    or (m.args and is_lazy(m) and not self.is_computed(m))
+                    or (m.args and self.is_lazy(m) and not self.is_computed(m))
                 )
                 if not local:
                     env[w] = given(w)

@@ -20,7 +20,8 @@ from graphc.dims import Size, product
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
 
-ONE = -1  # the label of a dimension of size 1
+ONE = -1   # the label of a dimension of size 1
+WILD = -2  # the label of an axis that is read at a position taken from data
 MAX_NODES = 400
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
 
@@ -54,7 +55,7 @@ class Use:
         """The same use when the node's axes are called otherwise."""
         if self.label is None:
             return self
-        label = tuple(ONE if a == ONE else to[a] for a in self.label)
+        label = tuple(a if a < 0 else to[a] for a in self.label)
         return Use(self.value, label, self.injective)
 
 
@@ -136,7 +137,8 @@ def operand_labels(n: Node, space: Label) -> list[tuple[Label | None, bool]]:
     if name == "gather":
         k, batch = at["axis"], at["batch"]
         ni = n.args[1].type.ndim - batch
-        return [(None, False), ((*space[:batch], *space[k : k + ni]), True)]
+        wild = (*space[:k], WILD, *space[k + ni :])
+        return [(wild, False), ((*space[:batch], *space[k : k + ni]), True)]
     if name in ("scatter", "scatter_add"):
         k, batch = at["axis"], at["batch"]
         return [(space, True), (space[:batch], True), ((*space[:k], *space[k + 1 :]), True)]
@@ -184,6 +186,10 @@ def unify(g: Group, h: Group, uses: list[Use]) -> dict[int, int] | None:
         if u.label is None:
             return None
         for a, b in zip(u.label, h.labels[u.value], strict=True):
+            if a == WILD:  # one element of a row: fine where rows are what h reduces
+                if b not in h.reduced or h.scan is not None:
+                    return None
+                continue
             if (a == ONE) != (b == ONE):
                 return None
             if a == ONE:
