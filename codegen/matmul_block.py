@@ -90,7 +90,6 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
         f, f.cmp("ne", "%a_col", elem), f.cmp("sgt", "%n", str(tiles.columns))
     )
     columns = panel_columns(tiles)
-    pad = LINE if narrow_tile else 0
     step = f.select(pack_b, str(columns), "%n")
     run = _Tiles(f, tiles, kernels, row_kernel(module, target, tiles))
     with f.each("0", "%k", K_BLOCK) as block:
@@ -108,7 +107,7 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
         with f.each("0", "%n", step) as panel:
             width = f.min(step, f.sub("%n", panel.index))
             source = f.at(b, f.mul(panel.index, "%b_col"))
-            row = f.add(f.mul(f.round_up(width, tiles.lanes), tiles.bytes), str(pad))
+            row = f.add(f.mul(f.round_up(width, tiles.lanes), tiles.bytes), str(LINE))
             with f.when(pack_b):
                 f.do(f"call void @{pack}(i64 {depth}, i64 {width}, ptr {source}, i64 %b_row, "
                      f"i64 %b_col, ptr %scratch, i64 {row})")

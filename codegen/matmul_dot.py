@@ -19,7 +19,9 @@ from graphc.types import DType
 
 DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
+ROUNDS = 4         # columns of one lane that are taken together
 LINE = 64          # bytes of a virtual vector; there are four
+GROUP_BYTES = 512  # of rows whose lanes are kept side by side: 32 KiB of lanes in f32
 
 
 def define_dots(module: Module, target: Target, dtype: DType) -> str:
@@ -28,6 +30,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     if name in module.functions:
         return name
     pack, rows = define_pack(module, target, dtype), _define_rows(module, target, dtype)
+    columns = _define_columns(module, target, dtype)
     f = Function(
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %x, i64 %x_row, "
@@ -52,7 +55,11 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
             f.do(f"call void @{rows}(i64 %m, i64 {depth}, ptr {a}, i64 %a_row, ptr {x}, "
                  f"ptr %c, i64 %c_row, i1 {later})")
             f.otherwise(*branches)
-            with f.each("0", "%m", DOT_ROWS) as first:
+            down = f.cmp("eq", "%a_row", str(size))
+            whole = f.select(down, f(f"and i64 %m, {-target.lanes(dtype)}"), "0")
+            f.do(f"call void @{columns}(i64 {whole}, i64 {depth}, ptr {a}, i64 %a_col, ptr {x}, "
+                 f"ptr %c, i64 %c_row, i1 {later}, ptr {copies})")
+            with f.each(whole, "%m", DOT_ROWS) as first:
                 count = f.min(f.sub("%m", first.index), str(DOT_ROWS))
                 f.do(f"call void @{pack}(i64 {count}, i64 {depth}, "
                      f"ptr {f.at(a, f.mul(first.index, '%a_row'))}, i64 %a_row, i64 %a_col, "
@@ -115,6 +122,83 @@ def _define_rows(module: Module, target: Target, dtype: DType) -> str:
             one.store(dtype, total, out)
     f.finish()
     return name
+
+
+def _define_columns(module: Module, target: Target, dtype: DType) -> str:
+    """The sums of `_define_rows` for an A whose columns are contiguous: m whole registers of rows.
+
+    The virtual lanes of a group of rows lie in scratch, lane by lane; lane l takes the columns
+    l, l + step, ... of A, and the tree adds whole registers of rows.
+    """
+    name = f"{prefix(dtype)}_columns"
+    f = Function(
+        module, name,
+        "i64 %m, i64 %k, ptr %a, i64 %a_col, ptr %x, ptr noalias %c, i64 %c_row, "
+        "i1 %accumulate, ptr noalias %lanes",
+        target,
+    )
+    lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
+    L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
+    step = VIRTUAL_BITS // dtype.bits
+    row = GROUP_BYTES
+    with f.each("0", "%m", GROUP_BYTES // size) as group:
+        rows = f.min(f.sub("%m", group.index), str(GROUP_BYTES // size))
+        with f.each("0", f.mul(rows, size), lanes * size) as v:
+            here = f.at("%lanes", v.index)
+            with f.each("0", str(step)) as lane:
+                L.store(dtype, "zeroinitializer", f.at(here, f.mul(lane.index, row)))
+        a = f.at("%a", f.mul(group.index, size))
+        whole = f(f"and i64 %k, {-ROUNDS * step}")
+        with f.each("0", whole, ROUNDS * step) as k, f.each("0", str(step)) as lane:
+            _column_step(f, L, dtype, a, f.add(k.index, lane.index), ROUNDS, rows)
+        with f.each(whole, "%k") as k:
+            _column_step(f, L, dtype, a, k.index, 1, rows)
+        with f.each("0", f.mul(rows, size), lanes * size) as v:
+            here = f.at("%lanes", v.index)
+            # the lanes that the tail leaves out take part in it with zeros: -0 becomes 0
+            with f.each(f(f"and i64 %k, {step - 1}"), str(step)) as lane:
+                p = f.at(here, f.mul(lane.index, row))
+                L.store(dtype, L.op("fadd", t, L.load(dtype, p), "zeroinitializer"), p)
+            quarter = step // 4
+            with f.each("0", str(quarter)) as lane:
+                p = f.at(here, f.mul(lane.index, row))
+                q = [L.load(dtype, f.at(p, i * quarter * row)) for i in range(4)]
+                low, high = L.op("fadd", t, q[0], q[1]), L.op("fadd", t, q[2], q[3])
+                L.store(dtype, L.op("fadd", t, low, high), p)
+            half = quarter // 2
+            while half:
+                with f.each("0", str(half)) as lane:
+                    p = f.at(here, f.mul(lane.index, row))
+                    low, high = L.load(dtype, p), L.load(dtype, f.at(p, half * row))
+                    L.store(dtype, L.op("fadd", t, low, high), p)
+                half //= 2
+        with f.each("0", rows) as i:
+            total = one.load(dtype, f.at("%lanes", f.mul(i.index, size)))
+            out = f.at("%c", f.mul(f.add(group.index, i.index), "%c_row"))
+            with f.either("%accumulate") as branches:
+                one.store(dtype, f(f"fadd {t} {one.load(dtype, out)}, {total}"), out)
+                f.otherwise(*branches)
+                one.store(dtype, total, out)
+    f.finish()
+    return name
+
+
+def _column_step(
+    f: Function, L: Lanes, dtype: DType, a: str, k: str, rounds: int, rows: str
+) -> None:
+    """The columns k, k + step, ... of A, all of one lane, times x into that lane's sums."""
+    step, size, t = VIRTUAL_BITS // dtype.bits, dtype.itemsize, register_type(dtype)
+    x = f.at("%x", f.mul(k, size))
+    column = f.at(a, f.mul(k, "%a_col"))
+    xs = [L.load_splat(dtype, f.at(x, i * step * size)) for i in range(rounds)]
+    columns = [f.at(column, f.mul("%a_col", i * step)) for i in range(rounds)]
+    sums = f.at("%lanes", f.mul(f(f"and i64 {k}, {step - 1}"), GROUP_BYTES))
+    with f.each("0", f.mul(rows, size), L.width * size) as v:
+        p = f.at(sums, v.index)
+        s = L.load(dtype, p)
+        for factor, source in zip(xs, columns, strict=True):
+            s = L.fma(t, L.load(dtype, f.at(source, v.index)), factor, s)
+        L.store(dtype, s, p)
 
 
 def _lane_sums(f: Function, L: Lanes, dtype: DType, a: str, stop: str, count: int) -> list[str]:
