@@ -58,7 +58,8 @@ def compile_program(program: Program, target: Target) -> bytes:
 class Native:
     """A program loaded into this process with the arrays of its states and constants.
 
-    call: the builtin, or None where there can be none.
+    call: the builtin, or None where there can be none; it hands on to `slow`.
+    converted: the same for arguments that `slow` has converted; it hands on to `plain`.
     shape, keys: what the builtin returns: "none", "one", "list", "tuple" or "dict" of these keys.
     locks: held while a call updates, in this order.
     """
@@ -70,6 +71,7 @@ class Native:
         target: Target,
         *,
         slow: Callable[..., Any],
+        plain: Callable[..., Any] | None = None,
         shape: str,
         keys: Sequence[str] = (),
         states: Sequence[State] | None = None,
@@ -105,8 +107,11 @@ class Native:
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
         )(self._code[program.name])
         self.call: Any = None
+        self.converted: Any = None
         if len(exports) > 1:
             self.call = _builtin(self._code, slow, program.name)
+            if plain is not None:
+                self.converted = _builtin(self._code, plain, program.name)
 
     def __del__(self) -> None:
         block, self._arena.value = self._arena.value, None

@@ -38,25 +38,28 @@ class Signature:
     def __str__(self) -> str:
         return ", ".join([*(f"{n}: {t}" for n, t in self.inputs), *(f"{d}=" for d in self.dims)])
 
-    def bind(
+    def convert(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Array], dict[str, int]]:
-        """Arrays of the declared dtypes, C-contiguous and in native order, and every dimension.
+        """Arrays of the declared dtypes, C-contiguous, in native order; the dimensions given.
 
         Raises UsageError for missing, unknown or repeated arguments, DTypeError for a dtype that
-        does not convert safely, ShapeError for shapes that do not fit.
+        does not convert safely.
         """
         values, given = self._arrange(args, kwargs)
         arrays = [
-            as_input(f"{self.name}: input {n!r}", v, t, self.locs[n])
+            as_input(self.name, n, v, t, self.locs[n])
             for (n, t), v in zip(self.inputs, values, strict=True)
         ]
+        return arrays, given
+
+    def bind(self, arrays: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
+        """The value of every dimension; ShapeError for shapes that do not fit."""
         try:
-            env = bind_dims(self.inputs, [a.shape for a in arrays], given)
+            return bind_dims(self.inputs, [a.shape for a in arrays], given)
         except ShapeError as e:
             about = next((n for n in self.place if e.message.startswith(f"input {n!r}")), "")
             raise ShapeError(f"{self.name}: {e.message}", self.locs.get(about)) from None
-        return arrays, env
 
     def _arrange(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -102,9 +105,16 @@ class Signature:
 _MISSING: Any = object()
 
 
-def as_input(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
+type_of = type  # `type` is a tensor type below
+
+
+def as_input(function: str, name: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
     """`value` as an array of type's dtype; safe casts only, Python numbers by their kind."""
     dtype = type.dtype
+    if type_of(value) is np.ndarray and value.dtype is dtype.numpy and value.flags.carray:
+        array: Array = value
+        return array
+    what = f"{function}: input {name!r}"
     if hasattr(value, "_value") and hasattr(value, "node"):
         raise UsageError(
             f"{what} must be an array of {type}, got the Tensor {value!r}; pass numbers, or "

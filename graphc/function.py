@@ -8,6 +8,7 @@ codegen.wrapper); what that builtin does not serve comes to `_call`, which conve
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,7 +151,20 @@ class Function:
                         declared=self.graph,
                     )
                 self.compilations += 1
+                self._dump(self._program)
             return self._program
+
+    def _dump(self, program: Program) -> None:
+        wanted = os.environ.get("GRAPHC_DUMP", "")
+        if not wanted:
+            return
+        from graphc.passes.manager import dump
+
+        dump("loops", "\n\n".join(k.text for k in program.kernels), self.name)
+        dump("plan", program.plan, self.name)
+        dump("llvm", program.llvm, self.name)
+        if "assembly" in wanted or "all" in wanted:  # it compiles once more
+            dump("assembly", self.assembly(), self.name)
 
     def compile(self) -> Function:
         """Compile now, not at the first call."""

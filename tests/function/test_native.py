@@ -104,3 +104,12 @@ def test_the_cache_serves_a_second_process(tmp_path, monkeypatch):
 
     monkeypatch.setattr(jit, "_parse", lambda *a: pytest.fail("compiled again"))
     assert axpy()(x, x).tolist() == [3, 3, 3]
+
+
+def test_dumps(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHC_DUMP", f"fuse,plan,llvm,assembly:{tmp_path}")
+    axpy().compile()
+    files = sorted(p.name for p in (tmp_path / "axpy").iterdir())
+    assert [f for f in files if not f.endswith(".gir")] == ["85-plan.txt", "90.ll", "92.s"]
+    assert any(f.endswith("fuse.gir") for f in files)
+    assert "define" in (tmp_path / "axpy" / "90.ll").read_text()
