@@ -1,0 +1,93 @@
+"""Transforms compiled: native results equal the interpreter's, for several sizes of one compile."""
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc import dims
+from graphc.ops import OPS
+
+RNG = np.random.default_rng(11)
+
+
+def both(inputs, outputs):
+    jit = gx.function(inputs, outputs)
+    interpreted = gx.function(inputs, outputs, mode="interpret")
+
+    def check(*args, rtol=1e-9, atol=1e-12):
+        for a, b in zip(jit(*args), interpreted(*args), strict=True):
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+    return jit, check
+
+
+def test_hessian_jvp_and_vmap_compile_once_for_every_batch():
+    x = gx.input("x", ("n", 3), "float64")
+    w = gx.variable(RNG.normal(size=(3, 3)), "w")
+    cost = gx.sum(gx.log(gx.sum(gx.exp(gx.tanh(x @ w)), axis=1)))
+    per_row = gx.vmap(lambda row: gx.grad(gx.sum(gx.sin(row @ w)), row))(x)
+    outs = [
+        gx.hessian(cost, w), gx.hvp(cost, w, np.eye(3)), gx.jvp(cost, x, gx.sin(x)), per_row,
+        gx.jacobian(per_row, x),
+    ]
+    jit, check = both([x], outs)
+    for n in (1, 4, 0):
+        check(RNG.normal(size=(n, 3)))
+    assert jit.compilations == 1
+
+
+def test_composites_compile():
+    @gx.composite
+    def norm(v, eps=1e-6):
+        return v / gx.sqrt(gx.sum(v * v, axis=-1, keepdims=True) + eps), gx.mean(v)
+
+    x = gx.input("x", ("n", 5), "float64")
+    a, b = norm(x)
+    cost = gx.sum(a**3) * b
+    _, check = both([x], [a, b, gx.grad(cost, x)])
+    check(RNG.normal(size=(4, 5)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_an_op_from_outside_compiles(dtype):
+    from graphc.codegen import scalars
+
+    def emit(L, args, dtypes, out, attrs):
+        squared = scalars.emit(L, "mul", [args[0], args[0]], dtypes * 2, out, {})
+        return scalars.emit(L, "mul", [squared, args[0]], [out, out], out, {})
+
+    name = "test_native_cube"
+    cube = gx.define_op(
+        gx.Op(name, gx.Kind.ELEMENTWISE, 1, type=gx.same_float(name), ref=lambda x: x * x * x,
+              vjp=lambda ct, y, x: [ct * 3 * x * x]),
+        emit=emit,
+    )
+    try:
+        x = gx.input("x", ("n",), dtype)
+        y = cube(x * 2)
+        _, check = both([x], [y, gx.grad(gx.sum(y), x)])
+        check(RNG.normal(size=19).astype(dtype), rtol=4e-3 if dtype == "float16" else 1e-5)
+    finally:
+        OPS.pop(name, None)
+        scalars.EMIT.pop(name, None)
+
+
+def test_checkpoint_keeps_less_and_gives_the_same():
+    x = gx.input("x", ("n", 16), "float64")
+    ws = [gx.variable(RNG.normal(size=(16, 16)) / 4, f"w{i}") for i in range(6)]
+
+    def block(h, w):
+        return gx.tanh(h @ w) * gx.sin(h)
+
+    def gradients(block):
+        h = x
+        for w in ws:
+            h = block(h, w)
+        return gx.function([x], gx.grad(gx.mean(h * h), ws))
+
+    plain, kept = gradients(block), gradients(gx.checkpoint(block))
+    v = RNG.normal(size=(5, 16))
+    for a, b in zip(plain(v), kept(v), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-13)
+    sizes = [dims.evaluate(f.program.arena, {"n": 100_000}) for f in (plain, kept)]
+    assert sizes[1] < sizes[0] / 1.5
