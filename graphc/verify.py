@@ -28,8 +28,8 @@ _ATTRIBUTES = (int, str, float, type(None), tuple, DType, TensorType, Dim, Liter
 def verify(g: Graph) -> None:
     """Check every invariant of a graph and of the graphs inside it. Raises VerifyError.
 
-    - Inputs are results of distinct `input` nodes, with distinct names in the outermost graph; no
-      node stands twice; every operand is an input or a result of an earlier node of its graph.
+    - Inputs are results of distinct `input` nodes; no node stands twice; every operand is an input
+      or a result of an earlier node of its graph.
     - Every node's op is in the table, has exactly the row's attributes, each of a hashable IR
       type, and its result types are what the row's type rule gives.
     - Bodies are closed: no variables, no updates, no values from outside.
@@ -76,16 +76,14 @@ class _Check:
         raise VerifyError(f"graph @{self.g.name}: {message}{lines}")
 
     def inputs(self) -> None:
-        seen: set[str] = set()
         for v in self.g.inputs:
             if v.node.op.name != "input" or v.node.outs != (v,):
                 self.fail(f"an input is a result of {v.node.op.name}, not of an input node")
             name = v.node.attrs["name"]
-            if v in self.defined or (name in seen and self.outermost):
+            if v in self.defined:
                 self.fail(f"input %{name} stands twice")
             if v.node.attrs["type"] is not v.type:
                 self.fail(f"input %{name} has type {v.type}, declared {v.node.attrs['type']}")
-            seen.add(name)
             self.defined.add(v)
             self.dims(v.type.shape, f"input %{name}", None)
 
