@@ -6,6 +6,7 @@ stands here, and shows in the graph as casts, reshapes and broadcasts.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -36,12 +37,15 @@ def literal_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
             "use the Tensor itself, or t.eval({...}) for its value",
             user_loc(),
         )
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (UsageError, ValueError):  # a Tensor inside, or rows of unequal length
+        array = np.array(None)
     if array.dtype == object:
         advice = "; join Tensors with gx.stack or gx.concat" if _holds_tensor(value) else ""
         raise UsageError(
-            f"constant: expected a rectangular array of numbers, got {type(value).__name__} "
-            f"that NumPy takes for objects{advice}",
+            "constant: takes a number or a rectangular array of numbers, got "
+            f"{type(value).__name__} {reprlib.repr(value)}{advice}",
             user_loc(),
         )
     try:

@@ -251,9 +251,8 @@ def _clamped(edge: Edge, n: Size) -> Size:
     from_end, k = edge
     if from_end:
         return dims.maximum(n - k, 0)
-    if isinstance(k, Dim) and not dims.is_nonnegative(k):
-        k = dims.maximum(k, 0)
-    return n - dims.maximum(n - k, 0)  # min(k, n), in the form that the counts have
+    inside = k if dims.is_nonnegative(n - k) else n - dims.maximum(n - k, 0)  # min(k, n)
+    return inside if isinstance(k, int) else dims.maximum(inside, 0)
 
 
 def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Span:

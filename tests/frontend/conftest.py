@@ -11,7 +11,7 @@ from graphc import ir
 from graphc.interpret import evaluate
 
 
-def _run(t: Any, **arrays: Any) -> Any:
+def _run(t: Any, /, **arrays: Any) -> Any:
     ts = t if isinstance(t, (list, tuple)) else [t]
     values = [u._value for u in ts]
     inputs = [n.out for n in ir.reachable(values) if n.op.name == "input"]

@@ -1,0 +1,313 @@
+"""Leaves, names, state and everything that a Tensor refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.errors import DTypeError, ShapeError, UsageError
+
+
+def test_input():
+    x = gx.input("x", ("batch", 64))
+    assert (x.dtype, x.shape, x.ndim) == (gx.float32, (gx.dim("batch"), 64), 2)
+    assert str(x.type) == "f32[batch,64]"
+    assert repr(x).startswith("<Tensor x: f32[batch,64] at test_declare.py:")
+    assert gx.placeholder("y", "n", "int64").shape == (gx.dim("n"),)
+    assert gx.input("z", ("2*n+1",)).shape == (2 * gx.dim("n") + 1,)
+    assert gx.input("s").shape == ()
+    assert x.size == 64 * gx.dim("batch")
+
+
+def test_initial_values():
+    assert gx.variable([1, 2], "a").dtype is gx.int64
+    assert gx.variable([1.0, 2], "a").dtype is gx.float32
+    assert gx.variable(3.5, "a").dtype is gx.float32
+    assert gx.variable(np.zeros(2), "a").dtype is gx.float64
+    assert gx.variable(np.zeros(2), "a", dtype="float32").dtype is gx.float32
+    assert gx.variable(np.zeros(2, "f2"), "a").dtype is gx.float16
+
+
+def test_variable_value():
+    w = gx.variable(np.array([1.0, 2.0], "f4"), "w")
+    buffer = w.state.array
+    copy = w.value
+    copy[0] = 9
+    np.testing.assert_array_equal(w.value, [1, 2])
+    w.value = [3.0, 4]
+    np.testing.assert_array_equal(w.value, [3, 4])
+    assert w.state.array is buffer
+    assert w.name == "w" and isinstance(w, gx.Tensor)
+
+
+def test_variable_refuses_other_values(refuses):
+    w = gx.variable(np.zeros(2, "f4"), "w")
+    with refuses("variable 'w': the value must be f32[2], got f32[3]", kind=ShapeError):
+        w.value = np.zeros(3, "f4")
+    with refuses("variable 'w': the value must be f32[2], got f64[2]"):
+        w.value = np.zeros(2)
+    np.testing.assert_array_equal(w.value, [0, 0])
+
+
+def test_name_scope():
+    with gx.name_scope("encoder"):
+        a = gx.input("a") + 1
+        with gx.name_scope("layer1"):
+            b = a * 2
+    assert a.node.scope == "encoder" and b.node.scope == "encoder/layer1"
+    assert (b + 1).node.scope == ""
+
+
+def test_walking_the_graph():
+    x, y = gx.input("x"), gx.input("y")
+    z = x * y + gx.log(x)
+    names, stack = [], [z.node]
+    while stack:
+        n = stack.pop()
+        names.append(n.op.name)
+        stack += [a.node for a in n.args]
+    assert names == ["add", "log", "input", "mul", "input", "input"]
+
+
+def test_eval():
+    x, y = gx.input("x", ("n",)), gx.input("y")
+    w = gx.variable(np.float32(10), "w")
+    t = x * y + w
+    np.testing.assert_array_equal(t.eval({x: [1.0, 2.0], y: 3.0}), [13, 16])
+    np.testing.assert_array_equal(t.eval({"x": [1.0, 2.0], "y": 3.0}), [13, 16])
+    np.testing.assert_array_equal(t.eval([(x, [1.0]), ("y", 3.0)]), [13])
+    np.testing.assert_array_equal(t.eval(x=[1.0], y=0.0), [10])
+    w.value = np.float32(20)
+    np.testing.assert_array_equal(t.eval(x=[1.0], y=0.0), [20])
+
+
+def test_eval_refuses(refuses):
+    x, y = gx.input("x", ("n",)), gx.input("y")
+    with refuses("needs a value for 'y'"):
+        (x * y).eval({x: [1.0]})
+    with refuses("is not an input that", "'x'"):
+        (x * 2).eval({x: [1.0], y: 1.0})
+
+
+def test_assert_dim(run):
+    x, y = gx.input("x", ("n",)), gx.input("y", ("m",))
+    t = x + gx.assert_dim(y, 0, "n")
+    np.testing.assert_array_equal(run(t, x=[1, 2], y=[3, 4]), [4, 6])
+    with pytest.raises(ShapeError):
+        run(t, x=[1, 2], y=[3, 4, 5])
+
+
+def test_bfloat16(run):
+    import ml_dtypes
+
+    a = np.array([1.0, 2.5, 1e30], ml_dtypes.bfloat16)
+    assert gx.constant(a).dtype is gx.bfloat16
+    x = gx.input("x", ("n",), "bfloat16")
+    got = run(x * 3 + 1, x=a)
+    assert got.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(got.astype("f4"), (a * 3 + 1).astype("f4"))
+
+
+def test_state_files(tmp_path, refuses):
+    w, b = gx.variable(np.array([1.5, 2], "f4"), "w"), gx.variable([7], "b")
+    path = tmp_path / "model.npz"
+    gx.save_state(path, [w, b])
+    w.value, b.value = np.zeros(2, "f4"), [0]
+    gx.load_state(path, [w, b])
+    np.testing.assert_array_equal(w.value, [1.5, 2])
+    np.testing.assert_array_equal(b.value, [7])
+    assert [p.name for p in tmp_path.iterdir()] == ["model.npz"]
+    with refuses("load_state", "has 'b' besides"):
+        gx.load_state(path, [w])
+    with refuses("load_state", "lacks 'c'"):
+        gx.load_state(path, [w, b, gx.variable(0, "c")])
+    with refuses("load_state: variable 'w' must be f32[3], got f32[2]"):
+        gx.load_state(path, [b, gx.variable(np.zeros(3, "f4"), "w")])
+    with refuses("load_state: cannot read"):
+        gx.load_state(tmp_path / "none.npz", [w])
+    (tmp_path / "text.npz").write_text("no")
+    with refuses("load_state"):
+        gx.load_state(tmp_path / "text.npz", [w])
+    with refuses("save_state: cannot write"):
+        gx.save_state(tmp_path / "no" / "model.npz", [w])
+    with refuses("two variables are called 'w'"):
+        gx.save_state(path, [w, gx.variable(0, "w")])
+    with refuses("state: takes variables and functions"):
+        gx.save_state(path, [3])
+
+
+def test_state_of_bfloat16(tmp_path):
+    w = gx.variable([1.5, -2.0], "w", dtype="bfloat16")
+    gx.save_state(tmp_path / "w.npz", w)
+    kept = w.value
+    w.value = np.zeros_like(kept)
+    gx.load_state(tmp_path / "w.npz", w)
+    np.testing.assert_array_equal(w.value, kept)
+
+
+def test_declaration_refusals(refuses):
+    with refuses("input: the name must be an identifier, got 'a b'"):
+        gx.input("a b")
+    with refuses("a size that is not known yet needs a name"):
+        gx.input("x", (None, 3))
+    with refuses("a dimension must be >= 0, got -1"):
+        gx.input("x", (-1,))
+    with refuses("complex"):
+        gx.input("x", (), "complex64")
+    with refuses("complex numbers"):
+        gx.constant(1j)
+    with refuses("dtype"):
+        gx.input("x", (), "float128x")
+    with refuses("variable: the name must be an identifier"):
+        gx.variable(1.0, "a/b")
+    with refuses("a rectangular array of numbers, got list [[1], [2, 3]]"):
+        gx.constant([[1], [2, 3]])
+    with refuses("a rectangular array of numbers, got object"):
+        gx.constant(object())
+    with refuses("name_scope"):
+        gx.name_scope("")
+    with refuses("dim: a dimension name must be an identifier"):
+        gx.dim("2n")
+    x = gx.input("x", ("n",))
+    with refuses("a Tensor has no value while the graph is declared"):
+        gx.variable(x, "w")
+    with refuses("assert_dim: axis 0 of f32[3] is 3, never 4"):
+        gx.assert_dim(gx.input("y", (3,)), 0, 4)
+    with refuses("300 does not fit into uint8"):
+        gx.input("u", (), "uint8") + 300
+
+
+REFUSED_BY_TENSOR = [
+    (bool, "has no truth value", "gx.where"),
+    (int, "int() does not work", "astype"),
+    (float, "float() does not work", "astype"),
+    (complex, "complex numbers are not supported", "two Tensors"),
+    (len, "the length of f32[n] is known at run time only", "x.shape[0]"),
+    (list, "iteration needs a first axis of known size", "gx.vmap"),
+    (range, "cannot be a size, an axis or a Python index", "gx.take"),
+    (lambda x: 1.0 in x, "`in` needs a truth value", "gx.any"),
+    (lambda x: [gx.input("y")].index(x), "has no truth value", "`is`"),
+    (lambda x: x and 1, "has no truth value", "& |"),
+    (lambda x: 0 < x < 1, "has no truth value", "&"),
+    (lambda x: x.item(), "item() does not work", "eval"),
+    (lambda x: x.tolist(), "tolist() does not work", "eval"),
+    (lambda x: x.numpy(), "numpy() does not work", "eval"),
+    (np.asarray, "no value to put into an ndarray", "eval"),
+    (lambda x: x.__setitem__(0, 1), "cannot be assigned to", ".at[key].set(value)"),
+    (lambda x: x.__delitem__(0), "cannot be deleted", "slices"),
+]
+
+
+@pytest.mark.parametrize("use,what,instead", REFUSED_BY_TENSOR)
+def test_tensor_refusals(refuses, use, what, instead):
+    x = gx.input("x", ("n",))
+    with refuses(what, instead, kind=UsageError):
+        use(x)
+
+
+def test_operation_refusals(refuses):
+    x, y = gx.input("x", ("n", 3)), gx.input("y", ("m", 3))
+    b = gx.input("b", (3,), "bool")
+    with refuses("add: sizes must be equal or a declared 1, got f32[n,3] and f32[m,3]",
+                 "axis -2 is n and m", "declare them by one name", "gx.assert_dim(x, -2, 'm')"):
+        x + y
+    with refuses("add: sizes must be equal", "axis -1 is 3 and 4"):
+        x + np.ones(4, "f4")
+    with refuses("matmul: inner dimensions must match, got f32[64,784] @ f32[512,10]"):
+        gx.input("a", (64, 784)) @ gx.input("c", (512, 10))
+    with refuses("matmul: inner dimensions must match", "if 3 and n are always equal"):
+        x @ gx.input("c", ("n", 2))
+    with refuses("matmul: takes at least 1 axis each", "use * for scalars"):
+        x @ 3
+    with refuses("subtract: takes an integer or float dtype", "use ^ for bools"):
+        b - b
+    with refuses("negative: takes", "use ~ for bools"):
+        -b
+    with refuses("bitwise_and: takes bools or integers", "gx.logical_and", kind=DTypeError):
+        x & x
+    with refuses("where: takes a bool condition (write x != 0), got f32[n,3]"):
+        gx.where(x, 1, 2)
+    with refuses("pow: integers to the negative power -1 are not integers, got i32[]"):
+        gx.input("i", (), "int32") ** -1
+    with refuses("reshape: element counts must be equal, got f32[n,3] to [5]", "gx.assert_dim"):
+        x.reshape(5)
+    with refuses("reshape: only one -1"):
+        x.reshape(-1, -1)
+    with refuses("reshape: 6 elements of f32[2,3] cannot be divided by 4"):
+        gx.input("r", (2, 3)).reshape(-1, 4)
+    with refuses("squeeze: axis 0 of f32[n,3] must have size 1", "gx.assert_dim"):
+        gx.squeeze(x, 0)
+    with refuses("split: axis 1 of f32[n,3] must divide into 2 equal parts"):
+        gx.split(x, 2, axis=1)
+    with refuses("stack: arrays must have one shape, got f32[n,3] and f32[m,3]"):
+        gx.stack([x, y])
+    with refuses("sum: axis 2 is out of range for f32[n,3]"):
+        x.sum(axis=2)
+    with refuses("sum: an axis appears twice"):
+        x.sum(axis=(0, 0))
+    with refuses("sum: an axis is an int, got 1.5"):
+        x.sum(axis=1.5)
+    with refuses("permute_dims: axes must name each axis"):
+        gx.permute_dims(x, (0, 0))
+    with refuses("broadcast_to: f32[n,3] does not broadcast to [5,3]"):
+        gx.broadcast_to(x, (5, 3))
+    with refuses("repeat: repeats must be one int", "gx.take"):
+        gx.repeat(x, [1, 2, 3], axis=1)
+    with refuses("arange: bounds must be numbers or sizes"):
+        gx.arange(gx.input("k", (), "int64"))
+    with refuses("einsum 'ij,jk': sizes of 'j' must match, got 3 and m"):
+        gx.einsum("ij,jk", x, y)
+    with refuses("einsum", "takes 1 operands, got 2"):
+        gx.einsum("ij", x, y)
+    with refuses("cumulative_sum: axis= must be given"):
+        gx.cumulative_sum(x)
+    with refuses("pad: mode must be 'constant'"):
+        gx.pad(x, 1, mode="reflect")
+    with refuses("concat: takes a list of at least one array"):
+        gx.concat([])
+    with refuses("join Tensors with gx.stack"):
+        gx.constant([x, x])
+
+
+def test_numpy_refusals(refuses):
+    x = gx.input("x", (3,))
+    with refuses("sort: not available", "sort primitive"):
+        np.sort(x)
+    with refuses("np.median: not available on Tensors"):
+        np.median(x)
+    with refuses("np.frexp: not available on Tensors"):
+        np.frexp(x)
+    with refuses("np.add.reduceat: not available"):
+        np.add.reduceat(x, [0])
+    with refuses("out= is not available on Tensors"):
+        np.add(x, x, out=np.zeros(3, "f4"))
+    with refuses("where= is not available on Tensors"):
+        np.sum(x, where=np.array([True, False, True]))
+    with refuses("fft", "fft primitives"):
+        np.fft.fft(x)
+    with refuses("linalg.svd", "linear algebra primitives"):
+        np.linalg.svd(gx.input("m", (3, 3)))
+
+
+def test_refused_names(refuses):
+    for name in gx.REFUSED:
+        with refuses(f"{name}: not available, because"):
+            getattr(gx, name)()
+    with refuses("linalg.inv: not available"):
+        gx.linalg.inv(gx.eye(3))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        gx.nonsense  # noqa: B018
+
+
+def test_import_is_lean():
+    """What declaration does not need is not imported: networkx, the compiler, nn."""
+    import subprocess
+    import sys
+
+    code = ("import graphc, sys; late = [m for m in sys.modules if m.startswith(('networkx', "
+            "'llvmlite', 'graphc.codegen', 'graphc.nn', 'graphc.function', 'graphc.transforms'))]; "
+            "assert not late, late; graphc.nn; graphc.function; graphc.grad; "
+            "import graphc.vmap; assert callable(graphc.vmap), graphc.vmap; "
+            "assert 'networkx' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code], check=True)

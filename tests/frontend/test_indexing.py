@@ -1,0 +1,201 @@
+"""Indexing and .at against NumPy, on known and on symbolic sizes (0 and 1 included)."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.errors import IndexOutOfRangeError
+
+S = np.s_
+KEYS = [
+    S[1], S[-1], S[1:3], S[::-1], S[::2], S[-3:], S[:-1], S[3:1], S[..., 0], S[None], S[:, None],
+    S[1, 2], S[:, 1:3], S[::-2, ::-1], S[2:0:-1], S[-1:-4:-2], S[..., None], S[1:, ..., ::2],
+    S[4:10], S[-10:2], S[10:], S[:, -1, None], S[()], S[...], S[0, ..., 1],
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_known_sizes(run, key):
+    a = np.arange(20, dtype="f4").reshape(5, 4)
+    x = gx.input("x", (5, 4))
+    got = x[key]
+    assert got.shape == a[key].shape
+    np.testing.assert_array_equal(run(got, x=a), a[key])
+
+
+BOUNDS = [None, 0, 1, 2, 5, -1, -2, -5]
+SLICES = [slice(*p) for p in itertools.product(BOUNDS, BOUNDS, [None, 2, -1, -3])]
+
+
+def test_every_slice_of_a_symbolic_axis(run):
+    x = gx.input("x", ("n",))
+    declared = [x[s] for s in SLICES]
+    for n in (0, 1, 2, 3, 7):
+        a = np.arange(n, dtype="f4")
+        for s, got in zip(SLICES, run(declared, x=a), strict=True):
+            np.testing.assert_array_equal(got, a[s], err_msg=f"{s} of {n}")
+
+
+def test_slices_of_one_length_agree():
+    x = gx.input("x", ("n",))
+    assert x[1:].shape == x[:-1].shape
+    assert x[2:].shape == x[1:-1].shape == x[:-2].shape
+    n = gx.dim("n")
+    assert x[: n - 1].shape == x[1:].shape
+    assert x[::-1].shape == x.shape == x[:].shape
+
+
+def test_diff_on_symbolic(run):
+    x = gx.input("x", ("n", 3))
+    a = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")
+    np.testing.assert_array_equal(run(gx.diff(x, axis=0, n=2), x=a), np.diff(a, axis=0, n=2))
+
+
+def test_int_on_symbolic_axis_is_checked_when_run(run):
+    x = gx.input("x", ("n", 2))
+    a = np.arange(6, dtype="f4").reshape(3, 2)
+    np.testing.assert_array_equal(run(x[2], x=a), a[2])
+    np.testing.assert_array_equal(run(x[-3, 1], x=a), a[-3, 1])
+    with pytest.raises(IndexOutOfRangeError):
+        run(x[3], x=a)
+
+
+def test_integer_arrays(run):
+    a = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    x, i = gx.input("x", ("n", 3, 4)), gx.input("i", ("k", 2), "int32")
+    idx = np.array([[0, 2], [-1, 1]], "i4")
+    for key, want in [
+        (S[:, i], a[:, idx]), (S[:, :, i], a[:, :, idx]), (S[:, i, 1:3], a[:, idx, 1:3]),
+        (S[..., i, :], a[..., idx, :]), (S[:, i, 0], a[:, idx, 0]), (S[::-1, None, i],
+                                                                  a[::-1, None, idx]),
+    ]:
+        np.testing.assert_array_equal(run(x[key], x=a, i=idx), want)
+    np.testing.assert_array_equal(run(x[:, [0, 2]], x=a), a[:, [0, 2]])
+    np.testing.assert_array_equal(run(x[:, np.array([2, 0])], x=a), a[:, [2, 0]])
+    s = gx.input("s", (), "int64")
+    np.testing.assert_array_equal(run(x[:, s], x=a, s=-1), a[:, -1])
+    np.testing.assert_array_equal(run(x[s, s], x=a, s=1), a[1, 1])
+
+
+def test_take_and_take_along_axis(run):
+    a = np.random.default_rng(1).normal(size=(3, 4, 5)).astype("f4")
+    x = gx.input("x", (3, 4, 5))
+    for axis in (0, 1, 2, -1):
+        got = run(gx.take(x, [1, -2, 0], axis=axis), x=a)
+        np.testing.assert_array_equal(got, np.take(a, [1, -2, 0], axis=axis))
+        idx = np.argsort(a, axis=axis)
+        got = run(gx.take_along_axis(x, idx, axis=axis), x=a)
+        np.testing.assert_array_equal(got, np.take_along_axis(a, idx, axis=axis))
+    np.testing.assert_array_equal(run(gx.take(x, 7), x=a), a.ravel()[7])
+    np.testing.assert_array_equal(run(x.take([0, 1], axis=1), x=a), a[:, :2])
+
+
+def test_one_hot(run):
+    i = gx.input("i", ("n",), "int64")
+    got = run(gx.one_hot(i, 3), i=[0, 2, -1, 5])
+    np.testing.assert_array_equal(got, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
+    assert got.dtype == np.float32
+
+
+@pytest.mark.parametrize("k", [-2, -1, 0, 1, 3])
+def test_triangles(run, k):
+    a = np.arange(24, dtype="f4").reshape(2, 3, 4) + 1
+    x = gx.input("x", ("n", 3, 4))
+    np.testing.assert_array_equal(run(gx.tril(x, k=k), x=a), np.tril(a, k))
+    np.testing.assert_array_equal(run(gx.triu(x, k=k), x=a), np.triu(a, k))
+
+
+AT_KEYS = [S[1], S[-1], S[1:3], S[::-1], S[::2], S[..., 0], S[1, 2], S[:, 1:3], S[::-2, ::-1],
+           S[None, 2], S[3:1], S[4:10], S[()], S[[0, 2]], S[:, [1, -1]], S[1:, [3, 0]]]
+
+
+@pytest.mark.parametrize("key", AT_KEYS, ids=str)
+def test_at(run, key):
+    a = np.arange(20, dtype="f4").reshape(5, 4)
+    x = gx.input("x", (5, 4))
+    u = -1.0 - np.arange(a[key].size, dtype="f4").reshape(a[key].shape)
+    want = a.copy()
+    want[key] = u
+    np.testing.assert_array_equal(run(x.at[key].set(u), x=a), want)
+    want = a.copy()
+    want[key] += u
+    np.testing.assert_array_equal(run(x.at[key].add(u), x=a), want)
+    want = a.copy()
+    want[key] *= 2
+    np.testing.assert_array_equal(run(x.at[key].multiply(2), x=a), want)
+    want = a.copy()
+    want[key] = 7
+    np.testing.assert_array_equal(run(x.at[key].set(7), x=a), want)
+    np.testing.assert_array_equal(run(x.at[key].get(), x=a), a[key])
+
+
+def test_at_on_symbolic_axes(run):
+    x = gx.input("x", ("n",))
+    declared = [x.at[s].set(9) for s in SLICES] + [x.at[s].add(9) for s in SLICES]
+    for n in (0, 1, 2, 5):
+        a = np.arange(n, dtype="f4")
+        got = run(declared, x=a)
+        for s, y in zip(SLICES, got[: len(SLICES)], strict=True):
+            want = a.copy()
+            want[s] = 9
+            np.testing.assert_array_equal(y, want, err_msg=f"set {s} of {n}")
+        for s, y in zip(SLICES, got[len(SLICES):], strict=True):
+            want = a.copy()
+            want[s] += 9
+            np.testing.assert_array_equal(y, want, err_msg=f"add {s} of {n}")
+
+
+def test_at_adds_twice_where_an_index_repeats(run):
+    x, i = gx.input("x", (4,)), gx.input("i", (3,), "int64")
+    got = run(x.at[i].add([1.0, 2.0, 4.0]), x=np.zeros(4), i=[1, 1, -1])
+    np.testing.assert_array_equal(got, [0, 3, 0, 4])
+
+
+def test_gradient_of_indexing(run):
+    x = gx.input("x", ("n", 3))
+    loss = gx.sum(x[1:, ::2] * 2) + gx.sum(x.at[0].set(5.0)) + x[-1, 1]
+    a = np.zeros((3, 3), "f4")
+    want = np.ones((3, 3), "f4")
+    want[0] = 0
+    want[1:, ::2] += 2
+    want[-1, 1] += 1
+    np.testing.assert_array_equal(run([gx.grad(loss, x), loss], x=a)[0], want)
+
+
+def test_refusals(refuses):
+    x, m = gx.input("x", (3, 4)), gx.input("m", (3, 4), "bool")
+    with refuses("boolean masks are not supported", "gx.where"):
+        x[m]
+    with refuses("boolean masks are not supported"):
+        x[np.array([True, False, True])]
+    with refuses("boolean masks are not supported"):
+        x.at[x > 0].set(0)
+    with refuses("index: f32[3,4] has 2 axes, got 3 indices"):
+        x[0, 0, 0]
+    with refuses("index: 3 is out of range for axis 0 of f32[3,4]", kind=IndexOutOfRangeError):
+        x[3]
+    with refuses("out of range for an axis of size 4"):
+        x[:, [0, 4]]
+    i = gx.input("i", (2,), "int64")
+    with refuses("only one axis may be indexed by an array", "gx.take_along_axis"):
+        x[i, i]
+    with refuses("the bounds of a slice cannot be Tensors", "gx.take"):
+        x[: gx.input("s", (), "int64")]
+    with refuses("indices must be integers, got f32[3,4]"):
+        x[x]
+    with refuses("must be a non-zero int"):
+        x[::0]
+    with refuses("only one `...`"):
+        x[..., 0, ...]
+    with refuses("an index is an int"):
+        x["a"]
+    with refuses("a Tensor cannot be assigned to", "x.at[key].set(value)"):
+        x[0] = 1
+    with refuses("the value must fit int32, got float32"):
+        gx.input("j", (3,), "int32").at[0].set(1.5)
+    with refuses("at: f32[5] does not broadcast to [4]"):
+        x.at[0].set(np.zeros(5, "f4"))

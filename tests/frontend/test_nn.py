@@ -1,0 +1,265 @@
+"""gx.nn against hand-written NumPy of the documented formulas, at extremes too."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+import graphc as gx
+
+RNG = np.random.default_rng(3)
+WIDE = np.array([-1e4, -200, -90, -20, -5, -1, -1e-3, 0, 1e-3, 1, 5, 20, 90, 200, 1e4], "f8")
+
+
+def sigmoid(a):
+    return np.exp(np.where(a > 0, 0, a)) / (1 + np.exp(-np.abs(a)))
+
+
+def softplus(a):
+    return np.maximum(a, 0) + np.log1p(np.exp(-np.abs(a)))
+
+
+def erf(a):
+    return np.array([math.erf(v) for v in np.ravel(a)]).reshape(np.shape(a))
+
+
+ACTIVATIONS = [
+    ("relu", {}, lambda a: np.maximum(a, 0)),
+    ("leaky_relu", {}, lambda a: np.where(a > 0, a, 0.01 * a)),
+    ("leaky_relu", {"negative_slope": 0.2}, lambda a: np.where(a > 0, a, 0.2 * a)),
+    ("elu", {}, lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0)))),
+    ("elu", {"alpha": 2.0}, lambda a: np.where(a > 0, a, 2 * np.expm1(np.minimum(a, 0)))),
+    ("sigmoid", {}, sigmoid),
+    ("silu", {}, lambda a: a * sigmoid(a)),
+    ("softplus", {}, softplus),
+    ("softplus", {"beta": 2.0}, lambda a: softplus(2 * a) / 2),
+    ("log_sigmoid", {}, lambda a: -softplus(-a)),
+    ("softsign", {}, lambda a: a / (1 + np.abs(a))),
+    ("tanh", {}, np.tanh),
+    ("gelu", {}, lambda a: 0.5 * a * (1 + erf(a / math.sqrt(2)))),
+    ("gelu", {"approximate": "tanh"},
+     lambda a: 0.5 * a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)))),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name,options,formula", ACTIVATIONS)
+def test_activations(run, name, options, formula, dtype):
+    x = gx.input("x", ("n",), dtype)
+    y = getattr(gx.nn, name)(x, **options)
+    assert y.dtype.long == dtype
+    a = WIDE.astype(dtype).astype("f8")
+    got, slope = run([y, gx.grad(gx.sum(y), x)], x=a)
+    tight = 1e-6 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(got, formula(a), rtol=tight, atol=tight)
+    assert np.isfinite(slope).all()
+    h = 1e-6
+    inner = np.abs(a) < 50
+    inner &= a != 0
+    numeric = (formula(a + h) - formula(a - h)) / (2 * h)
+    np.testing.assert_allclose(slope[inner], numeric[inner], rtol=2e-5, atol=1e-6)
+    assert np.isnan(run(y, x=[np.nan])).all()
+
+
+def test_sigmoid_keeps_relative_accuracy(run):
+    x = gx.input("x", ("n",))
+    a = np.linspace(-87, 87, 200).astype("f4")
+    exact = [float(1 / (1 + mpmath.exp(-mpmath.mpf(float(v))))) for v in a]
+    np.testing.assert_allclose(run(gx.nn.sigmoid(x), x=a), exact, rtol=4e-7)
+
+
+@pytest.mark.parametrize("name,at_zero", [
+    ("relu", 0.0), ("leaky_relu", 0.01), ("elu", 1.0), ("sigmoid", 0.25), ("softplus", 0.5),
+    ("silu", 0.5), ("gelu", 0.5),
+])
+def test_derivatives_at_zero(run, name, at_zero):
+    x = gx.input("x")
+    y = getattr(gx.nn, name)(x)
+    np.testing.assert_allclose(run([gx.grad(y, x), y], x=0.0)[0], at_zero, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name,second", [("softplus", 0.25), ("sigmoid", 0.0), ("silu", 0.5)])
+def test_second_derivatives_at_zero(run, name, second):
+    x = gx.input("x")
+    y = gx.grad(gx.grad(getattr(gx.nn, name)(x), x), x)
+    np.testing.assert_allclose(run([y, x * 1], x=0.0)[0], second, atol=1e-7)
+
+
+LOGITS = np.concatenate([RNG.normal(size=(5, 4)) * 3, [[1000, -1000, 999, 0]], [[-1e4] * 4]])
+
+
+def log_softmax(a, axis=-1):
+    s = a - a.max(axis=axis, keepdims=True)
+    return s - np.log(np.exp(s).sum(axis=axis, keepdims=True))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_softmax(run, axis):
+    x = gx.input("x", ("n", 4), "float64")
+    want = log_softmax(LOGITS, axis)
+    np.testing.assert_allclose(run(gx.nn.log_softmax(x, axis=axis), x=LOGITS), want, rtol=1e-12)
+    np.testing.assert_allclose(run(gx.nn.softmax(x, axis=axis), x=LOGITS), np.exp(want), rtol=1e-12)
+
+
+def test_composites_are_calls():
+    x = gx.input("x", ("n", 4))
+    for t, name in [(gx.nn.softmax(x), "softmax"), (gx.nn.log_softmax(x), "log_softmax"),
+                    (gx.nn.gelu(x), "gelu"), (gx.nn.layer_norm(x), "layer_norm")]:
+        assert t.node.op.name == "call" and t.node.attrs["name"] == name
+
+
+LABELS = np.array([0, 3, 1, 1, 2, 1, 0])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy(run, reduction, smoothing):
+    finish = {"mean": np.mean, "sum": np.sum, "none": lambda v: v}[reduction]
+    x, y = gx.input("x", ("n", 4), "float64"), gx.input("y", ("n",), "int64")
+    options = {"reduction": reduction, "label_smoothing": smoothing}
+    p = np.eye(4)[LABELS] * (1 - smoothing) + smoothing / 4
+    want = finish(-(p * log_softmax(LOGITS)).sum(-1))
+    got = run(gx.nn.cross_entropy(x, y, **options), x=LOGITS, y=LABELS)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    q = gx.input("q", ("n", 4), "float64")
+    probabilities = RNG.dirichlet(np.ones(4), size=7)
+    p = probabilities * (1 - smoothing) + smoothing / 4
+    want = finish(-(p * log_softmax(LOGITS)).sum(-1))
+    got = run(gx.nn.cross_entropy(x, q, **options), x=LOGITS, q=probabilities)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_cross_entropy_gradient_is_softmax_minus_onehot(run):
+    x, y = gx.input("x", ("n", 4), "float64"), gx.input("y", ("n",), "uint8")
+    loss = gx.nn.cross_entropy(x, y, reduction="sum")
+    want = np.exp(log_softmax(LOGITS)) - np.eye(4)[LABELS]
+    got = run([gx.grad(loss, x), loss], x=LOGITS, y=LABELS)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-14)
+
+
+def test_cross_entropy_on_another_axis(run):
+    a = RNG.normal(size=(2, 4, 3))
+    labels = RNG.integers(0, 4, size=(2, 3))
+    x, y = gx.input("x", ("n", 4, 3), "float64"), gx.input("y", ("n", 3), "int64")
+    want = -np.take_along_axis(log_softmax(a, 1), labels[:, None], 1).mean()
+    got = run(gx.nn.cross_entropy(x, y, axis=1), x=a, y=labels)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    x = gx.input("x", (4,), "float64")
+    got = run(gx.nn.cross_entropy(x, gx.constant(2)), x=a[0, :, 0])
+    np.testing.assert_allclose(got, -log_softmax(a[0, :, 0])[2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_labels_outside_are_errors(run, label):
+    x, y = gx.input("x", ("n", 4)), gx.input("y", ("n",), "int64")
+    with pytest.raises(gx.errors.IndexOutOfRangeError):
+        run(gx.nn.cross_entropy(x, y), x=LOGITS[:1], y=[label])
+    with pytest.raises(gx.errors.IndexOutOfRangeError):
+        run(gx.nn.embedding(y, np.ones((4, 2), "f4")), y=[label])
+
+
+def test_losses(run):
+    a, b = RNG.normal(size=(3, 4)) * 4, (RNG.random(size=(3, 4)) > 0.5).astype("f8")
+    x, y = gx.input("x", ("n", 4), "float64"), gx.input("y", ("n", 4), "float64")
+    d = a - b
+    bce = softplus(a) - a * b
+    weighted = 3 * b * softplus(-a) + (1 - b) * softplus(a)
+    huber = np.where(np.abs(d) <= 1.5, d * d / 2, 1.5 * (np.abs(d) - 0.75))
+    nn = gx.nn
+    for t, want in [
+        (nn.mse_loss(x, y), np.mean(d * d)), (nn.mse(x, y, reduction="sum"), np.sum(d * d)),
+        (nn.l1_loss(x, y), np.mean(np.abs(d))), (nn.huber(x, y, delta=1.5), huber.mean()),
+        (nn.huber_loss(x, y, delta=1.5, reduction="none"), huber),
+        (nn.binary_cross_entropy_with_logits(x, y), bce.mean()),
+        (nn.binary_cross_entropy_with_logits(x, y, pos_weight=3.0), weighted.mean()),
+    ]:
+        np.testing.assert_allclose(run(t, x=a, y=b), want, rtol=1e-12)
+    labels = gx.input("labels", ("n",), "int64")
+    lp = log_softmax(a)
+    got = run(nn.nll_loss(nn.log_softmax(x), labels), x=a, labels=[1, 0, 3])
+    np.testing.assert_allclose(got, -np.mean(lp[np.arange(3), [1, 0, 3]]), rtol=1e-12)
+
+
+def test_bce_is_finite_at_extremes(run):
+    x = gx.input("x", (4,))
+    t = np.array([0, 1, 0, 1], "f4")
+    loss = gx.nn.binary_cross_entropy_with_logits(x, t, reduction="none")
+    got, slope = run([loss, gx.grad(gx.sum(loss), x)], x=[1e4, 1e4, -1e4, -1e4])
+    np.testing.assert_allclose(got, [1e4, 0, 0, 1e4])
+    np.testing.assert_allclose(slope, [1, 0, 0, -1])
+
+
+def test_layers(run):
+    a = RNG.normal(size=(3, 4)).astype("f4")
+    w, b = RNG.normal(size=(2, 4)).astype("f4"), RNG.normal(size=2).astype("f4")
+    x = gx.input("x", ("n", 4))
+    np.testing.assert_allclose(run(gx.nn.linear(x, w, b), x=a), a @ w.T + b, rtol=1e-5)
+    g, c = RNG.normal(size=4).astype("f4"), RNG.normal(size=4).astype("f4")
+    centred = a - a.mean(-1, keepdims=True)
+    want = centred / np.sqrt(a.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(run(gx.nn.layer_norm(x), x=a), want, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(run(gx.nn.layer_norm(x, g, c), x=a), want * g + c, rtol=1e-4,
+                               atol=1e-6)
+    want = a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-6) * g
+    np.testing.assert_allclose(run(gx.nn.rms_norm(x, g, eps=1e-6), x=a), want, rtol=1e-5)
+    table = RNG.normal(size=(5, 3)).astype("f4")
+    i = gx.input("i", ("n", 2), "int32")
+    got = run(gx.nn.embedding(i, table), i=[[0, 4], [1, 1]])
+    np.testing.assert_array_equal(got, table[[[0, 4], [1, 1]]])
+
+
+def test_dropout(run):
+    x = gx.input("x", ("n",))
+    key = gx.random.key(1)
+    y = gx.nn.dropout(x, key, p=0.25)
+    a = np.full(20_000, 3.0, "f4")
+    got = run(y, x=a)
+    assert set(np.unique(got)) == {0.0, 4.0}
+    assert abs((got == 0).mean() - 0.25) < 0.015
+    np.testing.assert_array_equal(got, run(y, x=a))
+    assert gx.nn.dropout(x, key, training=False) is x
+    slope = run([gx.grad(gx.sum(y), x), y], x=a)[0]
+    np.testing.assert_array_equal(slope, got / 3)
+
+
+def test_halves(run):
+    x = gx.input("x", ("n", 4), "float16")
+    a = (RNG.normal(size=(3, 4)) * 5).astype("f2")
+    for name in ("softmax", "log_softmax", "layer_norm", "gelu"):
+        y = getattr(gx.nn, name)(x)
+        assert y.dtype is gx.float16
+        wide = getattr(gx.nn, name)(x.astype("float32"))
+        np.testing.assert_array_equal(run(y, x=a), run(wide, x=a).astype("f2"))
+
+
+def test_refusals(refuses):
+    x, y = gx.input("x", ("n", 4)), gx.input("y", ("n",))
+    with refuses("cross_entropy: labels must be integers", "logits f32[n,4] and labels f32[n]"):
+        gx.nn.cross_entropy(x, y)
+    with refuses("cross_entropy: reduction must be 'mean', 'sum' or 'none', got 'avg'"):
+        gx.nn.cross_entropy(x, x, reduction="avg")
+    with refuses("cross_entropy: label_smoothing must be in [0, 1], got 2"):
+        gx.nn.cross_entropy(x, x, label_smoothing=2)
+    with refuses("cross_entropy: axis 2 is out of range for f32[n,4]"):
+        gx.nn.cross_entropy(x, x, axis=2)
+    with refuses("mse_loss: prediction and target must have one shape, got f32[n,4] and f32[n]"):
+        gx.nn.mse_loss(x, y)
+    with refuses("gelu: approximate must be 'none' or 'tanh'"):
+        gx.nn.gelu(x, approximate="erf")
+    with refuses("dropout: p must be in [0, 1], got 1.5"):
+        gx.nn.dropout(x, gx.random.key(0), p=1.5)
+    with refuses("a key is u32[2] made by gx.random.key, got i64[]"):
+        gx.nn.dropout(x, 0)
+    with refuses("layer_norm: weight must have the sizes of the normalised axes [4], got f32[n]"):
+        gx.nn.layer_norm(x, y)
+    with refuses("layer_norm: axis must name the last axes"):
+        gx.nn.layer_norm(x, axis=0)
+    with refuses("linear: the weight must be (out, in), got f32[n]"):
+        gx.nn.linear(x, y)
+    with refuses("embedding: takes integer indices, got f32[n]"):
+        gx.nn.embedding(y, x)
+    with refuses("matmul: inner dimensions must match, got f32[n,4] @ f32[3,2]"):
+        gx.nn.linear(x, np.ones((2, 3), "f4"))
