@@ -47,6 +47,7 @@ def compile_graph(
 class _Compiler:
     def __init__(self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph):
         self.declared = declared
+        self.updates = frozenset(v for _, v in g.updates)
         self.g, self.target, self.fastmath = g, target, fastmath
         self.name = re.sub(r"\W", "_", name) or "graph"
         self.module = Module()
@@ -97,7 +98,9 @@ class _Compiler:
     def kernel(self, n: Node, k: int, seen: dict[tuple[object, ...], str]) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
         name = f"{self.name}.k{k}"
-        call = define_kernel(self.module, self.target, n, name, self.codes, self.fastmath)
+        call = define_kernel(
+            self.module, self.target, n, name, self.codes, self.fastmath, self.updates
+        )
         ours = [f for f in self.module.functions if f == name or f.startswith(name + ".")]
         text = tuple(self.module.functions[f].replace(name, "@") for f in ours)
         twin = seen.setdefault(text, name)

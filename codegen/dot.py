@@ -52,10 +52,12 @@ class DotKernel:
 
     def __init__(
         self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-        fastmath: bool = False,
+        fastmath: bool = False, updates: frozenset[Value] = frozenset(),
     ):
         self.module, self.target, self.name = module, target, name
         self.codes, self.fastmath = codes, fastmath
+        # new values of states are better written over the old ones than used to hold the product
+        self.kept_free = {k for k, o in enumerate(node.outs) if o in updates}
         body: Graph = node.attrs["body"]
         self.dot = next(n for n in body.nodes if n.op.kind is Kind.CONTRACT)
         c = self.dot.out
@@ -121,6 +123,8 @@ class DotKernel:
         reads = {e.attrs[1] for e in self.nest.exprs if e.kind == "load" and e.attrs[0] == holder}
         for s in self.nest.stores:
             t = self.nest.outputs[s.output]
+            if s.output in self.kept_free:
+                continue
             if t.dtype.itemsize == c.type.dtype.itemsize and t.shape == c.type.shape and reads == {
                 s.offset
             }:

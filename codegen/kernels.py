@@ -46,13 +46,14 @@ def body_sites(body: Graph) -> list[Node]:
 
 
 def define_kernel(
-    module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool
+    module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool,
+    updates: frozenset[Value],
 ) -> Call:
-    """Write the functions of one fused node into the module."""
+    """Write the functions of one fused node into the module; `updates` become states."""
     body: Graph = node.attrs["body"]
     fallible = bool(body_sites(body))
     if any(n.op.kind is Kind.CONTRACT for n in body.nodes):
-        dot = DotKernel(module, target, node, name, codes, fastmath)
+        dot = DotKernel(module, target, node, name, codes, fastmath, updates)
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
         return Call(

@@ -214,6 +214,13 @@ class Lowering:
         self.table[key] = e
         return e
 
+    def counter(self, k: int, backwards: bool) -> Size:
+        """The index that axis k gives a dimension; 0 for dimensions of size 1, which have none."""
+        if k < 0:
+            return 0
+        i = axis(self.names[k])
+        return self.sizes[self.names[k]] - 1 - i if backwards else i
+
     def op(
         self, name: str, dtype: DType, *args: Expr, node: Node | None = None,
         attrs: Mapping[str, Any] = MappingProxyType({}),
@@ -550,15 +557,10 @@ def lower(
     lw = Lowering(body, reduced, axes)
     stores = []
     for k, (v, where) in enumerate(zip(body.outputs, outputs, strict=True)):
-        idx = tuple(
-            (lw.sizes[lw.names[a]] - 1) - axis(lw.names[a]) if a in backwards
-            else axis(lw.names[a])
-            for a in where
-        )
+        idx = tuple(lw.counter(a, a in backwards) for a in where)
         e = lw.pull(v, idx)
-        stores.append(
-            Store(k, flatten(idx, v.type.shape), e, tuple(lw.names[a] for a in where))
-        )
+        names = tuple(lw.names[a] for a in where if a >= 0)
+        stores.append(Store(k, flatten(idx, v.type.shape), e, names))
     return Nest(
         lw.outer, lw.reduced, lw.sizes, tuple(v.type for v in body.inputs),
         tuple(v.type for v in body.outputs), lw.exprs, stores, lw.sites,

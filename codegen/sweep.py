@@ -223,9 +223,9 @@ class Sweeper:
 
     def _at(self, scope: Scope, start: str, mask: str | None) -> Scope:
         assert self.s.vector is not None
-        return Scope(
-            self.f, scope, self.e, {self.s.vector: start}, ready=scope.ready, mask=mask
-        )
+        # what rows need besides their sums may be asked for late, but belongs before the sweeps
+        e = self.e if self.s.across or not self.s.sweeps else self.e.section()
+        return Scope(self.f, scope, e, {self.s.vector: start}, ready=scope.ready, mask=mask)
 
     def _evaluate(self, inner: Scope, reduces: Sequence[Expr], stores: Sequence[Store]) -> None:
         inner.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
@@ -327,7 +327,7 @@ class Sweeper:
         """Vectors of rows from low to high; `partial` says that these need not be all."""
         s, e = self.s, self.e
         if s.vector is None:
-            self.rows(grid, [Scope(self.f, grid, e, {})], totals)
+            self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
             return
         n: Size | None = None if partial else self.nest.sizes[s.vector]
         group = s.unroll

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
+from graphc.codegen.capi import DECLARE, LOCKS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
+from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
-from graphc.dims import Dim, evaluate
+from graphc.dims import Dim, evaluate, is_nonnegative
 from graphc.types import TensorType
 
 STACK_ARENA = 4096        # bytes up to which a static arena stands on the stack
@@ -30,24 +32,6 @@ RELEASE_BYTES = 32 << 10  # data from which the GIL is released
 # variables' locks is enough and taking them is not needed.
 RELEASE_BYTES_LOCKED = 256 << 10
 
-_DECLARE = {
-    "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
-    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
-    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
-    "PyObject_Vectorcall": "declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)",
-    "Py_IncRef": "declare void @Py_IncRef(ptr)",
-    "Py_DecRef": "declare void @Py_DecRef(ptr)",
-    "PyList_New": "declare ptr @PyList_New(i64)",
-    "PyList_SetItem": "declare i32 @PyList_SetItem(ptr, i64, ptr)",
-    "PyTuple_New": "declare ptr @PyTuple_New(i64)",
-    "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
-    "PyDict_New": "declare ptr @PyDict_New()",
-    "PyDict_SetItem": "declare i32 @PyDict_SetItem(ptr, ptr, ptr)",
-    "PyErr_Fetch": "declare void @PyErr_Fetch(ptr, ptr, ptr)",
-    "PyErr_Restore": "declare void @PyErr_Restore(ptr, ptr, ptr)",
-    "malloc": "declare ptr @malloc(i64)",
-    "free": "declare void @free(ptr)",
-}
 EXTERNAL = ("gx_arena", "gx_table", "gx_keys", "gx_locks", "PyArray_Type", "_Py_NoneStruct")
 
 
@@ -99,11 +83,11 @@ class Wrapper:
         self.module.define(
             "gx_call",
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
-            + e.text() + "\n}\n" + _LOCKS * bool(self.locks),
+            + e.text() + "\n}\n" + LOCKS * bool(self.locks),
         )
-        for name in _DECLARE:
+        for name in DECLARE:
             if f"@{name}(" in self.module.functions["gx_call"]:
-                self.module.declare(name, _DECLARE[name])
+                self.module.declare(name, DECLARE[name])
         return self.module.text()
 
     # -- arguments -----------------------------------------------------------------------------
@@ -185,7 +169,10 @@ class Wrapper:
         in_bytes = [s.bytes(q.type.shape, q.type.dtype.itemsize) for q in p.inputs]
         held = sum(evaluate(t.type.size, {}) * t.type.dtype.itemsize for t in p.states)
         total = str(held)
-        for b in (*out_bytes, *in_bytes, self.arena_bytes):
+        # The matrix kernels' scratch, which stands at the end of an arena, says nothing of work.
+        scratch = p.arena - SCRATCH_BYTES
+        arena = s.value(scratch) if is_nonnegative(scratch) else self.arena_bytes
+        for b in (*out_bytes, *in_bytes, arena):
             total = s.checked("add", total, b)
         self.work = total
         shapes = [[s.value(n) for n in o.type.shape] for o in p.outputs]
@@ -372,85 +359,3 @@ class Wrapper:
             e.do(f"br label %failed{k - 1}")
         e.label("failed0")
         e.do("ret ptr null")
-
-
-# gx_free: nobody holds any of the locks. gx_acquire: all are taken, in the order of the table, or
-# none and an exception is set. Each entry is { lock, acquire, release }.
-_LOCKS = f"""
-define internal i1 @gx_free(i64 %n) nounwind {{
-entry:
-  br label %each
-each:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %each ]
-  %any = phi i64 [ 0, %entry ], [ %any.next, %each ]
-  %at = mul i64 %i, 24
-  %slot = getelementptr i8, ptr @gx_locks, i64 %at
-  %lock = load ptr, ptr %slot
-  %word = getelementptr i8, ptr %lock, i64 {py.RLOCK_COUNT}
-  %count = load i64, ptr %word
-  %any.next = or i64 %any, %count
-  %i.next = add i64 %i, 1
-  %more = icmp ult i64 %i.next, %n
-  br i1 %more, label %each, label %done
-done:
-  %free = icmp eq i64 %any.next, 0
-  ret i1 %free
-}}
-define internal i1 @gx_acquire(i64 %n) nounwind {{
-entry:
-  br label %each
-each:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %held ]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %take, label %done
-take:
-  %at = mul i64 %i, 24
-  %slot = getelementptr i8, ptr @gx_locks, i64 %at
-  %method = getelementptr i8, ptr %slot, i64 8
-  %acquire = load ptr, ptr %method
-  %r = call ptr @PyObject_Vectorcall(ptr %acquire, ptr null, i64 0, ptr null)
-  %bad = icmp eq ptr %r, null
-  br i1 %bad, label %undo, label %held
-held:
-  call void @Py_DecRef(ptr %r)
-  %i.next = add i64 %i, 1
-  br label %each
-undo:
-  %type = alloca ptr, align 8
-  %value = alloca ptr, align 8
-  %trace = alloca ptr, align 8
-  call void @PyErr_Fetch(ptr %type, ptr %value, ptr %trace)
-  call void @gx_release(i64 %i)
-  %t = load ptr, ptr %type
-  %v = load ptr, ptr %value
-  %b = load ptr, ptr %trace
-  call void @PyErr_Restore(ptr %t, ptr %v, ptr %b)
-  ret i1 false
-done:
-  ret i1 true
-}}
-define internal void @gx_release(i64 %n) nounwind {{
-entry:
-  br label %each
-each:
-  %i = phi i64 [ %n, %entry ], [ %k, %on ]
-  %any = icmp ugt i64 %i, 0
-  br i1 %any, label %give, label %done
-give:
-  %k = sub i64 %i, 1
-  %at = mul i64 %k, 24
-  %slot = getelementptr i8, ptr @gx_locks, i64 %at
-  %method = getelementptr i8, ptr %slot, i64 16
-  %release = load ptr, ptr %method
-  %r = call ptr @PyObject_Vectorcall(ptr %release, ptr null, i64 0, ptr null)
-  %none = icmp eq ptr %r, null
-  br i1 %none, label %on, label %drop
-drop:
-  call void @Py_DecRef(ptr %r)
-  br label %on
-on:
-  br label %each
-done:
-  ret void
-}}
-"""

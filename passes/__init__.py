@@ -15,6 +15,7 @@ PIPELINE: tuple[str, ...] = (
     "fastmath",      # all it adds to simplify are rules; runs only where asked for
     "simplify",      # again: stabilize and fold leave new numbers, and views that cancel
     "matrix_chain",  # after simplify, which turns transposes into flipped factors
+    "straighten",    # after matrix_chain, which makes new products
     "cse",
     "dce",           # before fuse: a dead use would keep a value out of a kernel
     "fuse",          # last: what follows sees kernels
