@@ -18,17 +18,8 @@ import numpy as np
 
 from graphc import declaration
 from graphc.arguments import Array, Results, Signature, direct
-from graphc.errors import (
-    ArgumentError,
-    ExecutionError,
-    GraphcError,
-    IndexOutOfRangeError,
-    IntegerDivisionError,
-    Loc,
-    ShapeError,
-    UsageError,
-    user_loc,
-)
+from graphc.errors import ArgumentError, GraphcError, Loc, ShapeError, UsageError, user_loc
+from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
 
@@ -37,9 +28,6 @@ if TYPE_CHECKING:
     from graphc.codegen.program import Kernel, Program
 
 MODES = ("jit", "interpret", "debug")
-_SITE_ERRORS: dict[str, type[GraphcError]] = {
-    "index": IndexOutOfRangeError, "division": IntegerDivisionError, "dimension": ShapeError,
-}
 
 
 def function(
@@ -245,7 +233,7 @@ class Function:
         with self._locked():
             status = native.run(arrays, made, dims)
         if status:
-            raise self._failure(status)
+            raise failure(self.program, status)
         return made
 
     def _run_interpreter(
@@ -266,19 +254,6 @@ class Function:
                 assert array is not None
                 array[...] = value
         return outputs
-
-    def _failure(self, status: int) -> GraphcError:
-        from graphc.codegen.program import FIRST_SITE, OUT_OF_MEMORY, STATUS_TEXT
-
-        sites = self.program.sites
-        if FIRST_SITE <= status < FIRST_SITE + len(sites):
-            site = sites[status - FIRST_SITE]
-            kind = _SITE_ERRORS.get(site.kind, ExecutionError)
-            return kind(f"{self.name}: {site.message()}", site.loc)
-        text = STATUS_TEXT.get(status, f"native code returned status {status}")
-        if status == OUT_OF_MEMORY:
-            text += f": the arena takes {self.program.arena} bytes"
-        return ExecutionError(f"{self.name}: {text}", user_loc())
 
     def watch(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         """The values that Tensors inside have in this call, by the interpreter; state unchanged.

@@ -1,0 +1,105 @@
+"""The C functions that wrappers call, and locking by them, as LLVM text."""
+
+from __future__ import annotations
+
+from graphc.codegen import pylayout as py
+
+DECLARE = {
+    "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
+    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
+    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
+    "PyObject_Vectorcall": "declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)",
+    "Py_IncRef": "declare void @Py_IncRef(ptr)",
+    "Py_DecRef": "declare void @Py_DecRef(ptr)",
+    "PyList_New": "declare ptr @PyList_New(i64)",
+    "PyList_SetItem": "declare i32 @PyList_SetItem(ptr, i64, ptr)",
+    "PyTuple_New": "declare ptr @PyTuple_New(i64)",
+    "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
+    "PyDict_New": "declare ptr @PyDict_New()",
+    "PyDict_SetItem": "declare i32 @PyDict_SetItem(ptr, ptr, ptr)",
+    "PyErr_Fetch": "declare void @PyErr_Fetch(ptr, ptr, ptr)",
+    "PyErr_Restore": "declare void @PyErr_Restore(ptr, ptr, ptr)",
+    "malloc": "declare ptr @malloc(i64)",
+    "free": "declare void @free(ptr)",
+}
+
+# gx_free: nobody holds any of the locks. gx_acquire: all are taken, in the order of the table, or
+# none and an exception is set. Each entry is { lock, acquire, release }.
+LOCKS = f"""
+define internal i1 @gx_free(i64 %n) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %each ]
+  %any = phi i64 [ 0, %entry ], [ %any.next, %each ]
+  %at = mul i64 %i, 24
+  %slot = getelementptr i8, ptr @gx_locks, i64 %at
+  %lock = load ptr, ptr %slot
+  %word = getelementptr i8, ptr %lock, i64 {py.RLOCK_COUNT}
+  %count = load i64, ptr %word
+  %any.next = or i64 %any, %count
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, %n
+  br i1 %more, label %each, label %done
+done:
+  %free = icmp eq i64 %any.next, 0
+  ret i1 %free
+}}
+define internal i1 @gx_acquire(i64 %n) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %held ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %take, label %done
+take:
+  %at = mul i64 %i, 24
+  %slot = getelementptr i8, ptr @gx_locks, i64 %at
+  %method = getelementptr i8, ptr %slot, i64 8
+  %acquire = load ptr, ptr %method
+  %r = call ptr @PyObject_Vectorcall(ptr %acquire, ptr null, i64 0, ptr null)
+  %bad = icmp eq ptr %r, null
+  br i1 %bad, label %undo, label %held
+held:
+  call void @Py_DecRef(ptr %r)
+  %i.next = add i64 %i, 1
+  br label %each
+undo:
+  %type = alloca ptr, align 8
+  %value = alloca ptr, align 8
+  %trace = alloca ptr, align 8
+  call void @PyErr_Fetch(ptr %type, ptr %value, ptr %trace)
+  call void @gx_release(i64 %i)
+  %t = load ptr, ptr %type
+  %v = load ptr, ptr %value
+  %b = load ptr, ptr %trace
+  call void @PyErr_Restore(ptr %t, ptr %v, ptr %b)
+  ret i1 false
+done:
+  ret i1 true
+}}
+define internal void @gx_release(i64 %n) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ %n, %entry ], [ %k, %on ]
+  %any = icmp ugt i64 %i, 0
+  br i1 %any, label %give, label %done
+give:
+  %k = sub i64 %i, 1
+  %at = mul i64 %k, 24
+  %slot = getelementptr i8, ptr @gx_locks, i64 %at
+  %method = getelementptr i8, ptr %slot, i64 16
+  %release = load ptr, ptr %method
+  %r = call ptr @PyObject_Vectorcall(ptr %release, ptr null, i64 0, ptr null)
+  %none = icmp eq ptr %r, null
+  br i1 %none, label %on, label %drop
+drop:
+  call void @Py_DecRef(ptr %r)
+  br label %on
+on:
+  br label %each
+done:
+  ret void
+}}
+"""

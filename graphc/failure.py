@@ -1,0 +1,35 @@
+"""Status codes of native code as exceptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphc.errors import (
+    ExecutionError,
+    GraphcError,
+    IndexOutOfRangeError,
+    IntegerDivisionError,
+    ShapeError,
+    user_loc,
+)
+
+if TYPE_CHECKING:
+    from graphc.codegen.program import Program
+
+_BY_KIND: dict[str, type[GraphcError]] = {
+    "index": IndexOutOfRangeError, "division": IntegerDivisionError, "dimension": ShapeError,
+}
+
+
+def failure(program: Program, status: int) -> GraphcError:
+    """The exception for a status other than success; it names the op and the user's line."""
+    from graphc.codegen.program import FIRST_SITE, OUT_OF_MEMORY, STATUS_TEXT
+
+    if FIRST_SITE <= status < FIRST_SITE + len(program.sites):
+        site = program.sites[status - FIRST_SITE]
+        kind = _BY_KIND.get(site.kind, ExecutionError)
+        return kind(f"{program.name}: {site.message()}", site.loc)
+    text = STATUS_TEXT.get(status, f"native code returned status {status}")
+    if status == OUT_OF_MEMORY:
+        text += f"; the arena takes {program.arena} bytes"
+    return ExecutionError(f"{program.name}: {text}", user_loc())
