@@ -27,7 +27,7 @@ _METHODS: dict[tuple[str, str], str] = {
 }
 # Arguments that mean nothing to a graph, with the only values that are let through.
 _IGNORED: dict[str, tuple[Any, ...]] = {
-    "out": (None, (None,)),
+    "out": (None,),
     "where": (True,),
     "casting": ("same_kind",),
     "order": ("K", "C"),
@@ -94,7 +94,9 @@ def _call(
         if k == "dtype" and v is None:
             continue
         if k in _IGNORED:
-            if not any(v is allowed or v == allowed for allowed in _IGNORED[k]):
+            if isinstance(v, tuple) and len(v) == 1:  # a ufunc's out= comes as a tuple
+                (v,) = v
+            if not (isinstance(v, (bool, str, type(None))) and v in _IGNORED[k]):
                 raise UsageError(f"np.{name}: {k}= is not available on Tensors", user_loc())
             continue
         passed[_RENAMED.get(k, k)] = v

@@ -1,4 +1,4 @@
-"""`run(t, x=array)`: the value of a declared Tensor, by the interpreter on the graph as declared."""
+"""`run(t, x=array)`: the value of a declared Tensor, by the interpreter."""
 
 from __future__ import annotations
 

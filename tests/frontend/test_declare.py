@@ -223,7 +223,7 @@ def test_operation_refusals(refuses):
     with refuses("subtract: takes an integer or float dtype", "use ^ for bools"):
         b - b
     with refuses("negative: takes", "use ~ for bools"):
-        -b
+        _ = -b
     with refuses("bitwise_and: takes bools or integers", "gx.logical_and", kind=DTypeError):
         x & x
     with refuses("where: takes a bool condition (write x != 0), got f32[n,3]"):

@@ -204,7 +204,8 @@ def test_integer_products(run):
 
 
 PROMOTION = [
-    ("float32", "float64", "float64"), ("float16", "float32", "float32"), ("int8", "int32", "int32"),
+    ("float32", "float64", "float64"), ("float16", "float32", "float32"),
+    ("int8", "int32", "int32"),
     ("uint8", "int8", "int16"), ("uint32", "int32", "int64"), ("bool", "int8", "int8"),
     ("bool", "float16", "float16"), ("int64", "float32", "float32"),
     ("uint64", "int64", "float64"), ("float16", "bfloat16", "float32"),
