@@ -78,7 +78,7 @@ def _define_rows(module: Module, target: Target, dtype: DType) -> str:
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_row, ptr %x, ptr noalias %c, i64 %c_row, "
         "i1 %accumulate",
-        target,
+        target, tuned=True,
     )
     lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
     L, one = Lanes(f, lanes, target), Lanes(f, 1, target)

@@ -22,7 +22,7 @@ def define_int_block(module: Module, target: Target, dtype: DType) -> str:
         module, name,
         "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, "
         "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
-        target,
+        target, tuned=True,
     )
     size = dtype.itemsize
     lanes = min(target.lanes(dtype), MOST_LANES)

@@ -107,7 +107,7 @@ def _kernel(module: Module, target: Target, tiles: Tiling, width: int) -> str:
     name = f"{prefix(tiles.dtype)}_columns_{width}"
     if name in module.functions:
         return name
-    f = Function(module, name, KERNEL_PARAMS, target)
+    f = Function(module, name, KERNEL_PARAMS, target, tuned=True)
     plain = Lanes(f, tiles.lanes, target)
     last = plain
     if width in tiles.masked:
