@@ -48,12 +48,23 @@ _FIELDS = (
 _POINTERS = ("a", "b", "c", "epilogue", "ctx")
 
 
-def product(module: Module, target: Target, dtype: DType) -> str:
-    """Add the matrix product of a dtype (not bool) to the module; returns the function's name."""
-    name = prefix(dtype)
+def product(
+    module: Module, target: Target, dtype: DType, *, columns: int | None = None
+) -> str:
+    """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
+
+    `columns` is n where it is known: the function then serves all n > 1, or n = 1 alone, and costs
+    less to compile. Its results are the same.
+    """
+    floats = dtype.is_float and dtype.compute is dtype
+    kinds = {"block", "dots"} if floats else {"block"}
+    if floats and columns is not None:
+        kinds = {"dots"} if columns == 1 else {"block"}
+    suffix = f"_{min(kinds)}_product" if floats and len(kinds) == 1 else ""
+    name = prefix(dtype) + suffix
     if name in module.functions:
         return name
-    task = _define_task(module, target, dtype)
+    task = _define_task(module, target, dtype, f"{name}_task", kinds)
     module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
     f = Function(
         module, name,
@@ -142,9 +153,10 @@ def _split(
     return rows, cols, row_blocks, col_blocks, tasks, large
 
 
-def _define_task(module: Module, target: Target, dtype: DType) -> str:
+def _define_task(
+    module: Module, target: Target, dtype: DType, name: str, kinds: set[str]
+) -> str:
     """Define task(record, begin, end, scratch): blocks [begin, end) of the product."""
-    name = f"{prefix(dtype)}_task"
     f = Function(
         module, name, "ptr %record, i64 %begin, i64 %end, ptr %room", target,
     )
@@ -168,7 +180,7 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
         c = f.at(f.at(v["c"], f.mul(member, v["c_batch"])), f.mul(row, v["c_row"]))
         c = f.at(c, f.mul(col, dtype.itemsize))
         with f.either(f.cmp("sgt", v["k"], "0")) as branches:
-            _compute(f, target, dtype, v, m, n, a, b, c, scratch)
+            _compute(f, target, dtype, kinds, v, m, n, a, b, c, scratch)
             f.otherwise(*branches)
             _clear(f, dtype, m, n, c, v["c_row"])
         with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
@@ -179,29 +191,31 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
 
 
 def _compute(
-    f: Function, target: Target, dtype: DType, v: dict[str, str], m: str, n: str,
+    f: Function, target: Target, dtype: DType, kinds: set[str], v: dict[str, str], m: str, n: str,
     a: str, b: str, c: str, scratch: str,
 ) -> None:
     """C = A @ B for one block, k >= 1."""
-    if dtype.is_float:
-        block = define_block(f.module, target, dtype)
+
+    def block() -> None:
+        define = define_block if dtype.is_float else define_int_block
+        f.do(f"call void @{define(f.module, target, dtype)}(i64 {m}, i64 {n}, i64 {v['k']}, "
+             f"ptr {a}, i64 {v['a_row']}, i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, "
+             f"i64 {v['b_col']}, ptr {c}, i64 {v['c_row']}, ptr {scratch})")
+
+    def dots() -> None:
+        f.do(f"call void @{define_dots(f.module, target, dtype)}(i64 {m}, i64 {v['k']}, ptr {a}, "
+             f"i64 {v['a_row']}, i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, "
+             f"i64 {v['c_row']}, ptr {scratch})")
+
+    if kinds == {"block"}:
+        block()
+    elif kinds == {"dots"}:
+        dots()
     else:
-        block = define_int_block(f.module, target, dtype)
-    general = (
-        f"call void @{block}(i64 {m}, i64 {n}, i64 {v['k']}, ptr {a}, i64 {v['a_row']}, "
-        f"i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, i64 {v['b_col']}, ptr {c}, "
-        f"i64 {v['c_row']}, ptr {scratch})"
-    )
-    if not dtype.is_float or dtype.compute is not dtype:
-        f.do(general)
-        return
-    dots = define_dots(f.module, target, dtype)
-    with f.either(f.cmp("eq", v["n"], "1")) as branches:
-        f.do(f"call void @{dots}(i64 {m}, i64 {v['k']}, ptr {a}, i64 {v['a_row']}, "
-             f"i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, i64 {v['c_row']}, "
-             f"ptr {scratch})")
-        f.otherwise(*branches)
-        f.do(general)
+        with f.either(f.cmp("eq", v["n"], "1")) as branches:
+            dots()
+            f.otherwise(*branches)
+            block()
 
 
 def _clear(f: Function, dtype: DType, m: str, n: str, c: str, c_row: str) -> None:

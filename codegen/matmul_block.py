@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import (
-    ROW_WIDTH, Tiling, micro_kernels, prefix, row_kernel, tiling,
+    ROW_WIDTH,
+    Tiling,
+    micro_kernels,
+    prefix,
+    row_kernel,
+    tiling,
 )
 from graphc.codegen.matmul_pack import define_pack, define_unpack
 from graphc.codegen.target import Target

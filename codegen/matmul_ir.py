@@ -42,11 +42,10 @@ class Function(Emitter):
     def finish(self) -> None:
         """Add it to the module."""
         self.do("ret void")
-        plain = "" if self.tuned else "noinline optnone "
+        kind = ("" if self.tuned else "noinline optnone ") + attributes(self.target)
         self.module.define(
             self.name,
-            f"define internal void @{self.name}({self.params}) {plain}{attributes(self.target)} {{\n"
-            f"{self.text()}\n}}",
+            f"define internal void @{self.name}({self.params}) {kind} {{\n{self.text()}\n}}",
         )
 
     # --- integers --------------------------------------------------------------------------

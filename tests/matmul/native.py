@@ -39,9 +39,11 @@ def levels() -> list[str]:
     return [level for level in ("v2", "v3", "v4") if x86(level).vector_bits <= bits]
 
 
-def text(dtype: str, target: Target, parallel: str = ALONE) -> str:
+def text(
+    dtype: str, target: Target, parallel: str = ALONE, columns: int | None = None
+) -> str:
     module = Module()
-    name = product(module, target, as_dtype(dtype))
+    name = product(module, target, as_dtype(dtype), columns=columns)
     module.define("graphc_parallel", (
         "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) {\n"
         f"entry:\n  {parallel}\n}}"
@@ -74,10 +76,10 @@ def address(source: str, target: Target, name: str) -> int:
 
 
 @cache
-def compiled(dtype: str, level: str, parallel: str = ALONE):
+def compiled(dtype: str, level: str, parallel: str = ALONE, columns: int | None = None):
     """The product as a ctypes function: addresses and element strides, all as integers."""
     target = x86(level, llvm.get_process_triple())
-    source = text(dtype, target, parallel)
+    source = text(dtype, target, parallel, columns)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
 

@@ -235,3 +235,16 @@ def test_scratch_needs_no_alignment(offset):
     c = np.empty((1, 60, 90), "float32")
     call(f, a, b, c, offset=offset)
     check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16", "int32"])
+@pytest.mark.parametrize("n", [1, 20])
+def test_known_columns_give_the_same_bits(dtype, n):
+    rng = np.random.default_rng(10)
+    a, b = numbers(rng, (1, 30, 100), dtype), numbers(rng, (1, 100, n), dtype)
+    results = []
+    for columns in (None, n):
+        c = np.empty((1, 30, n), dtype)
+        call(compiled(dtype, levels()[-1], columns=columns), a, b, c)
+        results.append(c.tobytes())
+    assert results[0] == results[1]
