@@ -62,6 +62,8 @@ class Native:
     converted: the same for arguments that `slow` has converted; it hands on to `plain`.
     shape, keys: what the builtin returns: "none", "one", "list", "tuple" or "dict" of these keys.
     locks: held while a call updates, in this order.
+    exports: further symbols of the program's text whose addresses are wanted.
+    Without `slow` there is no builtin.
     """
 
     def __init__(
@@ -70,13 +72,14 @@ class Native:
         obj: bytes,
         target: Target,
         *,
-        slow: Callable[..., Any],
+        slow: Callable[..., Any] | None = None,
         plain: Callable[..., Any] | None = None,
-        shape: str,
+        shape: str = "none",
         keys: Sequence[str] = (),
         states: Sequence[State] | None = None,
         locks: Sequence[Any] = (),
         threads: int | None = None,
+        exports: Sequence[str] = (),
     ):
         self.program = program
         self._arena = ctypes.c_void_p(None)
@@ -89,33 +92,39 @@ class Native:
         imports: dict[str, int] = {}
         if "@graphc_parallel(" in program.llvm:
             imports["graphc_parallel"] = jit.parallel_address(threads)
-        objects, exports = [obj], [program.name]
+        objects, exported = [obj], [program.name, *exports]
         keep: list[object] = [table, arrays, self._arena]
-        fast = pylayout.usable() and binds_all(program)
-        if fast and (not locks or pylayout.rlock_readable()):
+        fast = slow is not None and pylayout.usable() and binds_all(program)
+        fast = fast and (not locks or pylayout.rlock_readable())
+        if fast:
             wrapper = Wrapper(program, shape, len(locks))
             objects.append(jit.compile_object(wrapper.text(), target, optimisation=jit.PLAIN))
-            exports.append("gx_call")
+            exported.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arena)
-        self._code = jit.load(objects, exports=exports, imports=imports, keep=keep)
+        self._code = jit.load(objects, exports=exported, imports=imports, keep=keep)
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
         )(self._code[program.name])
         self.call: Any = None
         self.converted: Any = None
-        if len(exports) > 1:
+        if fast and slow is not None:
             self.call = _builtin(self._code, slow, program.name)
             if plain is not None:
                 self.converted = _builtin(self._code, plain, program.name)
 
     def __del__(self) -> None:
         block, self._arena.value = self._arena.value, None
-        _free(block)
+        if block:
+            _free(block)
+
+    def address(self, name: str) -> int:
+        """The address of one of `exports`."""
+        return self._code[name]
 
     def run(
         self, inputs: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]

@@ -205,6 +205,25 @@ define void @limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {{
     return code["limited"]
 
 
+@functools.cache
+def _cycle_counter() -> Any:
+    text = """
+declare i64 @llvm.readcyclecounter()
+define i64 @cycles() {
+  %c = call i64 @llvm.readcyclecounter()
+  ret i64 %c
+}
+"""
+    code = load([compile_object(text, host(), optimisation=PLAIN)], exports=["cycles"])
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(code["cycles"])
+
+
+def cycles() -> int:
+    """The CPU's cycle counter, in whatever unit it counts."""
+    return int(_cycle_counter()())
+
+
 def set_threads(n: int) -> None:
     """Use at most n threads from now on; 1 never creates one. GRAPHC_NUM_THREADS is the default."""
     if n < 1:

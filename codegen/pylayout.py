@@ -70,7 +70,7 @@ def usable() -> bool:
     """Whether all of it holds here; the call path goes through ctypes otherwise."""
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.implementation.name != "cpython":
         return False
-    if free_threaded():
+    if free_threaded() or sys.platform == "win32":  # there malloc is not among the symbols
         return False
     try:
         return _arrays_match() and bool(symbols())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphc.errors import DTypeError, Loc, ShapeError, UsageError
-from graphc.ir import State, Value
+from graphc.ir import Graph, State, Value
 from graphc.tensor import Tensor
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -143,3 +143,15 @@ def _updates(updates: Any, name: str, loc: Loc | None) -> tuple[tuple[State, Val
             )
         seen[state] = value
     return tuple(seen.items())
+
+
+def check_variables(graph: Graph, loc: Loc | None) -> None:
+    """UsageError if two variables that the graph uses have one name."""
+    seen: set[str] = set()
+    for s in graph.variables():
+        if s.name in seen:
+            raise UsageError(
+                f"{graph.name}: two different variables are both called {s.name!r}; name them "
+                "apart", loc
+            )
+        seen.add(s.name)

@@ -18,13 +18,14 @@ import numpy as np
 
 from graphc import declaration
 from graphc.arguments import Array, Results, Signature, direct
-from graphc.errors import ArgumentError, GraphcError, Loc, ShapeError, UsageError, user_loc
+from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
+    from graphc.codegen.profile import Profile
     from graphc.codegen.program import Kernel, Program
 
 MODES = ("jit", "interpret", "debug")
@@ -62,7 +63,7 @@ def function(
         raise ArgumentError(f"function: threads must be at least 1, got {threads}", loc)
     d = declaration.declare(inputs, outputs, updates, name, loc)
     graph = collect(d.name, d.inputs, d.outputs, d.updates, d.keys if d.kind == "dict" else None)
-    _check_variables(graph, loc)
+    declaration.check_variables(graph, loc)
     return Function(graph, d.kind, Options(mode, pipeline, fastmath, stabilise, threads))
 
 
@@ -351,6 +352,29 @@ class Function:
         """What stands where in the arena, and its size as a formula in the dimensions."""
         return self.program.plan
 
+    def profile(self, *args: Any, runs: int = 20, **kwargs: Any) -> Profile:
+        """Time per kernel for these arguments; on copies of the variables, which stay as they are.
+
+        The first run, uncounted, warms up. Prints as a table.
+        """
+        from graphc.codegen import profile
+        from graphc.codegen.target import host
+
+        arrays, given = self._signature.convert(args, kwargs)
+        dims = self._signature.bind(arrays, given)
+        shapes = self._results.shapes(dims)
+        outputs = [
+            np.empty(s, t.dtype.numpy) for s, t in zip(shapes, self._results.types, strict=True)
+        ]
+        private = self.with_state()
+        status, result = profile.measure(
+            self.program, host(), arrays, outputs, dims,
+            [private._own(s) for s in self.program.states], runs, self.options.threads,
+        )
+        if status:
+            raise failure(self.program, status)
+        return result
+
     def to_dot(self) -> str:
         """The declared graph in Graphviz's language."""
         from graphc.view import to_dot
@@ -371,17 +395,6 @@ class Function:
         import html
 
         return f"<pre>{html.escape(str(self.graph))}</pre>"
-
-
-def _check_variables(graph: Graph, loc: Loc | None) -> None:
-    seen: set[str] = set()
-    for s in graph.variables():
-        if s.name in seen:
-            raise UsageError(
-                f"{graph.name}: two different variables are both called {s.name!r}; name them "
-                "apart", loc
-            )
-        seen.add(s.name)
 
 
 def _check_values(name: str, states: Sequence[State]) -> None:
