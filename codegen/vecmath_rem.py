@@ -10,6 +10,7 @@ from __future__ import annotations
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.floats import INF, NAN, Floats
 from graphc.codegen.lanes import Lanes
+from graphc.codegen.rare import rare_lanes
 
 
 def rem(F: Floats, a: str, b: str) -> str:
@@ -43,40 +44,13 @@ def _fmod(F: Floats, a: str, b: str, small: bool = False) -> str:
     r = F.select(F.cmp("olt", r, 0.0), F.add(r, b), r)
     r = F.select(F.cmp("olt", a, b), a, r)
     hard = F.both(F.cmp("oge", quotient, limit), F.cmp("olt", a, INF))
-    return _lanewise(F, F.both(hard, F.cmp("ogt", b, 0.0)), a, b, r)
-
-
-def _lanewise(F: Floats, hard: str, a: str, b: str, r: str) -> str:
-    """r, but the long-hand remainder of a and b in the lanes marked hard."""
-    L, e = F.L, F.L.e
-    _define_fmod(e.module, L)
-    v = L.vec("double")
-    before, loop, done = e.block, e.fresh("hard"), e.fresh("easy")
-    e.do(f"br i1 {L.any(hard)}, label %{loop}, label %{done}")
-    e.label(loop)
-    if L.width == 1:
-        after = e(f"call double @graphc.fmod(double {a}, double {b})")
-        e.do(f"br label %{done}")
-    else:
-        lane, following, now = (f"%{e.fresh('lane')}" for _ in range(3))
-        after = f"%{e.fresh('lane')}"
-        e.do(f"{lane} = phi i64 [0, %{before}], [{following}, %{loop}]")
-        e.do(f"{now} = phi {v} [{r}, %{before}], [{after}, %{loop}]")
-        one, two = (e(f"extractelement {v} {x}, i64 {lane}") for x in (a, b))
-        wanted = e(f"extractelement {L.vec('i1')} {hard}, i64 {lane}")
-        divisor = e(f"select i1 {wanted}, double {two}, double 1.0")
-        part = e(f"call double @graphc.fmod(double {one}, double {divisor})")
-        put = e(f"insertelement {v} {now}, double {part}, i64 {lane}")
-        e.do(f"{after} = select i1 {wanted}, {v} {put}, {v} {now}")
-        e.do(f"{following} = add i64 {lane}, 1")
-        more = e(f"icmp ult i64 {following}, {L.width}")
-        e.do(f"br i1 {more}, label %{loop}, label %{done}")
-    e.label(done)
-    return e(f"phi {v} [{r}, %{before}], [{after}, %{loop}]")
+    hard = F.both(hard, F.cmp("ogt", b, 0.0))
+    return rare_lanes(L, "graphc.fmod", _define_fmod, hard, [("double", a), ("double", b)],
+                      [("double", r)])[0]
 
 
 def _define_fmod(module: Module, L: Lanes) -> None:
-    """`double @graphc.fmod(double a, double b)` for finite a >= b > 0 (else some number).
+    """`{double} @graphc.fmod(double a, double b)` for finite a >= b > 0.
 
     a = m 2^p, b = d 2^q with integers m, d < 2^53: 11 binary digits of the quotient per step,
     at most 191 steps.
@@ -99,9 +73,6 @@ def _define_fmod(module: Module, L: Lanes) -> None:
         digits.append((m, F.L.select(normal, "i64", field, F.ki(1))))
     (m, p), (d, q) = digits
     steps = F.ints("sub", p, q)
-    # lanes nobody asked about: a divisor of 0, or a < b
-    d = F.L.select(F.icmp("eq", d, 0), "i64", F.ki(1), d)
-    steps = F.L.select(F.icmp("slt", steps, 0), "i64", F.ki(0), steps)
     first = F.ints("urem", m, d)
     e.do("br label %check")
     e.label("check")
@@ -124,5 +95,6 @@ def _define_fmod(module: Module, L: Lanes) -> None:
     bits = F.L.select(normal, "i64", packed, mantissa)
     bits = F.L.select(F.icmp("eq", "%r", 0), "i64", F.ki(0), bits)
     result = F.from_bits(bits)
-    module.define(name, f"define internal double @{name}(double %a, double %b) noinline nounwind "
-                        f"{{\n{e.text()}\n  ret double {result}\n}}")
+    out = e(f"insertvalue {{double}} undef, double {result}, 0")
+    module.define(name, f"define internal {{double}} @{name}(double %a, double %b) noinline "
+                        f"nounwind cold {{\n{e.text()}\n  ret {{double}} {out}\n}}")

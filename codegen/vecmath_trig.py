@@ -1,6 +1,6 @@
 """sin, cos, atan, atan2 on lanes, f32 and f64, whole range.
 
-Angles are reduced to |r| <= pi/4 by three-part subtraction (Cody and Waite) up to 2^20 and by
+Angles are reduced to |r| <= pi/4 by three-part subtraction (Cody and Waite) up to 10^5 (f64: 10^6) and by
 integer multiplication with the bits of 2/pi (Payne and Hanek 1983) beyond: a scalar function of
 the module, called per lane from a branch that ordinary angles never take.
 """
@@ -14,8 +14,10 @@ from graphc.codegen import coefficients as co
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, literal
+from graphc.codegen.rare import rare_lanes
 
 LIMIT = 1.0e6      # up to here n fits 20 bits, so n times a 33-bit part of pi/2 is exact
+LIMIT_F32 = 1.0e5  # and f32 finds n exactly enough
 DEEP = 2.0**-40    # an f64 remainder below this has lost too many digits in three parts
 
 
@@ -64,18 +66,44 @@ def sincospi(F: Floats, f: str) -> tuple[str, str]:
 
 
 def _reduce_f32(F: Floats, x: str) -> tuple[str, str, str]:
-    """`_reduce_f64` for f32 (the quadrant an i32), worked out in f64."""
-    L, D = F.L, Floats(F.L, "double")
-    wide = L.convert("fpext", x, "float", "double")
-    n, counted = D.nearest_fma(wide, 2 / math.pi)
-    hi, mid, low = co.PIO2_F64
-    r = D.sub(D.sub(wide, D.mul(n, hi)), D.mul(n, mid + low))
-    q, r, _ = _far(D, wide, D.cmp("oge", D.abs(wide), LIMIT), counted, r, None)
-    single = L.convert("fptrunc", r, "double", "float")
-    tail = L.convert(
-        "fptrunc", D.sub(r, L.convert("fpext", single, "float", "double")), "double", "float"
-    )
-    return L.convert("trunc", q, "i64", "i32"), single, tail
+    """(i32 quadrant, r, tail): in f32 with fused multiply-add, else in f64."""
+    L = F.L
+    far = _finite_from(F, x, LIMIT_F32)
+    if L.target.has_fma:
+        n, counted = F.nearest_fma(x, 2 / math.pi)
+        minus = F.neg(n)
+        hi, mid, low = co.PIO2_F32_3
+        first = F.fma(minus, hi, x)
+        second = F.fma(minus, mid, first)
+        # n * mid stays below 2^-8, so beyond 2^-7 the difference is exact and `lost` with it;
+        # below, the sine is as good as linear and stands one rounding more
+        lost = F.fma(minus, mid, F.sub(first, second))
+        lost = F.select(F.cmp("ogt", F.abs(first), 2.0**-7), lost, 0.0)
+        r, tail = F.fast_two_sum(second, F.fma(minus, low, lost))
+    else:
+        D = Floats(L, "double")
+        wide = L.convert("fpext", x, "float", "double")
+        nd, counted = D.nearest_fma(wide, 2 / math.pi)
+        counted = L.convert("trunc", counted, "i64", "i32")
+        high, middle, least = co.PIO2_F64
+        rest = D.sub(D.sub(wide, D.mul(nd, high)), D.mul(nd, middle + least))
+        r, tail = _narrow_pair(D, rest)
+    q, r, tail = rare_lanes(L, "graphc.rem_pio2f", _define_rem_pio2f, far, [("float", x)],
+                            [("i32", counted), ("float", r), ("float", tail)])
+    return q, r, tail
+
+
+def _narrow_pair(D: Floats, x: str) -> tuple[str, str]:
+    """A double as a sum of two floats."""
+    single = D.L.convert("fptrunc", x, "double", "float")
+    rest = D.sub(x, D.L.convert("fpext", single, "float", "double"))
+    return single, D.L.convert("fptrunc", rest, "double", "float")
+
+
+def _finite_from(F: Floats, x: str, limit: float) -> str:
+    """limit <= |x| < infinity."""
+    size = F.abs(x)
+    return F.both(F.cmp("oge", size, limit), F.cmp("olt", size, math.inf))
 
 
 def _reduce_f64(F: Floats, x: str) -> tuple[str, str, str]:
@@ -87,56 +115,31 @@ def _reduce_f64(F: Floats, x: str) -> tuple[str, str, str]:
     third, more = F.two_sum(second, F.mul(n, -low))
     r, tail = F.fast_two_sum(third, F.add(lost, more))
     cancelled = F.both(F.cmp("olt", F.abs(r), DEEP), F.cmp("one", n, 0.0))
-    far = F.either(F.cmp("oge", F.abs(x), LIMIT), cancelled)
-    q, r, tail_or_none = _far(F, x, far, counted, r, tail)
-    assert tail_or_none is not None
-    return q, r, tail_or_none
+    far = F.either(_finite_from(F, x, LIMIT), cancelled)
+    q, r, tail = rare_lanes(F.L, "graphc.rem_pio2", _define_rem_pio2, far, [("double", x)],
+                            [("i64", counted), ("double", r), ("double", tail)])
+    return q, r, tail
 
 
-def _far(
-    F: Floats, x: str, far: str, q: str, r: str, tail: str | None,
-) -> tuple[str, str, str | None]:
-    """(q, r, tail) with the finite lanes marked `far` worked out by Payne and Hanek's method."""
-    L, e = F.L, F.L.e
-    _define_payne_hanek(e.module, L)
-    far = F.both(far, F.cmp("olt", F.abs(x), math.inf))
-    before, loop, done = e.block, e.fresh("far"), e.fresh("near")
-    e.do(f"br i1 {L.any(far)}, label %{loop}, label %{done}")
-    e.label(loop)
-    old = [("i64", q), ("double", r)] + ([("double", tail)] if tail is not None else [])
-    now = [f"%{e.fresh('far')}" for _ in old]
-    new: list[str]
-    if L.width == 1:
-        result = e(f"call {{i64, double, double}} @graphc.rem_pio2(double {x})")
-        new = [e(f"extractvalue {{i64, double, double}} {result}, {i}") for i in range(len(old))]
-        e.do(f"br label %{done}")
-    else:
-        lane, following = (f"%{e.fresh('lane')}" for _ in range(2))
-        after = [f"%{e.fresh('far')}" for _ in old]
-        e.do(f"{lane} = phi i64 [0, %{before}], [{following}, %{loop}]")
-        for (t, v), name, then in zip(old, now, after, strict=True):
-            e.do(f"{name} = phi {L.vec(t)} [{v}, %{before}], [{then}, %{loop}]")
-        one = e(f"extractelement {L.vec('double')} {x}, i64 {lane}")
-        wanted = e(f"extractelement {L.vec('i1')} {far}, i64 {lane}")
-        result = e(f"call {{i64, double, double}} @graphc.rem_pio2(double {one})")
-        for i, ((t, _), name, then) in enumerate(zip(old, now, after, strict=True)):
-            v = L.vec(t)
-            part = e(f"extractvalue {{i64, double, double}} {result}, {i}")
-            put = e(f"insertelement {v} {name}, {t} {part}, i64 {lane}")
-            e.do(f"{then} = select i1 {wanted}, {v} {put}, {v} {name}")
-        e.do(f"{following} = add i64 {lane}, 1")
-        more = e(f"icmp ult i64 {following}, {L.width}")
-        e.do(f"br i1 {more}, label %{loop}, label %{done}")
-        new = after
-    e.label(done)
-    out = [
-        e(f"phi {L.vec(t)} [{v}, %{before}], [{n}, %{loop}]")
-        for (t, v), n in zip(old, new, strict=True)
-    ]
-    return out[0], out[1], out[2] if tail is not None else None
+def _define_rem_pio2f(module: Module, L: Lanes) -> None:
+    """`{i32, float, float} @graphc.rem_pio2f(float x)`: `graphc.rem_pio2` for f32."""
+    name, wide, narrow = "graphc.rem_pio2f", "{i64, double, double}", "{i32, float, float}"
+    if name in module.functions:
+        return
+    _define_rem_pio2(module, L)
+    e = Emitter(module)
+    F = Floats(Lanes(e, 1, L.target), "double")
+    got = e(f"call {wide} @graphc.rem_pio2(double {e('fpext float %x to double')})")
+    q, r = (e(f"extractvalue {wide} {got}, {i}") for i in range(2))
+    single, tail = _narrow_pair(F, r)
+    out = e(f"insertvalue {narrow} undef, i32 {e(f'trunc i64 {q} to i32')}, 0")
+    out = e(f"insertvalue {narrow} {out}, float {single}, 1")
+    out = e(f"insertvalue {narrow} {out}, float {tail}, 2")
+    module.define(name, f"define internal {narrow} @{name}(float %x) noinline nounwind cold {{\n"
+                        f"entry:\n{e.text()}\n  ret {narrow} {out}\n}}")
 
 
-def _define_payne_hanek(module: Module, L: Lanes) -> None:
+def _define_rem_pio2(module: Module, L: Lanes) -> None:
     """`{quadrant, r, tail} @graphc.rem_pio2(double x)` for finite |x| of 1 and more.
 
     x = m 2^e with a 53-bit m. Of 2/pi only the 192 bits from position e - 1 on matter: earlier
@@ -160,10 +163,8 @@ def _define_payne_hanek(module: Module, L: Lanes) -> None:
     bits = F.to_bits("%x")
     exponent = F.ints("and", F.ints("lshr", bits, 52), 0x7FF)
     m = F.ints("or", F.ints("and", bits, (1 << 52) - 1), 1 << 52)
-    # position of the first bit wanted, counted from the start of the word of zeros; lanes that
-    # nobody asked about may hold smaller numbers, which would want more words in front
+    # position of the first bit wanted, counted from the start of the word of zeros
     start = F.ints("sub", exponent, 1075 - 64 + 2)
-    start = F.L.select(F.icmp("slt", start, 0), "i64", F.ki(0), start)
     word, shift = F.ints("lshr", start, 6), F.ints("and", start, 63)
     loaded = []
     for i in range(4):

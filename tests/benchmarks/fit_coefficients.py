@@ -144,6 +144,7 @@ def tables() -> dict[str, list[float]]:
     tables["INV_LN2_DD"] = split(1 / mp.log(2), [None, None])
     tables["PI_DD"] = split(mp.pi, [None, None])
     tables["PIO2_F64"] = split(mp.pi / 2, [33, 33, None])
+    tables["PIO2_F32_3"] = split(mp.pi / 2, [None, None, None], single=True)
     tables["PIO2_DD"] = split(mp.pi / 2, [None, None])
     tables["PIO4_DD"] = split(mp.pi / 4, [None, None])
     tables["PI_F32"] = split(mp.pi, [None, None], single=True)

@@ -1,0 +1,95 @@
+"""Lanes that need a slow scalar function: a branch that ordinary values never take.
+
+The function is called for each lane in turn by a second function of the module, so a kernel
+carries no more than one test and one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.lanes import SUFFIX, Lanes
+
+Typed = tuple[str, str]  # (scalar LLVM type, register)
+
+
+def struct(types: Sequence[str]) -> str:
+    return "{" + ", ".join(types) + "}"
+
+
+def rare_lanes(
+    L: Lanes, symbol: str, define: Callable[[Module, Lanes], None], cond: str,
+    args: Sequence[Typed], usual: Sequence[Typed],
+) -> list[str]:
+    """The registers `usual`, with lanes where `cond` holds replaced by what `symbol` returns.
+
+    symbol: a function from scalars of the types of `args` to a struct of the types of `usual`;
+    `define(module, lanes of width 1)` puts it into the module, once. It is called for lanes where
+    `cond` holds and for no others.
+    """
+    e = L.e
+    define(e.module, Lanes(e, 1, L.target))
+    result_type = struct([L.vec(t) for t, _ in usual])
+    before, rare, done = e.block, e.fresh("rare"), e.fresh("usual")
+    e.do(f"br i1 {L.any(cond)}, label %{rare}, label %{done}")
+    e.label(rare)
+    if L.width == 1:
+        operands = ", ".join(f"{t} {x}" for t, x in args)
+        got = e(f"call {result_type} @{symbol}({operands})")
+    else:
+        each = _each_lane(L, symbol, [t for t, _ in args], [t for t, _ in usual])
+        operands = ", ".join(f"{L.vec(t)} {x}" for t, x in [("i1", cond), *args, *usual])
+        got = e(f"call {result_type} @{each}({operands})")
+    replaced = [e(f"extractvalue {result_type} {got}, {i}") for i in range(len(usual))]
+    e.do(f"br label %{done}")
+    e.label(done)
+    return [
+        e(f"phi {L.vec(t)} [{x}, %{before}], [{y}, %{rare}]")
+        for (t, x), y in zip(usual, replaced, strict=True)
+    ]
+
+
+def _each_lane(L: Lanes, symbol: str, args: Sequence[str], results: Sequence[str]) -> str:
+    """The name of the function that applies `symbol` in a loop over lanes."""
+    name = f"{symbol}.v{L.width}" + "".join(SUFFIX[t] for t in results[:1])
+    module = L.e.module
+    if name in module.functions:
+        return name
+    e = Emitter(module)
+    n = len(args)
+    params = [("i1", "%cond"), *((t, f"%a{i}") for i, t in enumerate(args)),
+              *((t, f"%u{i}") for i, t in enumerate(results))]
+    now, then = ([f"%{s}{i}" for i in range(len(results))] for s in ("now", "then"))
+    e.do("br label %loop")
+    e.label("loop")
+    e.do("%lane = phi i64 [0, %entry], [%following, %next]")
+    for (t, u), a, b in zip(params[1 + n:], now, then, strict=True):
+        e.do(f"{a} = phi {L.vec(t)} [{u}, %entry], [{b}, %next]")
+    wanted = e(f"extractelement {L.vec('i1')} %cond, i64 %lane")
+    e.do(f"br i1 {wanted}, label %call, label %next")
+    e.label("call")
+    operands = ", ".join(
+        f"{t} {e(f'extractelement {L.vec(t)} {x}, i64 %lane')}" for t, x in params[1:1 + n]
+    )
+    one = struct(results)
+    got = e(f"call {one} @{symbol}({operands})")
+    put = [
+        e(f"insertelement {L.vec(t)} {a}, {t} {e(f'extractvalue {one} {got}, {i}')}, i64 %lane")
+        for i, (t, a) in enumerate(zip(results, now, strict=True))
+    ]
+    e.do("br label %next")
+    e.label("next")
+    for t, a, b, p in zip(results, now, then, put, strict=True):
+        e.do(f"{b} = phi {L.vec(t)} [{a}, %loop], [{p}, %call]")
+    e.do("%following = add i64 %lane, 1")
+    more = e(f"icmp ult i64 %following, {L.width}")
+    e.do(f"br i1 {more}, label %loop, label %done")
+    e.label("done")
+    whole, out = struct([L.vec(t) for t in results]), "undef"
+    for i, (t, b) in enumerate(zip(results, then, strict=True)):
+        out = e(f"insertvalue {whole} {out}, {L.vec(t)} {b}, {i}")
+    signature = ", ".join(f"{L.vec(t)} {p}" for t, p in params)
+    module.define(name, f"define internal {whole} @{name}({signature}) noinline nounwind cold "
+                        f"{{\nentry:\n{e.text()}\n  ret {whole} {out}\n}}")
+    return name
