@@ -36,7 +36,6 @@ from graphc.types import TensorType, as_dtype
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Watch: TypeAlias = "Callable[[Value, Array], None] | MutableMapping[Any, Any]"
 
-# Kinds that only move elements: 16-bit floats pass through them as they are.
 _MOVES = frozenset({Kind.LEAF, Kind.LAYOUT, Kind.META, Kind.RANDOM})
 
 
@@ -231,7 +230,7 @@ def _step(
             if op.kind is Kind.META:
                 return args
             raise ExecutionError(f"{op.name}: has no NumPy reference")
-        widened = args if op.kind in _MOVES or op.name == "bitcast" else [_widen(a) for a in args]
+        widened = args if _keeps_bits(node) else [_widen(a) for a in args]
         raw = op.ref(*widened, **attrs)
         results = [np.asarray(r) for r in (raw if isinstance(raw, tuple | list) else (raw,))]
     except GraphcError as e:
@@ -280,6 +279,11 @@ def bind_attr(attr: Any, env: Mapping[str, int]) -> Any:
     return attr
 
 
+def _keeps_bits(node: Node) -> bool:
+    """Whether the op only moves or renames bits: no arithmetic, so nothing to widen or to check."""
+    return node.op.kind in _MOVES or node.op.name == "bitcast"
+
+
 def _widen(a: Array) -> Array:
     return a.astype(np.float32) if a.dtype.itemsize == 2 and a.dtype.kind not in "iub" else a
 
@@ -316,7 +320,7 @@ def _located(kind: type[GraphcError], node: Node, message: str) -> GraphcError:
 
 
 def _check_finite(node: Node, args: Sequence[Array], results: Sequence[Array]) -> None:
-    if node.op.kind in _MOVES:
+    if _keeps_bits(node):
         return
     for value, r in zip(node.outs, results, strict=True):
         if not value.type.dtype.is_float:

@@ -55,12 +55,20 @@ class AttributeReader(Scanner):
         self, array: np.ndarray[Any, Any], name: str, type: TensorType, pos: int
     ) -> np.ndarray[Any, Any]:
         """The array of the .npz, which knows bf16 as raw bytes only."""
+        self.usable(type, pos)
         if array.dtype.kind == "V" and array.dtype.itemsize == type.dtype.itemsize:
             array = array.view(type.dtype.numpy)
         if array.shape != type.shape or array.dtype != type.dtype.numpy:
             came = f"{array.dtype}[{','.join(map(str, array.shape))}]"
             self.fail(f"{name} has type {type}, but the .npz has {came}", pos, found=False)
         return array
+
+    def usable(self, type: TensorType, pos: int) -> None:
+        """Refuse values of bf16 where its package is not installed; types alone do not need it."""
+        try:
+            _ = type.dtype.numpy
+        except GraphcError as e:
+            self.fail(e.message, pos, found=False)
 
     def elements(self, type: TensorType) -> Literal:
         self.skip()
@@ -72,6 +80,7 @@ class AttributeReader(Scanner):
             return self.large(m.group(1), type, start)
         if not type.is_static:
             self.fail(f"a constant has a static type, not {type}", found=False)
+        self.usable(type, start)
         words = []
         if not type.shape:
             words.append(self.element(type))

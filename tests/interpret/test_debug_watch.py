@@ -49,6 +49,8 @@ def test_what_is_not_made_from_finite_operands_passes():
     x = given("x", f32, B)
     inf = np.float32([np.inf, np.nan])
     assert debug([x], [one("add", x, x)], inf)[0].shape == (2,)
+    bits = given("bits", i32, B)
+    assert np.isnan(debug([bits], [one("bitcast", bits, dtype=f32)], np.int32([-1])))
     limit = one("constant", value=ir.Literal(np.float32(-np.inf)))
     padded = one("pad", x, limit, low=(1,), high=(0,), interior=(0,))
     assert debug([x], [one("reduce_max", padded, axes=(0,))], np.float32([1]))[0] == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_graphs import every_op
 
+from graphc import types
 from graphc.errors import ParseError
 from graphc.text import parse, to_text
 
@@ -100,6 +103,18 @@ f.gir: line 2, column 22: expected an operation (did you mean exp?), found 'epx'
 def test_texts_that_are_no_graphs(text):
     with pytest.raises(ParseError, match=r"line [0-9]+, column [0-9]+: "):
         parse(text)
+
+
+def test_bfloat16_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    types._numpy_dtype.cache_clear()
+    try:
+        text = "graph @f(%x: bf16[2]) { %0: bf16[2] = exp %x return %0 }"
+        assert to_text(parse(text)).count("bf16[2]") == 2
+        with pytest.raises(ParseError, match=r"line 1, column 40: bfloat16 arrays need the ml_dty"):
+            parse("graph @f() { %0: bf16[] = constant     0x1p+0 return %0 }")
+    finally:
+        types._numpy_dtype.cache_clear()
 
 
 SAMPLE = to_text(every_op())
