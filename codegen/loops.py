@@ -528,7 +528,8 @@ def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     node = value.node
     e = yield node.args[0], idx, preds
     return lw.make(
-        "scan", value.type.dtype, (e,), (node.op.name, idx[node.attrs["axis"]]), node=node
+        "scan", value.type.dtype, (e,), (node.op.name,), node=node,
+        axes=frozenset(lw.sizes),
     )
 
 

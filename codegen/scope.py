@@ -151,8 +151,12 @@ class Scope:
             return self.scan(x, L, vector)
         raise AssertionError(f"{x.kind} is not computed on demand")
 
+    def slot_of(self, x: Expr) -> str:
+        """Where a running reduction keeps its state."""
+        return next(s.slots[x] for s in reversed(self.chain) if x in s.slots)
+
     def scan(self, x: Expr, L: Lanes, vector: bool) -> str:
-        slot = next(s.slots[x] for s in reversed(self.chain) if x in s.slots)
+        slot = self.slot_of(x)
         r = reduction_of(x)
         ty = L.vec(r.types[0])
         old = self.e(f"load {ty}, ptr {slot}, align 8")

@@ -372,7 +372,7 @@ class Sweeper:
         for scope in scopes:
             for x in self.scans:
                 slot = self.f.alloca(scope.lanes(wide).vec(_memory(reduction_of(x).types[0])))
-                scope.slots[x] = slot
+                (grid if s.vector is None else scope).slots[x] = slot
         for p in range(s.sweeps):
             if p:
                 scopes = [
@@ -410,7 +410,7 @@ class Sweeper:
         for c, L in zip(scopes, lanes, strict=True):
             for x in self.scans:
                 kind = reduction_of(x)
-                e.do(f"store {L.vec(kind.types[0])} {kind.start(L)[0]}, ptr {c.slots[x]}, align 8")
+                e.do(f"store {L.vec(kind.types[0])} {kind.start(L)[0]}, ptr {c.slot_of(x)}, align 8")
 
         def nested(
             depth: int, arounds: list[Scope], shared: Scope, state: list[str]

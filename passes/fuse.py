@@ -10,7 +10,7 @@ and are computed on their own only where a buffer is wanted (an output, an opera
     return %1                                     %1: f32[b] = reduce_sum %0 {axes=(1)}
                                                   return %1 }, axes=(b,n), reduced=(1), ...}
 
-After this pass every node is a leaf, a `fused`, or a view (reshape, stop_gradient, barrier).
+After this pass every node is a leaf, a `fused`, a view (reshape) or a `barrier`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,17 @@ from graphc.passes.grouping import (
 
 LAZY = frozenset({"broadcast", "transpose", "slice", "reshape", "reverse"})
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
-VIEWS = frozenset({"reshape", "stop_gradient", "barrier"})
+VIEWS = frozenset({"reshape", "stop_gradient"})
 
 
 def is_lazy(n: Node) -> bool:
     """Whether n is index arithmetic alone."""
-    return n.op.name in LAZY or n.op.kind is Kind.META
+    return n.op.name in LAZY or n.op.name == "stop_gradient"
+
+
+def is_barrier(n: Node) -> bool:
+    """Whether n only orders: what follows it starts when all of its operands are there."""
+    return n.op.kind is Kind.META and n.op.unique
 
 
 def is_free(v: Value) -> bool:
@@ -63,8 +68,8 @@ def _bits(a: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def is_opaque(n: Node) -> bool:
-    """Whether n wants its operands as buffers and runs by a template of its own."""
-    if n.op.kind is Kind.CONTRACT:
+    """Whether n wants its operands as buffers, having a template of its own or no code at all."""
+    if n.op.kind is Kind.CONTRACT or is_barrier(n):
         return True
     return n.op.name in ("scatter", "scatter_add") and n.args[1].type.ndim != n.attrs["batch"]
 
@@ -132,7 +137,7 @@ class Fusion:
             if v.node.op.name == "broadcast":
                 injective = False
             label = through_layout(v.node, label)
-            v = v.node.args[v.index if v.node.op.kind is Kind.META else 0]
+            v = v.node.args[0]
         return Use(v, label, injective)
 
     def plan(self) -> list[Group]:
@@ -164,7 +169,7 @@ class Fusion:
         whatever is left and read by n alone may come in from any level.
         """
         sizes, space, reduced, result = self.proto[n]
-        kind = "dot" if n.op.kind is Kind.CONTRACT else "scatter" if is_opaque(n) else "loops"
+        kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if is_opaque(n) else "loops"
         g = Group(self.count, kind, sizes, 0)
         self.count += 1
         g.nodes.append(n)
@@ -222,6 +227,8 @@ class Fusion:
         self, n: Node, g: Group, h: Group, uses: list[Use], copy: bool
     ) -> tuple[Group, dict[int, int] | None] | None:
         """g and h as one group and how g's axes are called in it; None where it is not allowed."""
+        if "alone" in (g.kind, h.kind):
+            return None
         moved = any(u.label is None or (WILD in u.label and not h.reduced) for u in uses)
         if moved:
             if not can_pull(n, g, h, uses):
@@ -238,6 +245,7 @@ class Fusion:
     def emit(self, groups: list[Group]) -> Graph:
         """The graph of fused nodes, in dependency order and otherwise in program order."""
         g = self.g
+        groups = [h for h in groups if not is_barrier(h.nodes[0])]
         position = {n: k for k, n in enumerate(g.nodes)}
         for h in groups:
             h.nodes.sort(key=lambda n: position[n])
@@ -250,7 +258,7 @@ class Fusion:
         for n in g.nodes:
             if n in owner:
                 continue
-            if (n.op.kind is Kind.LEAF and not is_free(n.outs[0])) or n.op.name == "constant" or (
+            if (n.op.kind is Kind.LEAF and not is_free(n.outs[0])) or n.op.name == "constant" or is_barrier(n) or (
                 self.is_view(n) and not self.needed.isdisjoint(n.outs)
             ):
                 units.append(n)

@@ -69,7 +69,7 @@ class Group:
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int):
         self.ident = ident
-        self.kind = kind                       # loops | dot | scatter
+        self.kind = kind                       # loops | dot | alone: never merged
         self.axes = axes
         self.level = level
         self.nodes: list[Node] = []
@@ -132,7 +132,7 @@ def operand_labels(n: Node, space: Label) -> list[tuple[Label | None, bool]]:
     """For each operand: its label in terms of n's axes, or None where elements move; and whether
     each element of it is read at most once then."""
     name, at = n.op.name, n.attrs
-    if n.op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.META):
+    if n.op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN):
         return [(space, True)] * len(n.args)
     if name == "gather":
         k, batch = at["axis"], at["batch"]
@@ -229,7 +229,7 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
 
     `to` maps all of g's axes into h's, some beyond its end (new ones).
     """
-    if len(g.nodes) + len(h.nodes) > MAX_NODES or "scatter" in (g.kind, h.kind):
+    if len(g.nodes) + len(h.nodes) > MAX_NODES or "alone" in (g.kind, h.kind):
         return False
     if g.kind == "dot" and h.kind == "dot":
         return False
