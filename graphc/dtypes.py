@@ -13,7 +13,7 @@ from graphc.tensor import Tensor
 from graphc.types import DType, TensorType
 
 __all__ = [
-    "bfloat16",
+    "__array_namespace_info__", "bfloat16",
     "bool",
     "can_cast",
     "finfo",
@@ -71,6 +71,33 @@ def iinfo(dtype: Any) -> np.iinfo[Any]:
 
 def _dtype_like(x: Any) -> DType:
     return x.dtype if isinstance(x, Tensor) else dtype_of(x)
+
+
+class __array_namespace_info__:
+    """What this namespace has (array API, inspection)."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """No boolean masks, no sizes that depend on data."""
+        return {
+            "boolean indexing": False,
+            "data-dependent shapes": False,
+            "max dimensions": None,
+        }
+
+    def default_device(self) -> str:
+        return "cpu"
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+        return {"real floating": float32, "integral": int64, "indexing": int64}
+
+    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
+        """Dtypes by name, of a kind or of all."""
+        return {
+            d.long: d for d in types.DTYPES if kind is None or isdtype(d, kind)
+        }
 
 
 def isdtype(dtype: Any, kind: Any) -> Any:

@@ -244,7 +244,7 @@ def fmin(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def clip(x: ArrayLike, min: ArrayLike = None, max: ArrayLike = None) -> Tensor:
-    """x limited to [min, max], in the dtype of x; where min > max, max."""
+    """x limited to [min, max]; where min > max, max."""
     t = as_tensor(x)
     if min is not None:
         t = maximum(t, min)

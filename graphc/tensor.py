@@ -57,6 +57,17 @@ class Tensor(methods.Methods):
         return self._value.type.size
 
     @property
+    def device(self) -> str:
+        """Where native code runs: "cpu"."""
+        return "cpu"
+
+    def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
+        """The Tensor itself; the only device is "cpu"."""
+        if device != "cpu" or stream is not None:
+            raise UsageError(f"to_device: the only device is 'cpu', got {device!r}", user_loc())
+        return self
+
+    @property
     def T(self) -> Tensor:
         """All axes reversed."""
         return manipulation.transpose(self)
@@ -212,6 +223,12 @@ class Tensor(methods.Methods):
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("a Tensor has no value to put into an ndarray", "t.eval({...}) or gx.function")
+
+    def __dlpack__(self, **kwargs: Any) -> NoReturn:
+        _refuse("a Tensor has no memory to share", "t.eval({...}) or gx.function")
+
+    def __dlpack_device__(self) -> NoReturn:
+        _refuse("a Tensor has no memory to share", "t.eval({...}) or gx.function")
 
     def __bool__(self) -> NoReturn:
         _refuse(
