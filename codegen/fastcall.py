@@ -83,6 +83,7 @@ class Native:
     ):
         self.program = program
         self._arena = ctypes.c_void_p(None)
+        self._spare: list[Array] = []
         arrays = [s.array for s in (program.states if states is None else states)]
         arrays += [c.array for c in program.constants]
         table = (ctypes.c_void_p * max(1, len(arrays)))(
@@ -119,7 +120,7 @@ class Native:
 
     def __del__(self) -> None:
         block, self._arena.value = self._arena.value, None
-        if block:
+        if block and _free is not None:  # None while the interpreter goes down
             _free(block)
 
     def address(self, name: str) -> int:
@@ -136,10 +137,17 @@ class Native:
         sizes = (ctypes.c_int64 * max(1, len(p.dims)))(*[dims[d] for d in p.dims])
         need = evaluate(p.arena, dims)
         try:
-            arena = np.empty(max(64, need), np.uint8)
-        except (MemoryError, ValueError):
-            return OUT_OF_MEMORY
-        return int(self._entry(args, sizes, arena.ctypes.data))
+            arena = self._spare.pop()  # fresh memory would cost page faults
+        except IndexError:
+            arena = None
+        if arena is None or arena.size < need:
+            try:
+                arena = np.empty(max(64, need), np.uint8)
+            except (MemoryError, ValueError):
+                return OUT_OF_MEMORY
+        status = int(self._entry(args, sizes, arena.ctypes.data))
+        self._spare[:] = [arena]
+        return status
 
 
 def _addresses(keep: list[object], name: str, rows: Sequence[Sequence[object]]) -> dict[str, int]:
