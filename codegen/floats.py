@@ -137,8 +137,17 @@ class Floats:
             self.ints("add", self.ints("shl", n, self.mantissa), self.bias << self.mantissa)
         )
 
-    def scale(self, p: str, counted: str) -> str:
-        """p * 2^n for p near 1, with overflow and gradual underflow: two halves, rounded once."""
+    def scale(self, p: str, whole: str, counted: str) -> str:
+        """p * 2^n for p near 1, with overflow and gradual underflow, rounded once.
+
+        `whole, counted` as `nearest` gives them; by halves, so that no factor overflows.
+        """
+        L = self.L
+        if L.target.masked and L.target.arch == "x86_64" and L.width * self.bits == 512:
+            name = f"llvm.x86.avx512.mask.scalef.p{'d' if self.double else 's'}.512"
+            v, m = L.vec(self.t), f"i{L.width}"
+            L.e.module.declare(name, f"declare {v} @{name}({v}, {v}, {v}, {m}, i32)")
+            return L.e(f"call {v} @{name}({v} {p}, {v} {whole}, {v} poison, {m} -1, i32 4)")
         n = self.integer(counted)
         half = self.ints("ashr", n, 1)
         rest = self.ints("sub", n, half)

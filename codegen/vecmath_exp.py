@@ -12,18 +12,12 @@ from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Pair
 
 
-def reduce_ln2(F: Floats, x: str) -> tuple[str, str]:
-    """(counted n, r): x = n ln 2 + r; |x| below 2^11 ln 2."""
-    counted, r, _ = _reduce_ln2(F, x)
-    return counted, r
-
-
-def _reduce_ln2(F: Floats, x: str) -> tuple[str, str, tuple[str, str]]:
-    """`reduce_ln2` and the two terms whose rounded sum r is."""
+def reduce_ln2(F: Floats, x: str) -> tuple[Pair, str, str]:
+    """((n, counted n), r, r before its last subtraction): x = n ln 2 + r; |x| < 2^11 ln 2."""
     n, counted = F.nearest_fma(x, 1 / math.log(2))
     hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
     exact = F.fma(n, -hi, x)  # n * hi is exact, and so is the difference
-    return counted, F.fma(n, -lo, exact), (exact, F.mul(n, -lo))
+    return (n, counted), F.fma(n, -lo, exact), exact
 
 
 def _exp_reduced(F: Floats, r: str) -> str:
@@ -37,14 +31,14 @@ def _exp_reduced(F: Floats, r: str) -> str:
 
 def exp(F: Floats, x: str) -> str:
     low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
-    counted, r = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
-    return F.scale(_exp_reduced(F, r), counted)
+    n, r, _ = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
+    return F.scale(_exp_reduced(F, r), *n)
 
 
 def exp_of_small(F: Floats, x: str) -> str:
     """e^x where x and the result are well inside the normal range."""
-    counted, r = reduce_ln2(F, x)
-    return F.scale_normal(_exp_reduced(F, r), counted)
+    n, r, _ = reduce_ln2(F, x)
+    return F.scale_normal(_exp_reduced(F, r), n[1])
 
 
 def expm1(F: Floats, x: str) -> str:
@@ -53,8 +47,8 @@ def expm1(F: Floats, x: str) -> str:
     Near |x| = 0.4 the two terms cancel, so the rounding error of r is taken along.
     """
     low, high = (-40.0, 710.0) if F.double else (-20.0, 89.0)
-    counted, r, (exact, rest) = _reduce_ln2(F, F.at_most(F.at_least(x, low), high))
-    error = F.add(F.sub(exact, r), rest)
+    (n, counted), r, exact = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
+    error = F.fma(n, -F.pick(co.LN2_F32, co.LN2_F64)[1], F.sub(exact, r))
     q = F.add(r, F.fma(F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64), error))
     half = F.power_of_two(F.ints("sub", counted, 1))
     y = F.fma(q, half, F.sub(half, 0.5))

@@ -50,7 +50,7 @@ def exp2_dd(F: Floats, hi: str, lo: str) -> str:
     s, e = F.fast_two_sum(1.0, t)
     g = F.poly_wide(t, co.EXP_F64)
     p = F.add(s, F.fma(F.mul(t, t), g, F.add(e, F.fma(t, tail, tail))))
-    return F.scale(p, counted)
+    return F.scale(p, n, counted)
 
 
 def pow(F: Floats, x: str, y: str) -> str:

@@ -1,8 +1,8 @@
 """sin, cos, atan, atan2 on lanes, f32 and f64, whole range.
 
-Angles are reduced to |r| <= pi/4 by three-part subtraction (Cody and Waite) up to 10^5 (f64: 10^6) and by
-integer multiplication with the bits of 2/pi (Payne and Hanek 1983) beyond: a scalar function of
-the module, called per lane from a branch that ordinary angles never take.
+Angles are reduced to |r| <= pi/4 by three-part subtraction (Cody and Waite) up to 10^5 (f64: 10^6)
+and by integer multiplication with the bits of 2/pi (Payne and Hanek 1983) beyond: a scalar
+function of the module, called per lane from a branch that ordinary angles never take.
 """
 
 from __future__ import annotations
