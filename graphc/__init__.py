@@ -30,11 +30,12 @@ from graphc.dims import Dim as Dim
 from graphc.dtypes import *
 from graphc.elementwise import *
 from graphc.errors import GraphcError as GraphcError
-from graphc.indexing import *
+from graphc.floats import *
 from graphc.manipulation import *
 from graphc.products import *
 from graphc.reductions import *
 from graphc.refused import REFUSED, refusal
+from graphc.selection import *
 from graphc.tensor import Tensor as Tensor
 
 if TYPE_CHECKING:

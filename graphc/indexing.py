@@ -1,4 +1,4 @@
-"""x[...], x.at[...], take and its relatives.
+"""x[...]: an index brought to a span of positions for each axis.
 
 An index is made of ints, slices, None and one `...`, and at most one integer array on one axis.
 Sizes of slices of symbolic axes are brought to one form, so that x[1:] and x[:-1] agree:
@@ -13,26 +13,13 @@ import numpy as np
 
 from graphc import dims, prim
 from graphc.convert import (
-    ArrayLike,
-    as_shape,
     as_tensor,
-    axis_of,
-    broadcast_shapes,
-    broadcast_to,
-    cast,
-    common_dtype,
-    dtype_of,
-    require_dtype,
 )
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
-from graphc.manipulation import moveaxis, ravel, reshape
+from graphc.manipulation import reshape
 from graphc.tensor import Tensor
-from graphc.types import DType, bool_, i64
-
-__all__ = [
-    "diff", "one_hot", "take", "take_along_axis", "tril", "triu",
-]
+from graphc.types import bool_
 
 
 class Span(NamedTuple):
@@ -62,8 +49,8 @@ class Plan(NamedTuple):
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key] for basic indices and one integer array on one axis."""
-    plan = _plan(x, key)
-    t = _apply_spans(x, plan.spans)
+    plan = plan_index(x, key)
+    t = apply_spans(x, plan.spans)
     kept = [i for i in range(t.ndim) if i not in plan.removed]
     if len(kept) != t.ndim:
         t = reshape(t, [t.shape[i] for i in kept])
@@ -84,7 +71,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     return reshape(t, shape)
 
 
-def _plan(x: Tensor, key: Any) -> Plan:
+def plan_index(x: Tensor, key: Any) -> Plan:
     items = _expand(x, key if isinstance(key, tuple) else (key,))
     spans: list[Span] = []
     gathers: list[tuple[int, Tensor]] = []
@@ -110,7 +97,7 @@ def _plan(x: Tensor, key: Any) -> Plan:
                 removed.add(axis)
         else:
             spans.append(Span(0, n, 1))
-            gathers.append((axis, _index_array("index", item, n)))
+            gathers.append((axis, index_array("index", item, n)))
             layout.append(axis)
     if sum(idx.ndim > 0 for _, idx in gathers) > 1:
         raise UsageError(
@@ -169,7 +156,7 @@ def _describe(items: Any) -> str:
     return f"[{', '.join(one(i) for i in items)}]"
 
 
-def _index_array(op: str, item: Any, n: Size) -> Tensor:
+def index_array(op: str, item: Any, n: Size) -> Tensor:
     """Integer indices as a Tensor; constant ones are checked against a known size."""
     if isinstance(item, Dim):
         return as_tensor(item)
@@ -269,7 +256,7 @@ def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Sp
     return Span(a, a + length, step, backwards)
 
 
-def _apply_spans(t: Tensor, spans: tuple[Span, ...]) -> Tensor:
+def apply_spans(t: Tensor, spans: tuple[Span, ...]) -> Tensor:
     flipped = tuple(i for i, s in enumerate(spans) if s.backwards)
     if flipped:
         t = prim.reverse(t, axes=flipped)
@@ -279,193 +266,3 @@ def _apply_spans(t: Tensor, spans: tuple[Span, ...]) -> Tensor:
         t, start=[s.start for s in spans], stop=[s.stop for s in spans],
         step=[s.step for s in spans],
     )
-
-
-# x.at[...]
-
-
-class At:
-    """`x.at[key]`: what x[key] names, to be changed in a new Tensor."""
-
-    __slots__ = ("_x",)
-
-    def __init__(self, x: Tensor):
-        self._x = x
-
-    def __getitem__(self, key: Any) -> Updater:
-        return Updater(self._x, key)
-
-
-class Updater:
-    """The changes of `x.at[key]`; each gives a new Tensor of x's type."""
-
-    __slots__ = ("_key", "_x")
-
-    def __init__(self, x: Tensor, key: Any):
-        self._x, self._key = x, key
-
-    def get(self) -> Tensor:
-        """x[key]"""
-        return getitem(self._x, self._key)
-
-    def set(self, value: ArrayLike) -> Tensor:
-        """x with x[key] replaced; where an array names a position twice, the last wins."""
-        return self._update("set", value)
-
-    def add(self, value: ArrayLike) -> Tensor:
-        """x with `value` added to x[key]; a position named twice takes both."""
-        return self._update("add", value)
-
-    def subtract(self, value: ArrayLike) -> Tensor:
-        """x with `value` subtracted from x[key]."""
-        return self._update("add", prim.neg(self._operand(value)))
-
-    def multiply(self, value: ArrayLike) -> Tensor:
-        """x with x[key] multiplied by `value`; for indices that name no position twice."""
-        return self._update("set", self.get() * value)
-
-    def _operand(self, value: ArrayLike) -> Tensor:
-        x = self._x
-        dtype = common_dtype(x, value)
-        if dtype is not x.dtype and not (dtype.is_float and x.dtype.is_float):
-            raise UsageError(
-                f"at: the value must fit {x.dtype.long}, got {dtype.long}; cast one of them",
-                user_loc(),
-            )
-        return as_tensor(value, x.dtype)
-
-    def _update(self, what: str, value: ArrayLike) -> Tensor:
-        x, u = self._x, self._operand(value)
-        plan = _plan(x, self._key)
-        indexed = dict(plan.gathers)
-        shape: list[Size] = []  # of x[key]
-        inner: list[Size] = []  # of x[key] with every axis of x still there
-        for item in plan.layout:
-            if item is None:
-                shape.append(1)
-            else:
-                shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].length])
-        for axis, span in enumerate(plan.spans):
-            inner.extend(indexed[axis].shape if axis in indexed else [span.length])
-        u = reshape(broadcast_to(u, shape, op="at"), inner)
-        if not indexed:
-            return _write(what, x, u, plan.spans)
-        part = _apply_spans(x, plan.spans)
-        if len(indexed) > 1:
-            raise UsageError(
-                "at: only one axis may be indexed by an array (or by an int, where its size is "
-                "symbolic); update one axis after the other",
-                user_loc(),
-            )
-        ((axis, idx),) = indexed.items()
-        scatter = prim.scatter if what == "set" else prim.scatter_add
-        new = scatter(part, idx, u, axis=axis, batch=0, negative=True)
-        return new if part is x else _write("set", x, new, plan.spans)
-
-
-def _write(what: str, x: Tensor, u: Tensor, spans: tuple[Span, ...]) -> Tensor:
-    """x with u put (or added) where the spans point."""
-    flipped = tuple(i for i, s in enumerate(spans) if s.backwards)
-    if flipped:
-        out = _write(what, prim.reverse(x, axes=flipped), u,
-                     tuple(s._replace(backwards=False) for s in spans))
-        return prim.reverse(out, axes=flipped)
-    if what == "set" and all(s.step == 1 for s in spans):
-        return prim.update_slice(x, u, start=[s.start for s in spans])
-    placed = _placed(u, x, spans)
-    if what == "add":
-        return prim.add(x, placed)
-    ones = prim.full(u.type.with_dtype(bool_), True)
-    return prim.select(_placed(ones, x, spans), placed, x)
-
-
-def _placed(u: Tensor, x: Tensor, spans: tuple[Span, ...]) -> Tensor:
-    """u at its positions within zeros of x's shape."""
-    used = [(m - 1) * s.step + 1 for m, s in zip(u.shape, spans, strict=True)]
-    used = [dims.maximum(n, 0) if isinstance(n, Dim) else max(n, 0) for n in used]
-    high = [n - s.start - k for n, s, k in zip(x.shape, spans, used, strict=True)]
-    y = prim.pad(
-        u, prim.full(u.type.with_shape(()), 0), low=[s.start for s in spans], high=high,
-        interior=[s.step - 1 for s in spans],
-    )
-    return y if y.shape == x.shape else prim.reshape(y, shape=x.shape, checked=True)
-
-
-# take and relatives
-
-
-def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Tensor:
-    """x at integer indices along an axis (without one, of x flattened); -n..n-1, else an error."""
-    t = as_tensor(x)
-    if axis is None:
-        t, axis = ravel(t), 0
-    i = axis_of("take", t, axis)
-    return prim.gather(t, _index_array("take", indices, t.shape[i]), axis=i, negative=True)
-
-
-def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int | None = -1) -> Tensor:
-    """x[..., indices[..., j], ...] along an axis; the other axes go together and broadcast."""
-    t = as_tensor(x)
-    idx = as_tensor(indices)
-    if axis is None:
-        t, idx, axis = ravel(t), ravel(idx), 0
-    i = axis_of("take_along_axis", t, axis)
-    if idx.ndim != t.ndim:
-        raise ShapeError(
-            f"take_along_axis: indices must have the rank of x, got {t.type} and {idx.type}",
-            user_loc(),
-        )
-    idx = _index_array("take_along_axis", idx, t.shape[i])
-    t, idx = moveaxis(t, i, -1), moveaxis(idx, i, -1)
-    lead = broadcast_shapes(
-        "take_along_axis", t.type.with_shape(t.shape[:-1]), idx.type.with_shape(idx.shape[:-1])
-    )
-    t = broadcast_to(t, (*lead, t.shape[-1]))
-    idx = broadcast_to(idx, (*lead, idx.shape[-1]))
-    n = len(lead)
-    return moveaxis(prim.gather(t, idx, axis=n, batch=n, negative=True), -1, i)
-
-
-def one_hot(indices: ArrayLike, num_classes: Size, dtype: Any = "float32") -> Tensor:
-    """1 where the new last axis equals the index, else 0 (all 0 for an index outside)."""
-    idx = as_tensor(indices)
-    require_dtype("one_hot", idx, "iu", "integer indices")
-    (n,) = as_shape((num_classes,))
-    shape = (*idx.shape, n)
-    wide = broadcast_to(reshape(idx, (*idx.shape, 1)), shape)
-    classes = prim.iota(i64, shape, axis=idx.ndim)
-    want: DType = dtype_of(dtype)
-    return cast(prim.equal(cast(wide, i64), classes), want)
-
-
-def tril(x: ArrayLike, k: int = 0) -> Tensor:
-    """x with 0 above diagonal k of the last two axes."""
-    return _triangle("tril", x, k, keep_lower=True)
-
-
-def triu(x: ArrayLike, k: int = 0) -> Tensor:
-    """x with 0 below diagonal k of the last two axes."""
-    return _triangle("triu", x, k, keep_lower=False)
-
-
-def _triangle(op: str, x: ArrayLike, k: int, keep_lower: bool) -> Tensor:
-    t = as_tensor(x)
-    if t.ndim < 2:
-        raise ShapeError(f"{op}: takes at least 2 axes, got {t.type}", user_loc())
-    rows = prim.iota(i64, t.shape, axis=t.ndim - 2)
-    columns = prim.iota(i64, t.shape, axis=t.ndim - 1)
-    shifted = prim.add(rows, prim.full_like(rows, k)) if k else rows
-    keep = (
-        prim.less_equal(columns, shifted) if keep_lower else prim.less_equal(shifted, columns)
-    )
-    return prim.select(keep, t, prim.full_like(t, 0))
-
-
-def diff(x: ArrayLike, axis: int = -1, n: int = 1) -> Tensor:
-    """Differences of neighbours along an axis, n times."""
-    t = as_tensor(x)
-    i = axis_of("diff", t, axis)
-    key = (slice(None),) * i
-    for _ in range(n):
-        t = getitem(t, (*key, slice(1, None))) - getitem(t, (*key, slice(None, -1)))
-    return t

@@ -94,9 +94,9 @@ class Methods:
         return manipulation.repeat(self, repeats, axis)
 
     def take(self, indices: ArrayLike, axis: int | None = None) -> Tensor:
-        from graphc import indexing
+        from graphc import selection
 
-        return indexing.take(self, indices, axis)
+        return selection.take(self, indices, axis)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
         return elementwise.astype(self, dtype)

@@ -28,9 +28,9 @@ from graphc.convert import (
 )
 from graphc.elementwise import erf, tanh
 from graphc.errors import ArgumentError, ShapeError, user_loc
-from graphc.indexing import one_hot
 from graphc.manipulation import expand_dims, matrix_transpose, moveaxis
 from graphc.products import matmul
+from graphc.selection import one_hot
 from graphc.tensor import Tensor
 
 __all__ = [

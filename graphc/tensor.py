@@ -17,7 +17,7 @@ from graphc.ir import Node, Value
 from graphc.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
-    from graphc.indexing import At
+    from graphc.at import At
 
 
 class Tensor(methods.Methods):
@@ -80,7 +80,7 @@ class Tensor(methods.Methods):
     @property
     def at(self) -> At:
         """`x.at[i].set(v)` and `x.at[i].add(v)`: x with some elements changed."""
-        return indexing.At(self)
+        return at.At(self)
 
     def __repr__(self) -> str:
         n = self.node
@@ -308,6 +308,7 @@ def _refuse(what: str, instead: str) -> NoReturn:
 
 # The operations need the class above and the class needs them; they are looked up when called.
 from graphc import (  # noqa: E402
+    at,
     convert,
     elementwise,
     indexing,
