@@ -39,6 +39,16 @@ def _only_ones(m: Match) -> bool:
     return all(m[X].type.shape[a] == 1 for a in m[AX])
 
 
+def _only_element(m: Match) -> Value:
+    return m.emit("reshape", m[X], shape=m.type.shape, checked=False)
+
+
+def _sum_of_one(m: Match) -> Value:
+    """A sum starts from 0.0, so that of -0.0 is 0.0."""
+    x = _only_element(m)
+    return m.emit("add", x, m.full(0.0)) if m.type.dtype.is_float else x
+
+
 def _joined_axes(m: Match) -> tuple[int, ...]:
     """Axes of x for reduce(reduce(x, inner), axes)."""
     left = [a for a in range(m[X].type.ndim) if a not in m[AXI]]
@@ -161,10 +171,10 @@ def _for_all() -> list[Rule]:
     for name, r in REDUCTIONS.items():
         any_order = name in ("max", "min")
         free = None if any_order else _order_is_free
+        build = _sum_of_one if name == "sum" else _only_element
         rows += [
-            rule(f"{name}(x, no axes) == x", r(X, axes=()) >> X, exact),
-            rule(f"{name}(x, axes of size 1) == reshape(x)",
-                 r(X, axes=AX) >> reshape(X, shape=lambda m: m.type.shape, checked=False), exact,
+            rule(f"{name}(x, no axes) == x", r(X, axes=()) >> build, exact),
+            rule(f"{name}(x, axes of size 1) == reshape(x)", r(X, axes=AX) >> build, exact,
                  where=_only_ones),
             rule(f"{name}({name}(x)) == {name}(x)",
                  r(r(X, axes=AXI), axes=AX) >> r(X, axes=_joined_axes), exact, where=free),

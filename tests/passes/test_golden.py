@@ -29,7 +29,8 @@ def test_golden(path: Path, update_golden: bool) -> None:
         gf.write(path, after)
     else:
         assert str(after) == expected
-    assert str(run(after)) == str(after), "the pass is not idempotent"
+    if path.parent.name != "fuse":  # which makes kernels of kernels
+        assert str(run(after)) == str(after), "the pass is not idempotent"
     assert str(parse(str(after))) == str(after)
 
 
@@ -55,7 +56,7 @@ def test_golden_keeps_the_meaning(path: Path) -> None:
                 np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6 * scale)
 
 
-@pytest.mark.parametrize("name", sorted({*PIPELINE, "fastmath"} - {"fuse"}))
+@pytest.mark.parametrize("name", sorted(set(PIPELINE)))
 def test_every_pass_has_a_case_that_must_not_change(name: str) -> None:
     mine = [p for p in CASES if p.parent.name == name]
     assert any(gf.STAYS in p.read_text() for p in mine)

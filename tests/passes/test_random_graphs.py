@@ -1,0 +1,81 @@
+"""Random graphs: every pass preserves meaning, is idempotent, and what it gives round-trips."""
+
+from __future__ import annotations
+
+import golden_files as gf
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_graphs import graphs
+
+from graphc.errors import ExecutionError, ShapeError
+from graphc.ir import Graph
+from graphc.passes import load_pass, run_pipeline
+from graphc.text import parse
+from graphc.verify import verify
+
+EXACT = ("inline", "simplify", "strip", "fold", "cse", "dce")
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.5, 1e30, np.inf, -np.inf, np.nan])
+
+COMMON = settings(
+    max_examples=150, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+def special_inputs(g: Graph, seed: int, n: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    out = []
+    for a in gf.random_inputs(g, seed, gf.sizes(g, n)):
+        if a.dtype.kind == "f":
+            a = rng.choice(SPECIAL, a.shape).astype(a.dtype)
+        elif a.dtype.kind == "i":
+            a = rng.integers(-(2**31), 2**31, a.shape).astype(a.dtype)
+        out.append(a)
+    return out
+
+
+def check(before: Graph, after: Graph, seed: int, exact: bool = True) -> None:
+    verify(after)
+    assert str(parse(str(after))) == str(after)
+    for n in (0, 1, 3):
+        inputs = special_inputs(before, seed, n)
+        try:
+            wanted = gf.run(before, inputs)
+        except (ExecutionError, ShapeError):
+            continue  # a dead failure may go, a live one is another test
+        got = gf.run(after, inputs)
+        for w, g in zip(wanted, got, strict=True):
+            assert w.shape == g.shape
+            assert w.dtype == g.dtype
+            assert not exact or gf.same_bits(w, g), f"{before}\nbecame\n{after}"
+
+
+@pytest.mark.parametrize("name", EXACT)
+@given(g=graphs(), seed=st.integers(0, 100))
+@COMMON
+def test_exact_pass(name: str, g: Graph, seed: int) -> None:
+    run = load_pass(name)
+    after = run(g)
+    check(g, after, seed)
+    assert str(run(after)) == str(after), "not idempotent"
+
+
+@pytest.mark.parametrize("name", ["stabilize", "matrix_chain", "fastmath"])
+@given(g=graphs(), seed=st.integers(0, 100))
+@COMMON
+def test_other_pass(name: str, g: Graph, seed: int) -> None:
+    run = load_pass(name)
+    after = run(g)
+    check(g, after, seed, exact=name == "matrix_chain")  # dots are of integers
+    assert str(run(after)) == str(after), "not idempotent"
+
+
+@given(g=graphs(), seed=st.integers(0, 100))
+@COMMON
+def test_exact_passes_together(g: Graph, seed: int) -> None:
+    twice = (*EXACT, *EXACT)
+    after = run_pipeline(g, twice)
+    check(g, after, seed)
+    assert str(run_pipeline(after, EXACT)) == str(after), "a third round changes something"
