@@ -36,6 +36,7 @@ from graphc.types import DType
 
 TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
 SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
+VECTOR_WEIGHT = 8.0      # times as long takes an operation of a product with a vector
 MOST_TASKS = 16          # split no further for threads
 FEW_TASKS = 8            # accept small blocks up to so many tasks
 LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
@@ -132,6 +133,10 @@ def _split(
     flops = "2.0"
     for size in (batch, m, "%n", "%k"):
         flops = f(f"fmul double {flops}, {f(f'uitofp i64 {size} to double')}")
+    # a product with a vector waits for memory, not for multiplications
+    narrow = f(f"or i1 {f.cmp('eq', m, '1')}, {f.cmp('eq', '%n', '1')}")
+    weight = f.select(narrow, str(VECTOR_WEIGHT), "1.0", "double")
+    flops = f(f"fmul double {flops}, {weight}")
     large = f(f"fcmp oge double {flops}, {float(SPLIT_FLOPS)}")
     fraction = f(f"fmul double {flops}, {1 / TASK_FLOPS}")
     most = f(f"fcmp olt double {fraction}, {float(MOST_TASKS)}")

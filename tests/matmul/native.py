@@ -100,3 +100,13 @@ def arguments(a, b, c, epilogue: int = 0, ctx: int = 0, offset: int = 8) -> list
 
 def call(f, a, b, c, **options: int) -> None:
     f(*arguments(a, b, c, **options))
+
+
+def pool(threads: int) -> str:
+    """`graphc_parallel` of the process's thread pool, with at most so many threads."""
+    from graphc.codegen.jit import parallel_address
+
+    return (
+        f"%pool = inttoptr i64 {parallel_address(threads)} to ptr\n"
+        "  call void %pool(ptr %task, ptr %ctx, i64 %n, ptr %scratch)\n  ret void"
+    )

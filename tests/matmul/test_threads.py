@@ -1,0 +1,31 @@
+"""Products on the thread pool: the bits and the epilogue do not depend on the threads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from native import call, compiled, levels, pool
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("shape", [
+    (1, 300, 300, 300), (1, 20, 2000, 400), (1, 1500, 1, 6000), (20, 100, 90, 100),
+])
+def test_bits_for_any_number_of_threads(dtype, shape):
+    batch, m, n, k = shape
+    rng = np.random.default_rng(1)
+    a, b = (10 * rng.normal(size=(batch, *s)) for s in ((m, k), (k, n)))
+    a, b = a.astype(dtype), b.astype(dtype)
+    results = []
+    for threads in (1, 2, 4):
+        f = compiled(dtype, levels()[-1], pool(threads))
+        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+            c = np.empty((batch, m, n), dtype)
+            call(f, x, y, c)
+            results.append(c.tobytes())
+    assert len(set(results)) == 1
