@@ -527,6 +527,8 @@ def _fits(lw: Lowering, free: list[str], over: tuple[int, ...], source: TensorTy
 def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     node = value.node
     e = yield node.args[0], idx, preds
+    if node.args[0].type.shape[node.attrs["axis"]] == 1:
+        return e
     return lw.make(
         "scan", value.type.dtype, (e,), (node.op.name,), node=node,
         axes=frozenset(lw.sizes),

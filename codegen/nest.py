@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.loops import Nest, Store
+from graphc.codegen.loops import Nest
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import (
     CHUNK_CYCLES,
@@ -291,12 +291,8 @@ class NestKernel:
             state = kind.narrow(one, totals[at : at + n])
             scope.scalars[r] = kind.finish(one, state, r.dtype)
             at += n
-        stores = final_stores(s)
+        stores = [x for x in s.nest.stores if s.is_late(x)]
         scope.demand(x.expr for x in stores)
         for x in stores:
             scope.store(x.output, x.offset, x.expr, vector=False)
-
-
-def final_stores(s: Schedule) -> list[Store]:
-    return [x for x in s.nest.stores if x.expr in s.final]
 

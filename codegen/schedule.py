@@ -54,6 +54,10 @@ class Schedule:
     items: Size
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
 
+    def is_late(self, s: Store) -> bool:
+        """Whether a store is made once, after all items."""
+        return bool(self.sums or self.flat) and (s.expr in self.final or not s.axes)
+
 
 def polynomials(nest: Nest) -> list[Size]:
     """Every polynomial in a nest, each once."""

@@ -28,7 +28,7 @@ class Sweeper:
         reduces = [x for x in self.nest.exprs if x.kind == "reduce" and x in self.s.sweep]
         self.reduces = [[r for r in reduces if self.s.sweep[r] == p] for p in range(self.s.sweeps)]
         inner = set(self.nest.reduced)
-        rest = [x for x in self.nest.stores if x.expr not in self.s.final or set(x.axes) & inner]
+        rest = [x for x in self.nest.stores if not self.s.is_late(x)]
         self.row_stores = [
             [x for x in rest if set(x.axes) & inner and self.s.ready[x.expr] == p]
             for p in range(self.s.sweeps)

@@ -175,7 +175,7 @@ class Fusion:
         g.nodes.append(n)
         g.reduced = reduced
         g.work = cost(n)
-        if n.op.kind is Kind.SCAN:
+        if n.op.kind is Kind.SCAN and reduced:
             g.scan = bool(n.attrs["reverse"])
         for o in n.outs:
             g.labels[o] = result
