@@ -21,11 +21,39 @@ from graphc.types import DType, TensorType, bool_, f32, i32
 N = dim("n")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-UNARY = "neg abs sign floor exp log sqrt tanh log1p expm1 rsqrt is_finite not stop_gradient".split()
-BINARY = (
-    "add sub mul div maximum minimum and or xor equal less less_equal pow shift_left".split()
-)
-REDUCE = "reduce_sum reduce_prod reduce_max reduce_min".split()
+UNARY = [
+    "neg",
+    "abs",
+    "sign",
+    "floor",
+    "exp",
+    "log",
+    "sqrt",
+    "tanh",
+    "log1p",
+    "expm1",
+    "rsqrt",
+    "is_finite",
+    "not",
+    "stop_gradient",
+]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "and",
+    "or",
+    "xor",
+    "equal",
+    "less",
+    "less_equal",
+    "pow",
+    "shift_left",
+]
+REDUCE = ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min"]
 FLOATS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.0, float("inf"), float("nan"))
 INTS = (0, 1, -1, 2, 8, 100, -(2**31))
 
@@ -70,15 +98,28 @@ class _Maker:
     def step(self) -> None:
         x = self.value()
         kind = self.pick(
-            "unary binary binary layout layout reduce cast select constant dot index call".split()
+            [
+                "unary",
+                "binary",
+                "binary",
+                "layout",
+                "layout",
+                "reduce",
+                "cast",
+                "select",
+                "constant",
+                "dot",
+                "index",
+                "call",
+            ]
         )
         v: Value = getattr(self, kind)(x)
-        if v.node.op.name in ("maximum", "minimum", "reduce_max", "reduce_min"):
-            if v.type.dtype.is_float:
-                zero = self.make("constant", value=Literal(np.float32(0)))
-                if v.type.shape:
-                    zero = self.make("broadcast", zero, shape=v.type.shape, axes=())
-                v = self.make("add", v, zero)
+        extremum = v.node.op.name in ("maximum", "minimum", "reduce_max", "reduce_min")
+        if extremum and v.type.dtype.is_float:
+            zero = self.make("constant", value=Literal(np.float32(0)))
+            if v.type.shape:
+                zero = self.make("broadcast", zero, shape=v.type.shape, axes=())
+            v = self.make("add", v, zero)
         self.values.append(v)
 
     def unary(self, x: Value) -> Value:
@@ -133,7 +174,7 @@ class _Maker:
 
     def layout(self, x: Value) -> Value:
         shape, n = x.type.shape, x.type.ndim
-        op = self.pick("transpose reshape broadcast slice pad concat reverse".split())
+        op = self.pick(["transpose", "reshape", "broadcast", "slice", "pad", "concat", "reverse"])
         if op == "transpose":
             return self.make(op, x, perm=tuple(self.draw(st.permutations(range(n)))))
         if op == "reshape":
@@ -156,9 +197,7 @@ class _Maker:
             high = [self.draw(st.integers(0, 1)) for _ in shape]
             value = self.full(x.type.dtype, ())
             interior = tuple(self.draw(st.integers(0, 1)) for _ in shape)
-            return self.make(
-                op, x, value, low=tuple(low), high=tuple(high), interior=interior
-            )
+            return self.make(op, x, value, low=tuple(low), high=tuple(high), interior=interior)
         if op == "concat":
             return self.make(op, x, self.like(x), axis=self.draw(st.integers(0, max(0, n - 1))))
         return self.make(op, x, axes=tuple(a for a in range(n) if self.draw(st.booleans())))

@@ -53,7 +53,8 @@ def test_transcendental_functions_are_rounded_correctly(name: str, dtype: type) 
     got = folded(out)
     assert got is not None
     with mpmath.workdps(60):
-        wanted = [MATH[name](*[mpmath.mpf(float(v)) for v in row]) for row in zip(*operands, strict=True)]
+        rows = [[mpmath.mpf(float(v)) for v in row] for row in zip(*operands, strict=True)]
+        wanted = [MATH[name](*row) for row in rows]
         with mpmath.workprec(np.finfo(dtype).nmant + 1):
             wanted = [float(+w) for w in wanted]
     wrong = np.flatnonzero(got.astype(np.float64) != wanted)
