@@ -60,6 +60,7 @@ class Native:
 
     call: the builtin, or None where there can be none; it hands on to `slow`.
     converted: the same for arguments that `slow` has converted; it hands on to `plain`.
+    into(): the same with the outputs as further arguments; it hands on to `given`.
     shape, keys: what the builtin returns: "none", "one", "list", "tuple" or "dict" of these keys.
     locks: held while a call updates, in this order.
     exports: further symbols of the program's text whose addresses are wanted.
@@ -74,6 +75,7 @@ class Native:
         *,
         slow: Callable[..., Any] | None = None,
         plain: Callable[..., Any] | None = None,
+        given: Callable[..., Any] | None = None,
         shape: str = "none",
         keys: Sequence[str] = (),
         states: Sequence[State] | None = None,
@@ -82,6 +84,7 @@ class Native:
         exports: Sequence[str] = (),
     ):
         self.program = program
+        self._into: Any = None
         self._arena = ctypes.c_void_p(None)
         self._spare: list[Array] = []
         arrays = [s.array for s in (program.states if states is None else states)]
@@ -107,6 +110,8 @@ class Native:
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arena)
+            self._given, self._locks, self._target = given, len(locks), target
+            self._imports = imports
         self._code = jit.load(objects, exports=exported, imports=imports, keep=keep)
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
@@ -122,6 +127,20 @@ class Native:
         block, self._arena.value = self._arena.value, None
         if block and _free is not None:  # None while the interpreter goes down
             _free(block)
+
+    def into(self) -> Any:
+        """The builtin that takes the outputs as arguments too; made at first use."""
+        if self._into is None:
+            assert self._given is not None
+            text = Wrapper(self.program, "none", self._locks, given=True).text()
+            code = jit.load(
+                [jit.compile_object(text, self._target, optimisation=jit.PLAIN)],
+                exports=["gx_call"],
+                imports=self._imports | {self.program.name: self._code[self.program.name]},
+                keep=[self._code],
+            )
+            self._into = _builtin(code, self._given, self.program.name)
+        return self._into
 
     def address(self, name: str) -> int:
         """The address of one of `exports`."""

@@ -21,7 +21,7 @@ DATA, NDIM, SHAPE, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64  # in PyArrayO
 BYTEORDER, TYPE_NUM = 26, 28                                      # in PyArray_Descr
 RLOCK_COUNT = 32                                                  # in _thread.RLock
 
-C_CONTIGUOUS, ALIGNED = 0x1, 0x100
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 _ARRAY_TYPE, _DESCR_FROM_TYPE, _ARRAY_NEW = 2, 45, 93             # places in NumPy's C API table
 
 C_API = (

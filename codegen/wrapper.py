@@ -42,11 +42,15 @@ def binds_all(program: Program) -> bool:
 
 
 class Wrapper:
-    """Builds the text for one program; `shape` is none, one, list, tuple or dict."""
+    """Builds the text for one program; `shape` is none, one, list, tuple or dict.
 
-    def __init__(self, program: Program, shape: str, locks: int, releases_gil: bool = True):
-        self.program, self.shape, self.locks = program, shape, locks
-        self.releases_gil = releases_gil
+    With `given`, the outputs are further arguments, which no other array may overlap, and the
+    result is None.
+    """
+
+    def __init__(self, program: Program, shape: str, locks: int, *, given: bool = False):
+        self.program, self.locks, self.given = program, locks, given
+        self.shape = "none" if given else shape
         self.module = Module()
         self.emit = Emitter(self.module)
         self.dims: dict[str, str] = {}
@@ -69,11 +73,10 @@ class Wrapper:
         e.do("%error = alloca [3 x ptr], align 8")
         if self._arena_on_stack():
             e.do(f"%room = alloca [{STACK_ARENA if p.arena else 1} x i8], align 64")
-        self._require(
-            e(f"icmp eq i64 %nargs, {len(p.inputs)}"), e("icmp eq ptr %kwnames, null")
-        )
+        count = len(p.inputs) + len(p.outputs) * self.given
+        self._require(e(f"icmp eq i64 %nargs, {count}"), e("icmp eq ptr %kwnames, null"))
         for i, q in enumerate(p.inputs):
-            self._input(i, q.type)
+            self._array(i, q.type, py.C_CONTIGUOUS | py.ALIGNED)
         self._bind()
         self._outputs()
         self._table()
@@ -105,7 +108,8 @@ class Wrapper:
         at = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
         return self.emit(f"load {type}, ptr {at}")
 
-    def _input(self, i: int, type: TensorType) -> None:
+    def _array(self, i: int, type: TensorType, wanted: int) -> None:
+        """Argument i is a native array of this type, with the flags wanted."""
         e = self.emit
         o = self._field("%args", 8 * i, "ptr")
         kind = self._field(o, py.TYPE, "ptr")
@@ -114,12 +118,12 @@ class Wrapper:
         number = self._field(descr, py.TYPE_NUM, "i32")
         order = self._field(descr, py.BYTEORDER, "i8")
         flags = self._field(o, py.FLAGS, "i32")
-        masked = e(f"and i32 {flags}, {py.C_CONTIGUOUS | py.ALIGNED}")
+        masked = e(f"and i32 {flags}, {wanted}")
         ndim = self._field(o, py.NDIM, "i32")
         self._require(
             e(f"icmp eq i32 {number}, {type.dtype.numpy.num}"),
             e(f"icmp ne i8 {order}, {ord('>')}"),
-            e(f"icmp eq i32 {masked}, {py.C_CONTIGUOUS | py.ALIGNED}"),
+            e(f"icmp eq i32 {masked}, {wanted}"),
             e(f"icmp eq i32 {ndim}, {len(type.shape)}"),
         )
         data = self._field(o, py.DATA, "ptr")
@@ -142,14 +146,15 @@ class Wrapper:
             self._require(*same)
 
     def _bind(self) -> None:
-        e = self.emit
         for axis, name in enumerate(self.program.dims):
             self._store("%dimv", axis, self.dims[name], "i64")
-        same = []
-        for n, size in self.later:
-            same.append(e(f"icmp eq i64 {n}, {self.sizes.value(size)}"))
+        self._check_later()
+
+    def _check_later(self) -> None:
+        same = [self.emit(f"icmp eq i64 {n}, {self.sizes.value(s)}") for n, s in self.later]
         if same:
             self._require(*same)
+        self.later = []
 
     def _store(self, base: str, index: int, value: str, type: str) -> None:
         at = self.emit(f"getelementptr {type}, ptr {base}, i64 {index}")
@@ -179,9 +184,13 @@ class Wrapper:
         bad = s.bad()
         if bad != "false":
             self._require(e(f"xor i1 {bad}, true"))
+        if self.given:
+            self._given(in_bytes, out_bytes)
         if self.locks:
             free = e(f"call i1 @gx_free(i64 {self.locks})")
             self._require(free)
+        if self.given:
+            return
         for k, (o, shape) in enumerate(zip(p.outputs, shapes, strict=True)):
             for axis, n in enumerate(shape):
                 self._store("%shape", axis, n, "i64")
@@ -194,6 +203,26 @@ class Wrapper:
             e.label(ok)
             self.made.append(a)
             self._store("%argv", len(p.inputs) + k, self._field(a, py.DATA, "ptr"), "ptr")
+
+    def _given(self, in_bytes: list[str], out_bytes: list[str]) -> None:
+        """Outputs that the caller brings: of the right type and size, and apart from the rest."""
+        e, p = self.emit, self.program
+        for k, o in enumerate(p.outputs):
+            self._array(len(p.inputs) + k, o.type, py.C_CONTIGUOUS | py.ALIGNED | py.WRITEABLE)
+        self._check_later()
+        ranges = []
+        for i, n in enumerate((*in_bytes, *out_bytes)):
+            array = self._field("%args", 8 * i, "ptr")
+            data = self._field(array, py.DATA, "i64")
+            ranges.append((data, e(f"add i64 {data}, {n}")))
+        for k in range(len(p.inputs), len(ranges)):
+            apart = []
+            for j in range(k):
+                before = e(f"icmp ule i64 {ranges[k][1]}, {ranges[j][0]}")
+                after = e(f"icmp ule i64 {ranges[j][1]}, {ranges[k][0]}")
+                apart.append(e(f"or i1 {before}, {after}"))
+            if apart:
+                self._require(*apart)
 
     def _table(self) -> None:
         e, p = self.emit, self.program
@@ -262,9 +291,7 @@ class Wrapper:
         arena = self._arena()
         call = f"call i32 @{self.program.name}(ptr %argv, ptr %dimv, ptr {arena})"
         limit = RELEASE_BYTES_LOCKED if self.locks else RELEASE_BYTES
-        if not self.releases_gil:
-            big = "false"
-        elif self.work.isdigit():
+        if self.work.isdigit():
             big = "true" if int(self.work) > limit else "false"
         else:
             big = e(f"icmp ugt i64 {self.work}, {limit}")
@@ -325,7 +352,7 @@ class Wrapper:
     def _exits(self) -> None:
         """`nomemoryK` undoes K outputs, clears the error and goes slow; `failedK` raises it."""
         e, n = self.emit, len(self.made)
-        if self.locks and self.releases_gil:
+        if self.locks and "label %interrupted" in e.text():
             e.label("interrupted")
             self._give_back()
             e.do(f"br label %failed{n}")

@@ -228,8 +228,8 @@ class Results:
             out.append(shape)
         return out
 
-    def unpack(self, out: Any, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The arrays of `out=`, which has the structure of the result; checked, not yet written."""
+    def flatten(self, out: Any) -> list[Any]:
+        """The arrays of `out=`, which must have the structure of the result."""
         if self.kind == "one":
             given = [out]
         elif self.kind == "dict":
@@ -242,6 +242,10 @@ class Results:
             given = list(out)
         if len(given) != len(self.types):
             self._refuse(f"out= must hold {len(self.types)} arrays, got {len(given)}")
+        return given
+
+    def check(self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Refuse arrays of `out=` that cannot take the outputs."""
         for a, t, shape in zip(given, self.types, shapes, strict=True):
             text = f"[{','.join(map(str, shape))}]"
             if not isinstance(a, np.ndarray):
@@ -260,7 +264,6 @@ class Results:
         for i, a in enumerate(given):
             if any(np.may_share_memory(a, b) for b in given[:i]):
                 self._refuse("two arrays of out= overlap")
-        return given
 
     def _refuse(self, message: str) -> NoReturn:
         raise UsageError(f"{self.name}: {message}", user_loc())

@@ -8,7 +8,6 @@ codegen.wrapper); what that builtin does not serve comes to `_call`, which conve
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc import declaration
+from graphc import declaration, inspection
 from graphc.arguments import Array, Results, Signature, direct
 from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.failure import failure
@@ -140,20 +139,8 @@ class Function:
                         declared=self.graph,
                     )
                 self.compilations += 1
-                self._dump(self._program)
+                inspection.dump(self)
             return self._program
-
-    def _dump(self, program: Program) -> None:
-        wanted = os.environ.get("GRAPHC_DUMP", "")
-        if not wanted:
-            return
-        from graphc.passes.manager import dump
-
-        dump("loops", "\n\n".join(k.text for k in program.kernels), self.name)
-        dump("plan", program.plan, self.name)
-        dump("llvm", program.llvm, self.name)
-        if "assembly" in wanted or "all" in wanted:  # it compiles once more
-            dump("assembly", self.assembly(), self.name)
 
     def compile(self) -> Function:
         """Compile now, not at the first call."""
@@ -169,10 +156,9 @@ class Function:
                 states = [self._own(s) for s in program.states]
                 _check_values(self.name, states)
                 self._native = native = fastcall.Native(
-                    program, self._object, host(), slow=self._call,
-                    plain=self._run_converted, shape=self._results.kind, keys=self._results.keys,
-                    states=states, threads=self.options.threads,
-                    locks=self._locks(),
+                    program, self._object, host(), slow=self._call, plain=self._run_converted,
+                    given=self._run_into, shape=self._results.kind, keys=self._results.keys,
+                    states=states, locks=self._locks(), threads=self.options.threads,
                 )
                 if native.call is not None:
                     body = {"__call__": native.call, "__module__": __name__,
@@ -195,23 +181,39 @@ class Function:
             out = kwargs.pop("out")
         arrays, given = self._signature.convert(args, kwargs)
         native = self._native
-        if out is None and not given and native is not None and native.converted is not None:
-            return native.converted(*arrays)
-        return self._run(arrays, given, out)
+        fast = native is not None and native.converted is not None and not given
+        if out is None:
+            if fast and native is not None:
+                return native.converted(*arrays)
+            return self._results.pack(self._run(arrays, given, None))
+        targets = self._results.flatten(out)
+        if fast and native is not None:
+            native.into()(*arrays, *targets)
+        else:
+            self._run(arrays, given, targets)
+        return out
 
     def _run_converted(self, *arrays: Array) -> Any:
         """What the builtin does not serve even after conversion: mistakes, and calls that fail."""
-        return self._run(arrays, {}, None)
+        return self._results.pack(self._run(arrays, {}, None))
 
-    def _run(self, arrays: Sequence[Array], dims: Mapping[str, int], out: Any) -> Any:
-        dims = self._signature.bind(arrays, dims)
+    def _run_into(self, *arrays: Array) -> None:
+        """The same for inputs followed by the arrays of `out=`."""
+        n = len(self.graph.inputs)
+        self._run(arrays[:n], {}, arrays[n:])
+
+    def _run(
+        self, arrays: Sequence[Array], given: Mapping[str, int], out: Sequence[Array] | None
+    ) -> Sequence[Array]:
+        dims = self._signature.bind(arrays, given)
         shapes = self._results.shapes(dims)
-        given = None if out is None else self._results.unpack(out, shapes)
+        if out is not None:
+            self._results.check(out, shapes)
         run = self._run_native if self.mode == "jit" else self._run_interpreter
-        made = run(arrays, dims, shapes, given)
-        if given is None:
-            return self._results.pack(made)
-        for target, a in zip(given, made, strict=True):
+        made = run(arrays, dims, shapes, out)
+        if out is None:
+            return made
+        for target, a in zip(out, made, strict=True):
             if target is not a:
                 target[...] = a
         return out
@@ -221,7 +223,7 @@ class Function:
         arrays: Sequence[Array],
         dims: Mapping[str, int],
         shapes: list[tuple[int, ...]],
-        given: list[Array] | None,
+        given: Sequence[Array] | None,
     ) -> list[Array]:
         native = self._native
         assert native is not None
@@ -242,19 +244,24 @@ class Function:
         arrays: Sequence[Array],
         dims: Mapping[str, int],
         shapes: list[tuple[int, ...]],
-        given: list[Array] | None,
+        given: Sequence[Array] | None,
     ) -> list[Array]:
         debug = self.mode == "debug"
         graph = self.graph if debug else self.optimized
-        states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
-        extra = {d: dims[d] for d in self._signature.dims}
         with self._locked():
-            outputs, updates = evaluate(graph, arrays, states=states, dims=extra, debug=debug)
+            outputs, updates = self._evaluate(graph, arrays, dims, debug)
             for state, value in updates.items():
                 array = self._own(state).array
                 assert array is not None
                 array[...] = value
         return outputs
+
+    def _evaluate(
+        self, graph: Graph, arrays: Sequence[Array], dims: Mapping[str, int], debug: bool = False
+    ) -> tuple[list[Array], dict[State, Array]]:
+        states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
+        extra = {d: dims[d] for d in self._signature.dims}
+        return evaluate(graph, arrays, states=states, dims=extra, debug=debug)
 
     def watch(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         """The values that Tensors inside have in this call, by the interpreter; state unchanged.
@@ -262,15 +269,7 @@ class Function:
         `tensors` is one Tensor, a list or a dict; the result has the same structure. They must
         depend on this function's inputs only.
         """
-        d = declaration.declare([], tensors, None, self.name, user_loc())
-        graph = collect(self.name, self.graph.inputs, d.outputs)
-        arrays, given = self._signature.convert(args, kwargs)
-        dims = self._signature.bind(arrays, given)
-        states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
-        extra = {n: dims[n] for n in self._signature.dims}
-        with self._locked():
-            values, _ = evaluate(graph, arrays, states=states, dims=extra)
-        return Results(self.name, [v.type for v in d.outputs], d.kind, d.keys).pack(values)
+        return inspection.watch(self, tensors, args, kwargs)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -357,23 +356,7 @@ class Function:
 
         The first run, uncounted, warms up. Prints as a table.
         """
-        from graphc.codegen import profile
-        from graphc.codegen.target import host
-
-        arrays, given = self._signature.convert(args, kwargs)
-        dims = self._signature.bind(arrays, given)
-        shapes = self._results.shapes(dims)
-        outputs = [
-            np.empty(s, t.dtype.numpy) for s, t in zip(shapes, self._results.types, strict=True)
-        ]
-        private = self.with_state()
-        status, result = profile.measure(
-            self.program, host(), arrays, outputs, dims,
-            [private._own(s) for s in self.program.states], runs, self.options.threads,
-        )
-        if status:
-            raise failure(self.program, status)
-        return result
+        return inspection.profile(self, args, kwargs, runs)
 
     def to_dot(self) -> str:
         """The declared graph in Graphviz's language."""

@@ -157,6 +157,17 @@ def test_out(inc):
     assert shifted.tolist() == [0, 1, 2, 3, 4]
 
 
+def test_out_takes_the_native_path_when_it_can(monkeypatch):
+    x, y = gx.input("x", ("n", 2)), gx.input("y", ("n",))
+    f = gx.function([x, y], [x * 2, gx.concat([y, y])], name="f")
+    a, b = np.ones((3, 2), "f4"), np.ones(3, "f4")
+    f(a, b)
+    monkeypatch.setattr(f, "_run", lambda *a: pytest.fail("the explaining path was taken"))
+    out = [np.zeros((3, 2), "f4"), np.zeros(6, "f4")]
+    assert f(a, b, out=out) is out
+    assert (out[0] == 2).all() and (out[1] == 1).all()
+
+
 def test_out_of_structures(mode):
     x = gx.input("x", ("n",))
     a = np.arange(2, dtype=np.float32)
