@@ -345,8 +345,9 @@ def roll(x: ArrayLike, shift: Any, axis: Axes = None) -> Tensor:
         if n == 0 or s == 0:
             continue
         # An axis of unknown size may be empty: the modulus must not be 0 then.
-        k = dims.mod(-int(s), dims.maximum(n, 1))
+        k = dims.mod(abs(int(s)), dims.maximum(n, 1))
         if k != 0:
+            k = n - k if s > 0 else k
             t = prim.concat(cut(t, i, k, n), cut(t, i, 0, k), axis=i)
     return t
 
