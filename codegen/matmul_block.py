@@ -24,6 +24,7 @@ from graphc.codegen.matmul_micro import (
     tiling,
 )
 from graphc.codegen.matmul_pack import define_pack, define_unpack
+from graphc.codegen.matmul_row import define_row
 from graphc.codegen.target import Target
 from graphc.types import DType
 
@@ -94,6 +95,7 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     pack_a = "true" if narrow else _both(
         f, f.cmp("ne", "%a_col", elem), f.cmp("sgt", "%n", str(tiles.columns))
     )
+    upright = _both(f, f.cmp("eq", "%m", "1"), _both(f, strided, f.cmp("eq", "%b_row", elem)))
     columns = panel_columns(tiles)
     step = f.select(pack_b, str(columns), "%n")
     run = _Tiles(f, tiles, kernels, row_kernel(module, target, tiles))
@@ -109,7 +111,12 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
         a = f.select(pack_a, packed_a, a, "ptr")
         a_row = f.select(pack_a, row, "%a_row")
         a_col = f.select(pack_a, str(tiles.bytes), "%a_col")
-        with f.each("0", "%n", step) as panel:
+        begin = "0"
+        if not narrow:
+            begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
+            f.do(f"call void @{define_row(module, target, dtype)}(i64 {begin}, i64 {depth}, "
+                 f"ptr {a}, i64 {a_col}, ptr {b}, i64 %b_col, ptr {out}, i1 {later})")
+        with f.each(begin, "%n", step) as panel:
             width = f.min(step, f.sub("%n", panel.index))
             source = f.at(b, f.mul(panel.index, "%b_col"))
             row = f.add(f.mul(f.round_up(width, tiles.lanes), tiles.bytes), str(LINE))

@@ -36,7 +36,7 @@ def define_pack(module: Module, target: Target, dtype: DType) -> str:
         _copy(f, dtype)
         f.otherwise(*branches)
         contiguous = f.cmp("eq", "%src_row", str(dtype.itemsize))
-        done = f.select(contiguous, f(f"and i64 %rows, {-_piece(target, dtype)}"), "0")
+        done = f.select(contiguous, f(f"and i64 %rows, {-side(target, dtype)}"), "0")
         _transpose(f, dtype, done)
         _gather(f, dtype, done)
     f.finish()
@@ -69,7 +69,7 @@ def _gather(f: Function, dtype: DType, first_row: str) -> None:
             L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
 
 
-def _piece(target: Target, dtype: DType) -> int:
+def side(target: Target, dtype: DType) -> int:
     """Elements of a square's side."""
     return min(PIECE_BITS // dtype.compute.bits, target.lanes(dtype))
 
@@ -78,7 +78,7 @@ def _transpose(f: Function, dtype: DType, whole: str) -> None:
     """Columns with unit stride, `whole` rows: `lanes` columns by a piece of rows at a time."""
     out = dtype.compute
     lanes = f.target.lanes(dtype)
-    piece = _piece(f.target, dtype)
+    piece = side(f.target, dtype)
     L, T = Lanes(f, piece, f.target), register_type(out)
     groups = f.select(f.cmp("eq", whole, "0"), "0", "%cols")
     with f.each("0", groups, lanes) as col:
@@ -93,14 +93,14 @@ def _transpose(f: Function, dtype: DType, whole: str) -> None:
         with f.each("0", whole, piece) as row:
             shift = f.mul(row.index, dtype.itemsize)
             parts = [L.load(dtype, f.at(p, shift)) for p in sources]
-            vectors = [_concat(f, T, piece, parts[i::piece]) for i in range(piece)]
+            vectors = [joined(f, T, piece, parts[i::piece]) for i in range(piece)]
             target_row = f.at(dst, f.mul(row.index, "%dst_row"))
             wide = Lanes(f, lanes, f.target)
-            for i, x in enumerate(_transpose_pieces(f, T, lanes, vectors)):
+            for i, x in enumerate(transposed(f, T, lanes, vectors)):
                 wide.store(out, x, f.at(target_row, f.mul("%dst_row", i)))
 
 
-def _concat(f: Function, t: str, width: int, parts: list[str]) -> str:
+def joined(f: Function, t: str, width: int, parts: list[str]) -> str:
     """Registers of `width` elements joined pairwise into one."""
     while len(parts) > 1:
         v = f"<{width} x {t}>"
@@ -113,7 +113,7 @@ def _concat(f: Function, t: str, width: int, parts: list[str]) -> str:
     return parts[0]
 
 
-def _transpose_pieces(f: Function, t: str, lanes: int, vectors: list[str]) -> list[str]:
+def transposed(f: Function, t: str, lanes: int, vectors: list[str]) -> list[str]:
     """Transpose the squares that the pieces at one position of all `vectors` form."""
     size, v = len(vectors), f"<{lanes} x {t}>"
 
