@@ -73,6 +73,8 @@ class DotKernel:
                     [o.type for o in n.outs], n.loc, n.scope, n.name,
                 )
                 env.update(zip(n.outs, new.outs, strict=True))
+                if n in codes:
+                    codes[new] = codes[n]
                 rest.append(new)
             else:
                 rest.append(n)

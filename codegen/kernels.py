@@ -66,7 +66,7 @@ def define_kernel(
         return Call(name, node, scatter.slots, 0, False, fallible, None)
     backwards = frozenset(
         a for a in node.attrs["reduced"]
-        if any(n.op.kind is Kind.SCAN and n.attrs["reverse"] for n in body.nodes)
+        if any(_runs_back(n) for n in body.nodes)
     )
     nest = loops.lower(
         body, node.attrs["axes"], node.attrs["reduced"], node.attrs["outputs"], backwards
@@ -78,6 +78,13 @@ def define_kernel(
     if s.sweeps <= 1 and not s.final:
         reuse = _in_place(kernel.nest, set(), len(node.args), None)
     return Call(name, node, kernel.slots, 0, False, fallible, kernel.nest, None, reuse)
+
+
+def _runs_back(n: Node) -> bool:
+    return (
+        n.op.kind is Kind.SCAN and bool(n.attrs["reverse"])
+        and n.args[0].type.shape[n.attrs["axis"]] != 1
+    )
 
 
 def _in_place(

@@ -478,8 +478,9 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     free = [n for n in lw.reduced if n not in used]
     gone = {k for k in over if source.shape[k] == 1}
     over = tuple(k for k in over if k not in gone)
-    rows = _fits(lw, free, over, source)
-    if not rows:  # a reduction over the outer axes themselves
+    # what a row reduction consumes runs over all axes; totals are over what rows left
+    rows = sum(s != 1 for s in source.shape) == len(lw.names)
+    if not rows:
         free = [n for n in lw.outer if n not in used]
     names = []
     for k in over:
@@ -512,16 +513,6 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
         r = lw.make("reduce", u8, (e,), (name, tuple(names)), node=node, axes=depends)
         return lw.cast(r, bool_)
     return lw.make("reduce", d, (e,), (name, tuple(names)), node=node, axes=depends)
-
-
-def _fits(lw: Lowering, free: list[str], over: tuple[int, ...], source: TensorType) -> bool:
-    left = list(free)
-    for k in over:
-        name = next((n for n in left if lw.sizes[n] == source.shape[k]), None)
-        if name is None:
-            return False
-        left.remove(name)
-    return not left
 
 
 def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:

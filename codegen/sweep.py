@@ -160,7 +160,7 @@ class Sweeper:
                 return
             name = outer[depth]
             first, last = "0", self.f.top.size(self.nest.sizes[name])
-            if s.flat and depth == 0:
+            if s.flat and name == self.nest.reduced[0]:
                 first, last = low, high
 
             def body(i: str, _: list[str]) -> list[str]:
