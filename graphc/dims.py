@@ -12,8 +12,10 @@ operation on Dims may return an int.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 
 class Apply(NamedTuple):
@@ -29,6 +31,19 @@ class Apply(NamedTuple):
 
 Atom: TypeAlias = "str | Apply"
 Monomial: TypeAlias = tuple[Atom, ...]
+_Operator = TypeVar("_Operator", bound=Callable[..., Any])
+
+
+def _of_sizes(method: _Operator) -> _Operator:
+    """An operator of sizes: anything else (a Tensor, a float) gets its own turn, or a TypeError."""
+
+    @functools.wraps(method)
+    def operator(self: Dim, other: Any) -> Any:
+        if not isinstance(other, (int, Dim, Integral)):
+            return NotImplemented
+        return method(self, other)
+
+    return cast(_Operator, operator)
 
 
 class Dim:
@@ -55,6 +70,7 @@ class Dim:
     def __repr__(self) -> str:
         return f"Dim({self})"
 
+    @_of_sizes
     def __add__(self, other: Size) -> Size:
         return _from_terms([*self.terms, *_terms(other)])
 
@@ -63,12 +79,15 @@ class Dim:
     def __neg__(self) -> Size:
         return self * -1
 
+    @_of_sizes
     def __sub__(self, other: Size) -> Size:
         return self + other * -1
 
+    @_of_sizes
     def __rsub__(self, other: int) -> Size:
         return self * -1 + other
 
+    @_of_sizes
     def __mul__(self, other: Size) -> Size:
         return _from_terms(
             [(_merge(m, n), c * d) for m, c in self.terms for n, d in _terms(other)]
@@ -76,15 +95,19 @@ class Dim:
 
     __rmul__ = __mul__
 
+    @_of_sizes
     def __floordiv__(self, other: Size) -> Size:
         return floordiv(self, other)
 
+    @_of_sizes
     def __rfloordiv__(self, other: int) -> Size:
         return floordiv(other, self)
 
+    @_of_sizes
     def __mod__(self, other: Size) -> Size:
         return mod(self, other)
 
+    @_of_sizes
     def __rmod__(self, other: int) -> Size:
         return mod(other, self)
 

@@ -311,3 +311,15 @@ def test_import_is_lean():
             "import graphc.vmap; assert callable(graphc.vmap), graphc.vmap; "
             "assert 'networkx' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_sizes_in_arithmetic(run):
+    x = gx.input("x", ("n", 2))
+    n = x.shape[0]
+    a = np.ones((3, 2), "f4")
+    for t, want in [(n * x, 3 * a), (x * n, 3 * a), (x / n, a / 3), (n - x, 3 - a),
+                    (gx.sum(x) / n, 2.0), (x + (2 * n + 1), a + 7), (n // x, 3 // a)]:
+        np.testing.assert_allclose(run(t, x=a), want, rtol=1e-6)
+    assert (x * n).dtype is gx.float32
+    with pytest.raises(TypeError):
+        _ = n * 1.5
