@@ -1,0 +1,135 @@
+"""Activations of gx.nn, stable over the whole range of their dtype."""
+
+from __future__ import annotations
+
+import math
+
+from graphc import elementwise as ew
+from graphc import prim
+from graphc import reductions as red
+from graphc.composite import composite
+from graphc.convert import (
+    ArrayLike,
+    as_float,
+    as_tensor,
+    axis_of,
+    cast,
+)
+from graphc.errors import ArgumentError, user_loc
+from graphc.tensor import Tensor
+
+__all__ = [
+    "elu", "gelu", "leaky_relu", "log_sigmoid", "log_softmax", "relu", "sigmoid", "silu",
+    "softmax", "softplus", "softsign",
+]
+
+
+def relu(x: ArrayLike) -> Tensor:
+    """max(x, 0); the derivative at 0 is 0, and NaN stays."""
+    t = as_tensor(x)
+    return ew.where(ew.less_equal(t, 0), 0, t)
+
+
+def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Tensor:
+    """x above 0, negative_slope * x below."""
+    t = as_float(x)
+    return ew.where(ew.greater(t, 0.0), t, ew.multiply(t, negative_slope))
+
+
+def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
+    """x above 0, alpha * (exp(x) - 1) below."""
+    t = as_float(x)
+    positive = ew.greater(t, 0.0)
+    below = ew.where(positive, 0.0, t)  # keeps the unused branch, and its gradient, finite
+    return ew.where(positive, t, ew.multiply(ew.expm1(below), alpha))
+
+
+def sigmoid(x: ArrayLike) -> Tensor:
+    """1 / (1 + exp(-x)), with full relative accuracy on both sides."""
+    t = as_float(x)
+    positive = ew.greater_equal(t, 0.0)
+    e = ew.exp(ew.where(positive, ew.negative(t), t))
+    return ew.divide(ew.where(positive, 1.0, e), ew.add(e, 1.0))
+
+
+def silu(x: ArrayLike) -> Tensor:
+    """x * sigmoid(x), also called swish."""
+    t = as_float(x)
+    return ew.multiply(t, sigmoid(t))
+
+
+def softplus(x: ArrayLike, beta: float = 1.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, without overflow."""
+    t = as_float(x)
+    if beta != 1.0:
+        return ew.divide(softplus(ew.multiply(t, beta)), beta)
+    positive = ew.greater(t, 0.0)
+    tail = ew.log1p(ew.exp(ew.where(positive, ew.negative(t), t)))
+    return ew.add(ew.where(positive, t, 0.0), tail)
+
+
+def log_sigmoid(x: ArrayLike) -> Tensor:
+    """log(sigmoid(x)), without underflow."""
+    return ew.negative(softplus(ew.negative(as_float(x))))
+
+
+def softsign(x: ArrayLike) -> Tensor:
+    """x / (1 + |x|)"""
+    t = as_float(x)
+    return ew.divide(t, ew.add(ew.abs(t), 1.0))
+
+
+def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
+    """x * P(Z <= x) for a standard normal Z; "tanh" is the usual approximation."""
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(
+            f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}", user_loc()
+        )
+    return (_gelu if approximate == "none" else _gelu_tanh)(as_float(x))
+
+
+@composite(name="gelu")
+def _gelu(x: Tensor) -> Tensor:
+    t = cast(x, x.dtype.compute)
+    half = ew.multiply(t, 0.5)
+    y = ew.multiply(half, ew.add(ew.erf(ew.multiply(t, math.sqrt(0.5))), 1.0))
+    return cast(y, x.dtype)
+
+
+@composite(name="gelu_tanh")
+def _gelu_tanh(x: Tensor) -> Tensor:
+    # 0.5 (1 + tanh(u)) = sigmoid(2u), which does not cancel for negative u.
+    t = cast(x, x.dtype.compute)
+    cubic = ew.add(t, ew.multiply(ew.pow(t, 3), 0.044715))
+    y = ew.multiply(t, sigmoid(ew.multiply(cubic, 2.0 * math.sqrt(2.0 / math.pi))))
+    return cast(y, x.dtype)
+
+
+def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis."""
+    t = as_float(x)
+    return _softmax(t, axis_of("softmax", t, axis))
+
+
+@composite(name="softmax")
+def _softmax(x: Tensor, axis: int) -> Tensor:
+    e = ew.exp(shifted(cast(x, x.dtype.compute), axis))
+    return cast(ew.divide(e, red.sum(e, axis, keepdims=True)), x.dtype)
+
+
+def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
+    """x - log(sum(exp(x))) along an axis."""
+    t = as_float(x)
+    return _log_softmax(t, axis_of("log_softmax", t, axis))
+
+
+@composite(name="log_softmax")
+def _log_softmax(x: Tensor, axis: int) -> Tensor:
+    s = shifted(cast(x, x.dtype.compute), axis)
+    y = ew.subtract(s, ew.log(red.sum(ew.exp(s), axis, keepdims=True)))
+    return cast(y, x.dtype)
+
+
+def shifted(x: Tensor, axis: int) -> Tensor:
+    """x minus its maximum, which is a constant to gradients: results do not depend on it."""
+    return ew.subtract(x, prim.stop_gradient(red.max(x, axis, keepdims=True)))

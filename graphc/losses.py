@@ -1,0 +1,169 @@
+"""Losses of gx.nn: the mean unless `reduction=` says "sum" or "none"."""
+
+from __future__ import annotations
+
+from graphc import elementwise as ew
+from graphc import prim
+from graphc import reductions as red
+from graphc.activations import shifted, softplus
+from graphc.composite import composite
+from graphc.convert import (
+    ArrayLike,
+    as_float,
+    as_tensor,
+    axis_of,
+    broadcast_to,
+    cast,
+    promote_args,
+    require_dtype,
+    strict,
+)
+from graphc.errors import ArgumentError, ShapeError, user_loc
+from graphc.manipulation import expand_dims, moveaxis
+from graphc.tensor import Tensor
+
+__all__ = [
+    "binary_cross_entropy_with_logits", "cross_entropy", "huber", "huber_loss", "l1_loss",
+    "mse", "mse_loss", "nll_loss",
+]
+
+
+def _reduce(op: str, loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return red.mean(loss)
+    if reduction == "sum":
+        return red.sum(loss)
+    if reduction != "none":
+        raise ArgumentError(
+            f"{op}: reduction must be 'mean', 'sum' or 'none', got {reduction!r}", user_loc()
+        )
+    return loss
+
+
+def cross_entropy(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log softmax(logits) at the labels: class numbers, or probabilities of logits' shape.
+
+    Class numbers have the shape of logits without `axis`; one outside 0..n-1 is an error at run
+    time. The mean is over everything but the classes.
+    """
+    x, y = as_float(logits), as_tensor(labels)
+    i = axis_of("cross_entropy", x, axis)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentError(
+            f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}", user_loc()
+        )
+    want = x.shape if y.dtype.is_float else x.shape[:i] + x.shape[i + 1 :]
+    require_dtype("cross_entropy", y, "iuf", "integer classes or float probabilities")
+    if y.shape != want:
+        raise ShapeError(
+            "cross_entropy: labels must be integers of the shape of logits without the class "
+            f"axis, or floats of their shape, got logits {x.type} and labels {y.type}",
+            user_loc(),
+        )
+    x = moveaxis(x, i, -1)
+    if y.dtype.is_float:
+        y = moveaxis(cast(y, x.dtype), i, -1)
+    _reduce("cross_entropy", prim.constant(0.0), reduction)  # checks the word
+    return _cross_entropy(x, y, float(label_smoothing), reduction)
+
+
+@composite(name="cross_entropy")
+def _cross_entropy(x: Tensor, y: Tensor, smoothing: float, reduction: str) -> Tensor:
+    s = shifted(cast(x, x.dtype.compute), x.ndim - 1)
+    total = ew.log(red.sum(ew.exp(s), -1))
+    if y.dtype.is_float:
+        # sum(p * (total - s)): p need not add up to 1
+        p = cast(y, s.dtype)
+        if smoothing:
+            p = ew.add(ew.multiply(p, 1.0 - smoothing), ew.divide(smoothing, _classes(s)))
+        wide = broadcast_to(expand_dims(total, -1), s.shape)
+        loss = red.sum(ew.multiply(p, ew.subtract(wide, s)), -1)
+    else:
+        n = s.ndim - 1
+        chosen = prim.gather(s, y, axis=n, batch=n, negative=False)
+        if smoothing:
+            chosen = ew.add(
+                ew.multiply(chosen, 1.0 - smoothing), ew.multiply(red.mean(s, -1), smoothing)
+            )
+        loss = ew.subtract(total, chosen)
+    return cast(_reduce("cross_entropy", loss, reduction), x.dtype)
+
+
+def _classes(x: Tensor) -> Tensor:
+    return as_tensor(x.shape[-1], x.dtype)
+
+
+def nll_loss(log_probabilities: ArrayLike, labels: ArrayLike, *, reduction: str = "mean") -> Tensor:
+    """Minus the log-probabilities at the labels, classes on the last axis."""
+    x, y = as_float(log_probabilities), as_tensor(labels)
+    require_dtype("nll_loss", y, "iu", "integer classes")
+    if y.shape != x.shape[:-1]:
+        raise ShapeError(
+            f"nll_loss: labels must have the shape without the class axis, got {x.type} and "
+            f"{y.type}",
+            user_loc(),
+        )
+    n = x.ndim - 1
+    return _reduce(
+        "nll_loss", prim.neg(prim.gather(x, y, axis=n, batch=n, negative=False)), reduction
+    )
+
+
+def binary_cross_entropy_with_logits(
+    logits: ArrayLike,
+    targets: ArrayLike,
+    *,
+    pos_weight: ArrayLike = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))); pos_weight multiplies the first term."""
+    x, t = strict("binary_cross_entropy_with_logits", logits, targets, floating=True)
+    if pos_weight is None:
+        loss = ew.subtract(softplus(x), ew.multiply(x, t))
+    else:
+        positive = ew.multiply(ew.multiply(t, pos_weight), softplus(ew.negative(x)))
+        loss = ew.add(positive, ew.multiply(ew.subtract(1.0, t), softplus(x)))
+    return _reduce("binary_cross_entropy_with_logits", loss, reduction)
+
+
+def _difference(op: str, prediction: ArrayLike, target: ArrayLike) -> Tensor:
+    a, b = promote_args(prediction, target, floating=True)
+    if a.shape != b.shape:
+        raise ShapeError(
+            f"{op}: prediction and target must have one shape, got {a.type} and {b.type}; "
+            "broadcast one explicitly if that is meant",
+            user_loc(),
+        )
+    return ew.subtract(a, b)
+
+
+def mse_loss(prediction: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Tensor:
+    """The squared difference."""
+    return _reduce("mse_loss", ew.square(_difference("mse_loss", prediction, target)), reduction)
+
+
+def l1_loss(prediction: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Tensor:
+    """The absolute difference."""
+    return _reduce("l1_loss", ew.abs(_difference("l1_loss", prediction, target)), reduction)
+
+
+def huber_loss(
+    prediction: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """d**2 / 2 up to |d| = delta, then delta * (|d| - delta / 2)."""
+    d = _difference("huber_loss", prediction, target)
+    size = ew.abs(d)
+    near = ew.multiply(ew.square(d), 0.5)
+    far = ew.multiply(ew.subtract(size, 0.5 * delta), delta)
+    return _reduce("huber_loss", ew.where(ew.less_equal(size, delta), near, far), reduction)
+
+
+mse = mse_loss
+huber = huber_loss
