@@ -85,8 +85,10 @@ def as_tensor(x: ArrayLike, dtype: Any = None) -> Tensor:
         return x if want is None else cast(x, want)
     if isinstance(x, Dim):
         return cast(prim.dim(size=x), want or types.i64)
-    if type(x) in (bool, int) and want is not None and want.is_int:
-        _check_range(int(x), want)
+    if want is not None and type(x) in (bool, int, float):
+        if want.is_int and type(x) is not float:
+            _check_range(int(x), want)
+        return prim.constant(np.asarray(x, want.numpy))
     return prim.constant(literal_array(x, want))
 
 

@@ -7,6 +7,7 @@ Every message states the operation, the requirement, what came instead, and the 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from types import FrameType
@@ -92,6 +93,7 @@ _ROOMS = tuple(
 )
 
 
+@functools.cache
 def _is_ours(filename: str) -> bool:
     return filename.startswith(_ROOMS) or filename.startswith("<frozen")
 

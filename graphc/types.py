@@ -77,6 +77,7 @@ bf16 = DType("bf16", "bfloat16", "f", 16)
 DTYPES = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
 BY_NAME = {d.name: d for d in DTYPES} | {d.long: d for d in DTYPES}
 _BY_NUMPY = {d.long: d for d in DTYPES}
+_SEEN: dict[np.dtype[Any], DType] = {}  # NumPy takes 10 us to name a dtype
 
 
 def as_dtype(d: Any) -> DType:
@@ -91,6 +92,8 @@ def as_dtype(d: Any) -> DType:
         return i64
     if d is float:
         return f32
+    if isinstance(d, np.dtype) and d in _SEEN:
+        return _SEEN[d]
     try:
         name = np.dtype(d).name
     except TypeError:
@@ -100,7 +103,10 @@ def as_dtype(d: Any) -> DType:
             "complex" in name
         )
         raise DTypeError(f"dtype {name} is not supported; known: {', '.join(_BY_NUMPY)}{hint}")
-    return _BY_NUMPY[name]
+    found = _BY_NUMPY[name]
+    if isinstance(d, np.dtype) and d.isnative:
+        _SEEN[d] = found
+    return found
 
 
 class TensorType:
