@@ -203,8 +203,11 @@ def _positive(F: Floats, a: str, n: int, first: str) -> str:
     square = F.mul(inverse[0], inverse[0])
     numbers = list(enumerate(bernoulli(TERMS), 1))
     if n == 0:
-        series = F.mul(square, F.poly(square, [float(b / (2 * i)) for i, b in numbers]))
-        rest = F.mul_dd(inverse, (0.5, 0.0))
+        # digamma has a zero near 1.46: the two largest terms in double-double
+        terms = [float(b / (2 * i)) for i, b in numbers[1:]]
+        series = F.mul(F.mul(square, square), F.poly(square, terms))
+        twelfth = F.mul_dd(F.mul_dd(inverse, inverse), (co.THIRD_DD[0] / 4, co.THIRD_DD[1] / 4))
+        rest = F.add_dd(F.mul_dd(inverse, (0.5, 0.0)), twelfth)
         rest = F.add_dd(F.add_dd(rest, (series, 0.0)), (nhi, nlo))
         return F.add(*F.add_dd(full_log_dd(F, *w), (F.neg(rest[0]), F.neg(rest[1]))))
     base = math.factorial(n - 1)

@@ -99,6 +99,11 @@ def tables() -> dict[str, list[float]]:
     g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
     put("LOG_TAIL_F64", minimax(g, 0, top, 7))
 
+    # pow of f32, in f64: log2(1 + f) / f and 2^r to some 35 digits
+    g = near0(lambda f: mp.log1p(f) / f / mp.log(2), lambda f: (1 - f / 2) / mp.log(2))
+    put("LOG2_POW_F32_F64", minimax(g, a, b, 13))
+    put("EXP2_POW_F32_F64", minimax(lambda r: mp.power(2, r), -M("0.501"), M("0.501"), 7))
+
     top = (mp.pi / 4 * M("1.02")) ** 2
     sin = near0(root(lambda x: (mp.sin(x) / x - 1) / x**2), lambda z: -M(1) / 6 + z / 120)
     cos = near0(root(lambda x: (mp.cos(x) - 1 + x**2 / 2) / x**4), lambda z: M(1) / 24 - z / 720)
@@ -142,6 +147,7 @@ def tables() -> dict[str, list[float]]:
     tables["LN2_F64"] = split(mp.log(2), [42, None])
     tables["LN2_DD"] = split(mp.log(2), [None, None])
     tables["INV_LN2_DD"] = split(1 / mp.log(2), [None, None])
+    tables["THIRD_DD"] = split(M(1) / 3, [None, None])
     tables["PI_DD"] = split(mp.pi, [None, None])
     tables["PIO2_F64"] = split(mp.pi / 2, [33, 33, None])
     tables["PIO2_F32_3"] = split(mp.pi / 2, [None, None, None], single=True)
