@@ -76,6 +76,7 @@ SIZE_OVERFLOW = 3
 OVERLAP = 4
 ARENA_TOO_SMALL = 5
 OUT_OF_MEMORY = 6
+UNSUPPORTED_CPU = 7
 FIRST_SITE = 16
 STATUS_TEXT = {
     OK: "success",
@@ -85,4 +86,5 @@ STATUS_TEXT = {
     OVERLAP: "an output, the state or the arena overlaps another argument",
     ARENA_TOO_SMALL: "the arena is too small",
     OUT_OF_MEMORY: "out of memory",
+    UNSUPPORTED_CPU: "the library needs a newer CPU",
 }

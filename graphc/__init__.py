@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from graphc.define import same_number as same_number
     from graphc.define import same_type as same_type
     from graphc.function import Function as Function
-    from graphc.function import export as export
+    from graphc.export import export as export
     from graphc.function import function as function
     from graphc.ir import Graph as Graph
     from graphc.ops import Kind as Kind
@@ -87,7 +87,7 @@ _LAZY: dict[str, str | None] = {
     "composite": "composite",
     "define_op": "define",
     "depends_on": "transforms",
-    "export": "function",
+    "export": "export",
     "fft": None,
     "function": "function",
     "grad": "transforms",

@@ -1,0 +1,192 @@
+"""From compiled functions to a native library: the pieces put together, and what can be written.
+
+    library = make_library("digits", units, values, triple)
+    library.header, library.object(directory), library.assembly(), library.llvm()
+
+One LLVM module holds everything: the exported functions of the API, each function's kernels at
+every CPU level, the thread pool, and the data. Only the API is visible outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphc.codegen import jit
+from graphc.codegen.library_abi import Api, Unit, make_api
+from graphc.codegen.library_data import Data, add_values, init_text, string_constant
+from graphc.codegen.library_entry import OVERLAP_TEXT, EntryText
+from graphc.codegen.library_header import header_text
+from graphc.codegen.library_levels import level_text
+from graphc.codegen.library_merge import Merger
+from graphc.codegen.runtime import runtime_text
+from graphc.codegen.target import Target, x86
+from graphc.ir import State
+
+_POOL = "graphc_parallel"
+
+
+def baseline(triple: str) -> Target:
+    """What the code around the kernels is compiled for: any CPU of the architecture."""
+    if triple.startswith(("x86_64", "amd64")):
+        return dataclasses.replace(x86("v2", triple), cpu="x86-64", features="")
+    return Target(
+        triple, "generic", "", 128, has_fma=True, has_f16c=True, masked=False, registers=32
+    )
+
+
+def targets(triple: str, levels: Iterable[str]) -> dict[str, Target]:
+    """The targets to compile for, by level, lowest first."""
+    if triple.startswith(("x86_64", "amd64")):
+        return {level: x86(level, triple) for level in sorted(set(levels))}
+    return {"base": baseline(triple)}
+
+
+class Library:
+    """Text, data and header of a library; see `make_library`."""
+
+    def __init__(self, api: Api, triple: str, code: str, data: Data, header: str):
+        self.api, self.triple, self.data, self.header = api, triple, data, header
+        self._code = code
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the C functions."""
+        return tuple(re.findall(r"^define i?\w+ @(\w+)", self._code, re.M))
+
+    def llvm(self) -> str:
+        """A self-contained module as LLVM text."""
+        return f'target triple = "{self.triple}"\n{self.data.inline()}{self._code}'
+
+    def assembly(self) -> str:
+        """A self-contained module as assembly."""
+        return jit.assembly(self.llvm(), baseline(self.triple))
+
+    def object(self, directory: Path) -> bytes:
+        """The object file; `directory` takes a temporary file with the data."""
+        path = directory / "data.bin"
+        try:
+            if self.data.size:
+                self.data.write(path)
+            text = self.data.external(path) + self._code
+            return jit.compile_object(text, baseline(self.triple), use_cache=False)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def make_library(
+    prefix: str, units: Sequence[Unit], triple: str, values: Mapping[State, Any],
+    kept: Iterable[State] = (),
+) -> Library:
+    """Put functions together. `values`: the array of every variable; `kept`: see `make_api`."""
+    import graphc
+
+    api = make_api(prefix, units, kept)
+    fields = {f.state: f for f in api.fields}
+    merger = Merger()
+    around = f'"target-cpu"="{baseline(triple).cpu}"'
+    merger.raw(level_text(triple.split("-")[0]), around)
+    data = Data()
+    entries = [_compiled(u, merger, triple) for u in units]
+    pool = any(_POOL in p.llvm for u in units for _, p in u.programs)
+    if pool:
+        merger.raw(runtime_text(triple, linkage="internal"), around)
+        merger.raw(_limited(units) + _FINISH, around)
+    for e, symbols in zip(api.entries, entries, strict=True):
+        u = e.unit
+        states = [u.owners.get(s, s) for _, p in u.programs for s in p.states]
+        pointers = add_values(
+            data, dict.fromkeys(s for s in states if s not in fields), dict(values),
+            [c for _, p in u.programs for c in p.constants],
+        )
+        merger.raw(EntryText(e, fields, api.state_bytes, symbols, pointers).text(), around)
+    merger.raw(OVERLAP_TEXT, around)
+    if api.fields:
+        merger.raw(
+            init_text(f"{prefix}_init", api.fields, api.state_bytes, dict(values), data), around
+        )
+    merger.raw(_services(api, pool), around)
+    used = '@llvm.used = appending global [1 x ptr] [ptr @graphc.fini], section "llvm.metadata"\n'
+    code = used * pool + merger.text()
+    return Library(api, triple, code, data, header_text(api, graphc.__version__))
+
+
+def _compiled(u: Unit, merger: Merger, triple: str) -> dict[str, str]:
+    """Take a function's code at every level; the symbols of its entries."""
+    found = {}
+    own = targets(triple, [level for level, _ in u.programs])
+    for level, p in u.programs:
+        text = p.llvm
+        if u.threads is not None:
+            text = re.sub(rf"@{_POOL}\b", f"@graphc.parallel.{u.threads}", text)
+        keep = (_POOL, f"graphc.parallel.{u.threads}")
+        found[level] = merger.add(text, level, own[level], keep)[p.name]
+    return found
+
+
+def _limited(units: Sequence[Unit]) -> str:
+    """The parallel functions with a limit of threads that some units ask for."""
+    out = []
+    for n in sorted({u.threads for u in units if u.threads is not None}):
+        out.append(
+            f"define internal void @graphc.parallel.{n}(ptr %task, ptr %ctx, i64 %n, ptr %scratch) "
+            "nounwind {\n"
+            "  call void @graphc_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, "
+            f"i32 {n})\n  ret void\n}}\n"
+        )
+    return "".join(out)
+
+
+# The pool's threads are joined when the library is unloaded. The pointer stands in .fini_array
+# itself, because llvm.global_dtors becomes .dtors, which lld drops silently.
+_FINISH = """
+@graphc.fini = internal global ptr @graphc_stop, section ".fini_array", align 8
+define internal void @graphc.nothing(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) nounwind {
+  ret void
+}
+"""
+
+
+def _services(api: Api, pool: bool) -> str:
+    """warmup, set_threads, strerror and abi."""
+    p = api.prefix
+    start = "  call void @graphc_parallel(ptr @graphc.nothing, ptr null, i64 2, ptr null)\n" * pool
+    limit = "  call void @graphc_set_threads(i32 %n)\n" * pool
+    count = api.messages[-1][0] + 1
+    texts = dict(api.messages)
+    blob = b"unknown status code\0"
+    offsets = []
+    for code in range(count):
+        offsets.append(len(blob) if code in texts else 0)
+        if code in texts:
+            blob += texts[code].encode() + b"\0"
+    offsets.append(0)
+    table = ", ".join(f"i32 {o}" for o in offsets)
+    abi = api.abi_hash - (1 << 64) if api.abi_hash >> 63 else api.abi_hash
+    return f"""
+{string_constant("@graphc.messages", blob)}
+@graphc.offsets = private unnamed_addr constant [{count + 1} x i32] [{table}], align 4
+define void @{p}_warmup() nounwind {{
+  %level = call i32 @graphc.level()
+{start}  ret void
+}}
+define void @{p}_set_threads(i32 %n) nounwind {{
+{limit}  ret void
+}}
+define i64 @{p}_abi() nounwind {{
+  ret i64 {abi}
+}}
+define ptr @{p}_strerror(i32 %code) nounwind {{
+  %known = icmp ult i32 %code, {count}
+  %index = select i1 %known, i32 %code, i32 {count}
+  %wide = zext i32 %index to i64
+  %at = getelementptr i32, ptr @graphc.offsets, i64 %wide
+  %offset = load i32, ptr %at, align 4
+  %offset.wide = zext i32 %offset to i64
+  %text = getelementptr i8, ptr @graphc.messages, i64 %offset.wide
+  ret ptr %text
+}}
+"""

@@ -1,0 +1,145 @@
+"""The constant data of a library: one block of bytes, and the code of `init`.
+
+The block goes into the object through the assembler (`.incbin` of a file), never as LLVM text, so
+hundreds of megabytes take seconds. `.ll` and `.s` files, which must stand alone, hold it as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.codegen.library_abi import Field
+from graphc.ir import Literal, State
+
+ALIGN = 64
+_RUN = 256  # blocks of zeros of so many bytes are cleared instead of copied
+
+
+class Data:
+    """Arrays, each stored once, at 64-byte offsets of the block @graphc.data."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._chunks: list[tuple[int, Any]] = []    # (offset, bytes-like)
+        self._known: dict[bytes, int] = {}
+
+    def add(self, array: np.ndarray[Any, Any] | bytes) -> str:
+        """A pointer expression to the array's bytes."""
+        raw = array if isinstance(array, bytes) else _bytes(array)
+        if not len(raw):
+            return "@graphc.data" if self.size else "null"
+        digest = hashlib.sha256(raw).digest()
+        if digest not in self._known:
+            offset = -(-self.size // ALIGN) * ALIGN
+            self._known[digest] = offset
+            self._chunks.append((offset, raw))
+            self.size = offset + len(raw)
+        return f"getelementptr (i8, ptr @graphc.data, i64 {self._known[digest]})"
+
+    def write(self, path: Path) -> None:
+        """The block as a file."""
+        with open(path, "wb") as f:
+            for offset, raw in self._chunks:
+                f.write(bytes(offset - f.tell()))
+                f.write(raw)
+
+    def external(self, path: Path) -> str:
+        """Module text that takes the block from a file."""
+        if not self.size:
+            return ""
+        quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+        lines = [
+            '.section .rodata.graphc,"a",@progbits', f".p2align {ALIGN.bit_length() - 1}",
+            ".type graphc.data,@object", "graphc.data:", f'.incbin "{quoted}"',
+            f".size graphc.data, {self.size}", ".text",
+        ]
+        asm = "\n".join(f'module asm "{_escape(line.encode())}"' for line in lines)
+        return f"{asm}\n@graphc.data = external hidden constant [{self.size} x i8], align {ALIGN}\n"
+
+    def inline(self) -> str:
+        """Module text that holds the block itself."""
+        if not self.size:
+            return ""
+        whole = bytearray(self.size)
+        for offset, raw in self._chunks:
+            whole[offset:offset + len(raw)] = raw
+        return (
+            f"@graphc.data = internal constant [{self.size} x i8] "
+            f'c"{_escape(bytes(whole))}", align {ALIGN}\n'
+        )
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> Any:
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+_TEXT = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in range(256)]
+
+
+def _escape(raw: bytes) -> str:
+    return "".join(_TEXT[b] for b in raw)
+
+
+def string_constant(symbol: str, raw: bytes) -> str:
+    """A private constant of these bytes."""
+    return (
+        f'{symbol} = private unnamed_addr constant [{len(raw)} x i8] c"{_escape(raw)}", align 1'
+    )
+
+
+def add_values(
+    data: Data, states: Iterable[State], values: dict[State, Any], literals: Iterable[Literal]
+) -> dict[State | Literal, str]:
+    """Pointers to the variables and constants that a library holds as data."""
+    out: dict[State | Literal, str] = {}
+    for s in states:
+        out[s] = data.add(values[s])
+    for c in literals:
+        out[c] = data.add(c.array)
+    return out
+
+
+def init_text(
+    name: str, fields: tuple[Field, ...], state_bytes: int, values: dict[State, Any], data: Data
+) -> str:
+    """`void NAME(ptr %s)`: copies the values at export; long runs of zeros are cleared instead."""
+    image = np.zeros(state_bytes, np.uint8)
+    for f in fields:
+        if f.bytes:
+            image[f.offset:f.offset + f.bytes] = _bytes(values[f.state])
+    lines = [
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+        f"define void @{name}(ptr %s) nounwind {{",
+    ]
+    for k, (begin, end, zero) in enumerate(_segments(image)):
+        lines.append(f"  %p{k} = getelementptr i8, ptr %s, i64 {begin}")
+        if zero:
+            lines.append(
+                f"  call void @llvm.memset.p0.i64(ptr %p{k}, i8 0, i64 {end - begin}, i1 false)"
+            )
+        else:
+            source = data.add(image[begin:end].tobytes())
+            lines.append(
+                f"  call void @llvm.memcpy.p0.p0.i64(ptr %p{k}, ptr {source}, "
+                f"i64 {end - begin}, i1 false)"
+            )
+    return "\n".join([*lines, "  ret void", "}"])
+
+
+def _segments(image: np.ndarray[Any, Any]) -> list[tuple[int, int, bool]]:
+    """(begin, end, all zeros) parts that cover the image, found in blocks of _RUN bytes."""
+    padded = np.zeros(-(-image.size // _RUN) * _RUN, np.uint8)
+    padded[:image.size] = image
+    zero = ~padded.reshape(-1, _RUN).any(axis=1)
+    starts = [0, *(np.flatnonzero(zero[1:] != zero[:-1]) + 1).tolist()] if zero.size else []
+    ends = [*starts[1:], zero.size]
+    return [
+        (b * _RUN, min(e * _RUN, image.size), bool(zero[b]))
+        for b, e in zip(starts, ends, strict=False)
+    ]

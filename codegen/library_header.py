@@ -1,0 +1,155 @@
+"""The C header of a library, for C99 and C++11."""
+
+from __future__ import annotations
+
+from graphc.codegen.library_abi import C_TYPES, Api, Arg, Entry, Field, nbytes
+from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
+from graphc.types import TensorType
+
+_INTRODUCTION = """
+Every function that returns int returns 0, or a code that {p}_strerror explains; a call that fails
+leaves outputs undefined and the state as it was. Calls keep no hidden data, so threads may call at
+the same time, each with its own state, outputs and arena.
+
+Arrays are in C order (last axis contiguous). Inputs may overlap each other, but neither outputs,
+the state nor the arena. f16 and bf16 are uint16_t holding their bits; bool is uint8_t, 0 or 1.
+A dimension is an int64_t that names an axis of some argument. An array without elements may be
+NULL. The arena is working memory of at least {p}_..._arena(...) bytes, at any address; with NULL
+the call allocates it and frees it, and with an arena nothing is allocated.
+"""
+
+
+def comment_safe(text: str) -> str:
+    """Text that may stand in a C comment: ASCII, one line, no comment marks or trigraphs."""
+    ascii_text = text.encode("ascii", "backslashreplace").decode()
+    shown = "".join(ch if ch.isprintable() else " " for ch in ascii_text)
+    return shown.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
+
+
+def header_text(api: Api, version: str) -> str:
+    """The whole header."""
+    p, m = api.prefix, api.macro
+    lines = [
+        f"/* {p}: made by graphc {comment_safe(version)}. This code is its user's own; graphc "
+        "claims no rights in it.",
+        *_INTRODUCTION.format(p=p).rstrip().splitlines(),
+        "*/",
+        f"#ifndef {m}_GRAPHC_H",
+        f"#define {m}_GRAPHC_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f'#define {m}_GRAPHC_VERSION "{version}"',
+        f"#define {m}_ABI UINT64_C(0x{api.abi_hash:016x}) /* what {p}_abi() returns */",
+    ]
+    if api.fields:
+        lines += [
+            f"#define {m}_STATE_LAYOUT UINT64_C(0x{api.state_hash:016x}) "
+            "/* changes with the struct below */",
+        ]
+    lines += ["", f"enum {p}_status {{"]
+    names = {0: "OK", 1: "NULL_ARGUMENT", 2: "NEGATIVE_DIMENSION", 3: "SIZE_OVERFLOW",
+             4: "OVERLAP", 5: "ARENA_TOO_SMALL", 6: "OUT_OF_MEMORY", 7: "UNSUPPORTED_CPU"}
+    codes = [(f"{m}_{names[c]}", c, t) for c, t in sorted(STATUS_TEXT.items())]
+    lines += [f"  {n} = {c}, /* {comment_safe(t)} */" for n, c, t in codes]
+    lines += [f"  {m}_FIRST_SITE = {FIRST_SITE} "
+              "/* this code and greater ones are places in the declared program */", "};", ""]
+    if api.fields:
+        lines += [*_struct(api), ""]
+    for e in api.entries:
+        lines += [*_entry(api, e), ""]
+    lines += [
+        "/* Does now what the first call would do: looks at the CPU, starts the threads. */",
+        f"void {p}_warmup(void);",
+        "/* At most n threads from now on; 1 never creates one. Default: the environment variable",
+        "   GRAPHC_NUM_THREADS, else the CPUs this process may use. */",
+        f"void {p}_set_threads(int n);",
+        "/* What a status code means: operation, reason, line of the declaring program. */",
+        f"const char *{p}_strerror(int code);",
+        f"/* {m}_ABI of the header that belongs to the library. */",
+        f"uint64_t {p}_abi(void);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _shape(t: TensorType) -> str:
+    return f"[{','.join(map(str, t.shape))}]"
+
+
+def _struct(api: Api) -> list[str]:
+    p = api.prefix
+    out = [
+        "/* All that calls change: plain data to copy, save or send. Set it up with "
+        f"{p}_init. */",
+        f"typedef struct {p}_state {{",
+    ]
+    out += [f"  {_field(f)}" for f in api.fields]
+    if not api.state_bytes:
+        out.append("  char no_elements; /* every variable is empty */")
+    out.append(f"}} {p}_state;")
+    if api.state_bytes:
+        out.append(f"typedef char {p}_state_size_check"
+                   f"[sizeof({p}_state) == {api.state_bytes}u ? 1 : -1];")
+    out += [
+        "/* Sets every variable to its value at export. */",
+        f"void {p}_init({p}_state *s);",
+    ]
+    return out
+
+
+def _field(f: Field) -> str:
+    t = f.state.type
+    note = f"/* {comment_safe(f.state.name)}: {t} */"
+    if not nbytes(f.state):
+        return f"/* {comment_safe(f.state.name)}: {t}, without elements */"
+    if not t.shape:
+        return f"{C_TYPES[t.dtype.name]} {f.c}; {note}"
+    count = nbytes(f.state) // t.dtype.itemsize
+    product = " * ".join(map(str, t.shape)) if count < 1 << 31 else str(count)
+    return f"{C_TYPES[t.dtype.name]} {f.c}[{product}]; {note}"
+
+
+def _entry(api: Api, e: Entry) -> list[str]:
+    sizes = [f"int64_t {c}" for _, c in e.dims]
+    out = [f"/* {comment_safe(e.unit.name)}"]
+    for role, args in (("in ", e.inputs), ("out", e.outputs)):
+        for a in args:
+            renamed = f" (declared as {comment_safe(a.name)})" if a.name != a.c else ""
+            out.append(f"     {role} {a.c}: {comment_safe(str(a.type))}{renamed}")
+    if e.state == "const":
+        out.append("     reads the state")
+    if e.state == "update":
+        out.append("     reads and updates the state")
+    out.append(f"     arena: {comment_safe(str(e.arena))} bytes */")
+    out += [f"int64_t {e.arena_c}({', '.join(sizes) or 'void'}); "
+            "/* -1 for sizes that cannot be */"]
+    params = []
+    if e.state:
+        params.append(f"{'const ' * (e.state == 'const')}{api.prefix}_state *s")
+    params += [f"const {_pointer(a)}" for a in e.inputs]
+    params += [_pointer(a) for a in e.outputs]
+    params += [*sizes, "void *arena"]
+    line = f"int {e.c}("
+    indent = " " * len(line)
+    for k, q in enumerate(params):
+        text = q + (", " if k + 1 < len(params) else ");")
+        if len(line) + len(text) > 98 and line.strip():
+            out.append(line.rstrip())
+            line = indent
+        line += text
+    return [*out, line]
+
+
+def _pointer(a: Arg) -> str:
+    return f"{C_TYPES[a.type.dtype.name]} *{a.c} /*{comment_safe(_shape(a.type))}*/"

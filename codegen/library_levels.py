@@ -1,0 +1,133 @@
+"""Which CPU level a library uses, decided at the first call and kept in one word.
+
+    i32 @graphc.level()     1 (older than v2), 2, 3 or 4; GRAPHC_CPU=v2|v3|v4 lowers it
+
+The levels are those of the x86-64 psABI, and need the operating system to save the registers.
+Elsewhere there is one level, called "base".
+"""
+
+from __future__ import annotations
+
+NUMBERS = {"base": 1, "v2": 2, "v3": 3, "v4": 4}
+
+# CPUID leaf 1, ECX
+_SSE3, _SSSE3, _CX16, _SSE41, _SSE42, _POPCNT = 1 << 0, 1 << 9, 1 << 13, 1 << 19, 1 << 20, 1 << 23
+_FMA, _MOVBE, _OSXSAVE, _AVX, _F16C = 1 << 12, 1 << 22, 1 << 27, 1 << 28, 1 << 29
+_V2_ECX1 = _SSE3 | _SSSE3 | _CX16 | _SSE41 | _SSE42 | _POPCNT
+_V3_ECX1 = _FMA | _MOVBE | _OSXSAVE | _AVX | _F16C
+_V3_EBX7 = 1 << 3 | 1 << 5 | 1 << 8                          # BMI1 AVX2 BMI2
+_V3_LZCNT = 1 << 5                                           # leaf 0x80000001, ECX
+_V4_EBX7 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31   # AVX-512 F DQ CD BW VL
+_YMM, _ZMM = 0x6, 0xE6                                       # saved by the operating system
+
+_LEVEL = """
+@graphc.level.known = internal global i32 0
+@graphc.level.variable = private unnamed_addr constant [11 x i8] c"GRAPHC_CPU\\00"
+declare ptr @getenv(ptr)
+define internal { i32, i32, i32, i32 } @graphc.cpuid(i32 %leaf) noinline nounwind {
+  %r = call { i32, i32, i32, i32 } asm sideeffect "cpuid", \
+"={ax},={bx},={cx},={dx},0,2,~{dirflag},~{fpsr},~{flags}"(i32 %leaf, i32 0)
+  ret { i32, i32, i32, i32 } %r
+}
+define internal i32 @graphc.level.detect() noinline nounwind {
+entry:
+  %l0 = call { i32, i32, i32, i32 } @graphc.cpuid(i32 0)
+  %max = extractvalue { i32, i32, i32, i32 } %l0, 0
+  %l1 = call { i32, i32, i32, i32 } @graphc.cpuid(i32 1)
+  %c1 = extractvalue { i32, i32, i32, i32 } %l1, 2
+  %v2.have = and i32 %c1, <V2_ECX1>
+  %v2 = icmp eq i32 %v2.have, <V2_ECX1>
+  br i1 %v2, label %more, label %one
+more:
+  %v3.have = and i32 %c1, <V3_ECX1>
+  %v3 = icmp eq i32 %v3.have, <V3_ECX1>
+  %leaf7 = icmp uge i32 %max, 7
+  %try3 = and i1 %v3, %leaf7
+  br i1 %try3, label %three, label %two
+three:
+  %xcr = call { i32, i32 } asm sideeffect "xgetbv", "={ax},={dx},{cx}"(i32 0)
+  %saved = extractvalue { i32, i32 } %xcr, 0
+  %l7 = call { i32, i32, i32, i32 } @graphc.cpuid(i32 7)
+  %b7 = extractvalue { i32, i32, i32, i32 } %l7, 1
+  %le = call { i32, i32, i32, i32 } @graphc.cpuid(i32 -2147483647)
+  %ce = extractvalue { i32, i32, i32, i32 } %le, 2
+  %ymm.have = and i32 %saved, <YMM>
+  %ymm = icmp eq i32 %ymm.have, <YMM>
+  %b3.have = and i32 %b7, <V3_EBX7>
+  %b3 = icmp eq i32 %b3.have, <V3_EBX7>
+  %lz.have = and i32 %ce, <V3_LZCNT>
+  %lz = icmp ne i32 %lz.have, 0
+  %a = and i1 %ymm, %b3
+  %is3 = and i1 %a, %lz
+  br i1 %is3, label %four, label %two
+four:
+  %zmm.have = and i32 %saved, <ZMM>
+  %zmm = icmp eq i32 %zmm.have, <ZMM>
+  %b4.have = and i32 %b7, <V4_EBX7>
+  %b4 = icmp eq i32 %b4.have, <V4_EBX7>
+  %is4 = and i1 %zmm, %b4
+  %best = select i1 %is4, i32 4, i32 3
+  ret i32 %best
+two:
+  ret i32 2
+one:
+  ret i32 1
+}
+define internal i32 @graphc.level() nounwind {
+entry:
+  %known = load atomic i32, ptr @graphc.level.known monotonic, align 4
+  %is = icmp ne i32 %known, 0
+  br i1 %is, label %done, label %ask
+ask:
+  %own = call i32 @graphc.level.detect()
+  %text = call ptr @getenv(ptr @graphc.level.variable)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %keep, label %first
+first:
+  %c0 = load i8, ptr %text
+  %v = icmp eq i8 %c0, 118
+  br i1 %v, label %second, label %keep
+second:
+  %p1 = getelementptr i8, ptr %text, i64 1
+  %c1 = load i8, ptr %p1
+  %d = sub i8 %c1, 48
+  %wanted = zext i8 %d to i32
+  %from2 = icmp uge i32 %wanted, 2
+  %lower = icmp ult i32 %wanted, %own
+  %use = and i1 %from2, %lower
+  br i1 %use, label %third, label %keep
+third:
+  %p2 = getelementptr i8, ptr %text, i64 2
+  %c2 = load i8, ptr %p2
+  %end = icmp eq i8 %c2, 0
+  %low = select i1 %end, i32 %wanted, i32 %own
+  br label %keep
+keep:
+  %level = phi i32 [ %own, %ask ], [ %own, %first ], [ %own, %second ], [ %low, %third ]
+  store atomic i32 %level, ptr @graphc.level.known monotonic, align 4
+  br label %done
+done:
+  %r = phi i32 [ %known, %entry ], [ %level, %keep ]
+  ret i32 %r
+}
+"""
+
+_BASE = """
+define internal i32 @graphc.level() nounwind {
+  ret i32 1
+}
+"""
+
+
+def level_text(arch: str) -> str:
+    """The functions above for an architecture."""
+    if arch not in ("x86_64", "amd64"):
+        return _BASE
+    values = {
+        "V2_ECX1": _V2_ECX1, "V3_ECX1": _V3_ECX1, "V3_EBX7": _V3_EBX7, "V3_LZCNT": _V3_LZCNT,
+        "V4_EBX7": _V4_EBX7, "YMM": _YMM, "ZMM": _ZMM,
+    }
+    text = _LEVEL
+    for name, v in values.items():
+        text = text.replace(f"<{name}>", str(v - (1 << 32) if v >= 1 << 31 else v))
+    return text

@@ -1,0 +1,112 @@
+"""Objects to shared libraries and archives, with whatever linker is at hand.
+
+A shared library is linked against a stub of libc made on the spot: empty functions with the names
+that native code may use, and libc's soname. So it depends on no symbol versions of the machine it
+was built on, needs no C headers or development files, and refers to nothing but these names.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphc.codegen import jit
+from graphc.codegen.target import Target
+from graphc.errors import CompileError
+
+LIBC = (
+    "free", "getenv", "getpid", "madvise", "malloc", "memcpy", "memmove", "memset", "mmap",
+    "munmap", "pthread_create", "pthread_join", "pthread_sigmask", "sched_getaffinity",
+    "sched_yield", "syscall",
+)
+_OPTIONS = (
+    "-z", "defs", "-z", "relro", "-z", "now", "-z", "noexecstack", "--build-id=none",
+    "--hash-style=gnu", "--as-needed", "-Bsymbolic",
+)
+_ADVICE = (
+    "install a C compiler (cc), LLVM's ld.lld, or the linker from PyPI: pip install ziglang; or "
+    "write an object (.o) or an archive (.a)"
+)
+
+
+def linkers() -> list[tuple[list[str], bool]]:
+    """Commands that link, best first, and whether each is a compiler driver (takes -Wl,)."""
+    found = []
+    for name, driver in (("cc", True), ("ld.lld", False), ("ld", False)):
+        if (path := shutil.which(name)) is not None:
+            found.append(([path], driver))
+    if importlib.util.find_spec("ziglang") is not None:
+        found.append(([sys.executable, "-m", "ziglang", "ld.lld"], False))
+    return found
+
+
+def link_shared(obj: bytes, soname: str, directory: Path, target: Target) -> Path:
+    """A shared library, in `directory`, of one object; CompileError if no linker can."""
+    if "linux" not in target.triple:
+        raise CompileError(
+            f"export: shared libraries for {target.triple} cannot be linked yet; write an object "
+            "(.o) or an archive (.a) instead"
+        )
+    commands = linkers()
+    if not commands:
+        raise CompileError(f"export: no linker was found to make {soname}; {_ADVICE}")
+    (directory / "library.o").write_bytes(obj)
+    stub = "".join(f"define void @{n}() {{\n  ret void\n}}\n" for n in LIBC)
+    (directory / "stub.o").write_bytes(jit.compile_object(stub, target))
+    reasons = []
+    for command, driver in commands:
+        reason = _link(command, driver, ["stub.o"], "stub.so", "libc.so.6", directory)
+        if not reason:
+            reason = _link(command, driver, ["library.o", "stub.so"], "library.so", soname,
+                           directory)
+        if not reason:
+            return directory / "library.so"
+        reasons.append(f"{' '.join(command)}: {reason}")
+    raise CompileError(f"export: linking {soname} failed: {'; '.join(reasons)}; {_ADVICE}")
+
+
+def _link(
+    command: Sequence[str], driver: bool, inputs: Sequence[str], output: str, soname: str,
+    directory: Path,
+) -> str:
+    """Run one linker; what went wrong, or nothing."""
+    options = [*_OPTIONS, "-soname", soname]
+    if driver:
+        options = ["-nostdlib", *(f"-Wl,{o}" for o in options)]
+    run = [*command, "-shared", "-o", output, *inputs, *options]
+    try:
+        done = subprocess.run(
+            run, cwd=directory, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as e:
+        return str(e.strerror)
+    if done.returncode == 0:
+        return ""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    return " ".join(lines[-3:]) or f"exit code {done.returncode}"
+
+
+def archive(obj: bytes, member: str, symbols: Sequence[str]) -> bytes:
+    """A static library of one object, with the symbol index that linkers want; no dates."""
+    names = b"".join(s.encode() + b"\0" for s in symbols)
+    index_size = 4 + 4 * len(symbols) + len(names)
+    index_size += index_size % 2
+    long_names = f"{member}/\n".encode()
+    long_names += b"\n" * (len(long_names) % 2)
+    at = 8 + 60 + index_size + 60 + len(long_names)
+    index = struct.pack(f">{1 + len(symbols)}I", len(symbols), *[at] * len(symbols)) + names
+    return b"".join([
+        b"!<arch>\n",
+        _member("/", len(index) + len(index) % 2), index, b"\0" * (len(index) % 2),
+        _member("//", len(long_names)), long_names,
+        _member("/0", len(obj), "100644"), obj, b"\n" * (len(obj) % 2),
+    ])
+
+
+def _member(name: str, size: int, mode: str = "0") -> bytes:
+    return f"{name:<16}{0:<12}{0:<6}{0:<6}{mode:<8}{size:<10}`\n".encode()

@@ -1,0 +1,118 @@
+"""Many modules of LLVM text into one, with functions for different CPUs side by side.
+
+Every symbol that a module defines becomes internal and gets the level as a suffix. What two
+modules of one level define alike (the micro-kernels of matrix products) is kept once; so are
+constants that are alike at all levels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from graphc.codegen.emitter import TAIL
+from graphc.codegen.target import Target
+
+_SYMBOL = re.compile(r"@([\w.$-]+)")
+_LINKAGE = ("internal", "private", "external", "hidden")
+
+
+class Merger:
+    """Collects the definitions and declarations of one library."""
+
+    def __init__(self) -> None:
+        self.declarations: dict[str, str] = {}
+        self.definitions: dict[str, str] = {}     # final name -> final text
+        self._origin: dict[str, str] = {}         # final name -> text as it came
+
+    def add(self, text: str, level: str, target: Target, keep: tuple[str, ...] = ()) -> dict[
+        str, str
+    ]:
+        """Take in a module compiled for `target`; the new name of each symbol that it defines.
+
+        Names in `keep` are defined elsewhere in the library under that very name.
+        """
+        items = dict(_items(text))
+        defined = {n: t for n, t in items.items() if not t.startswith("declare")}
+        shared = {
+            n: self._same(n, t, level) for n, t in defined.items() if self._same(n, t, level)
+        }
+        while True:  # what refers to something that is not shared is not the same after all
+            lost = [
+                n for n in shared
+                if any(m in defined and m not in shared for m in _SYMBOL.findall(defined[n]))
+            ]
+            if not lost:
+                break
+            for n in lost:
+                del shared[n]
+        names = {n: shared.get(n) or self._fresh(n, t, level) for n, t in defined.items()}
+        for n, t in items.items():
+            if n not in defined:
+                if n not in keep:
+                    self.declarations.setdefault(n, t)
+            elif n not in shared:
+                final = _SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", t)
+                self._origin[names[n]] = t
+                self.definitions[names[n]] = _finished(final, target)
+        return names
+
+    def raw(self, text: str, attributes: str = "") -> None:
+        """Take in definitions as they are; functions get `attributes`."""
+        for name, item in _items(text):
+            if item.startswith("declare"):
+                self.declarations.setdefault(name, item)
+            else:
+                self.definitions[name] = _attributed(item, attributes)
+
+    def text(self) -> str:
+        """The module."""
+        declared = [t for n, t in self.declarations.items() if n not in self.definitions]
+        return "\n".join([*declared, *self.definitions.values(), TAIL])
+
+    def _same(self, name: str, text: str, level: str) -> str:
+        for final in (name, f"{name}.{level}"):
+            if self._origin.get(final) == text:
+                return final
+        return ""
+
+    def _fresh(self, name: str, text: str, level: str) -> str:
+        wanted = f"{name}.{level}" if text.startswith("define") else name
+        final, k = wanted, 1
+        while final in self.definitions:
+            final, k = f"{wanted}.{k}", k + 1
+        self.definitions[final] = ""
+        return final
+
+
+def _items(text: str) -> Iterator[tuple[str, str]]:
+    """(symbol, text) of every declaration, global and function; metadata is left out."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith("define "):
+            body = [line]
+            while body[-1] != "}":
+                body.append(next(lines))
+            yield _SYMBOL.findall(line)[0], "\n".join(body)
+        elif line.startswith(("declare ", "@")):
+            yield _SYMBOL.findall(line)[0], line
+        elif line.strip() and not line.startswith("!"):
+            raise ValueError(f"unexpected line in a module: {line}")
+
+
+def _finished(text: str, target: Target) -> str:
+    """A function made internal and given its CPU; globals are internal or private already."""
+    if not text.startswith("define"):
+        return text
+    if text.split(None, 2)[1] not in _LINKAGE:
+        text = text.replace("define ", "define internal ", 1)
+    return _attributed(
+        text, f'"target-cpu"="{target.cpu}" "target-features"="{target.features}"'
+    )
+
+
+def _attributed(text: str, attributes: str) -> str:
+    if not attributes or not text.startswith("define"):
+        return text
+    head, rest = text.split("\n", 1)
+    return f"{head.removesuffix('{')}{attributes} {{\n{rest}"

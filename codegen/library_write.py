@@ -1,0 +1,104 @@
+"""Writing a library and its header: whole or not at all.
+
+Everything is made in a temporary directory beside the output, then renamed into place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from graphc.codegen.library import Library, baseline
+from graphc.codegen.library_abi import identifier
+from graphc.codegen.library_link import archive, link_shared
+from graphc.errors import CompileError
+
+KINDS = (".so", ".a", ".o", ".ll", ".s", ".h")
+
+
+def prefix_of(path: Path) -> str:
+    """The prefix of C names: `build/libdigits.so` -> `digits`; CompileError for unknown kinds."""
+    if path.suffix not in KINDS:
+        raise CompileError(
+            f"export: the name must end in one of {', '.join(KINDS)}, got {path.name!r}"
+        )
+    stem = path.name.removesuffix(path.suffix)
+    if stem.startswith("lib") and stem != "lib":
+        stem = stem[3:]
+    return identifier(stem).removesuffix("_") or "lib"
+
+
+def write_library(library: Library, path: Path) -> None:
+    """Write the library of the kind that the suffix says, and its header beside it."""
+    header = path.with_suffix(".h")
+    for p in (path, header):
+        if p.is_dir():
+            raise CompileError(f"export: cannot write {p}: it is a directory")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".graphc-", dir=path.parent) as name:
+            work = Path(name)
+            made = [(_header(library, work), header)]
+            if path.suffix != ".h":
+                made.append((_MAKERS[path.suffix](library, path, work), path))
+            _place(made)
+    except OSError as e:
+        raise CompileError(f"export: cannot write {path}: {e.strerror or e}") from None
+
+
+def _header(library: Library, work: Path) -> Path:
+    out = work / "header.h"
+    out.write_text(library.header, encoding="utf-8", newline="\n")
+    return out
+
+
+def _shared(library: Library, path: Path, work: Path) -> Path:
+    return link_shared(library.object(work), path.name, work, baseline(library.triple))
+
+
+def _archive(library: Library, path: Path, work: Path) -> Path:
+    out = work / "library.a"
+    member = path.name.removesuffix(".a") + ".o"
+    out.write_bytes(archive(library.object(work), member, library.symbols))
+    return out
+
+
+def _object(library: Library, path: Path, work: Path) -> Path:
+    out = work / "library.o"
+    out.write_bytes(library.object(work))
+    return out
+
+
+def _llvm(library: Library, path: Path, work: Path) -> Path:
+    out = work / "library.ll"
+    out.write_text(library.llvm(), newline="\n")
+    return out
+
+
+def _assembly(library: Library, path: Path, work: Path) -> Path:
+    out = work / "library.s"
+    out.write_text(library.assembly(), newline="\n")
+    return out
+
+
+_MAKERS: dict[str, Callable[[Library, Path, Path], Path]] = {
+    ".so": _shared, ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly,
+}
+
+
+def _place(made: list[tuple[Path, Path]]) -> None:
+    """Rename finished files into place; if one fails, those before it that are new go again."""
+    placed: list[Path] = []
+    try:
+        for source, to in made:
+            new = not to.exists()
+            os.replace(source, to)
+            if new:
+                placed.append(to)
+    except OSError:
+        for p in placed:
+            with contextlib.suppress(OSError):
+                p.unlink()
+        raise

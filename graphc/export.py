@@ -1,0 +1,160 @@
+"""gx.export: from Functions to a native library and its C header."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphc.declare import Variable
+from graphc.errors import ArgumentError, CompileError, GraphcError, Loc, UsageError, user_loc
+from graphc.function import Function
+from graphc.ir import State
+
+if TYPE_CHECKING:
+    from graphc.codegen.library_abi import Unit
+
+LEVELS = ("v2", "v3", "v4")
+
+
+def export(
+    functions: Function | Sequence[Function],
+    path: str | os.PathLike[str],
+    *,
+    state: Any = "current",
+    cpu: str | Sequence[str] | None = None,
+) -> Path:
+    """Write functions as one native library, with a C header of the same name beside it.
+
+        gx.export([step, predict], "build/libdigits.so")      # and build/libdigits.h
+
+    path: its suffix says what to write: .so, .a, .o, .ll, .s, or .h for the header alone; its
+        name, without lib, is the prefix of all C names. The directory must exist.
+    state: the values that `digits_init` sets: "current" or "initial" (those the variables were
+        declared with). Or a list of variables, or their names, to hold in the state struct even
+        though no exported function updates them; the others are constants in the library.
+    cpu: the x86-64 levels to compile for, of which the library takes the best at its first call:
+        v2, v3 and v4 unless given; "native" is the level of this machine.
+
+    Nothing is left behind when it fails: CompileError (no linker, cannot write),
+    UsageError, ArgumentError.
+    """
+    loc = user_loc()
+    given = [functions] if isinstance(functions, Function) else functions
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+        raise UsageError(f"export: takes functions, got {type(functions).__name__}", loc)
+    chosen = list(given)
+    for f in chosen:
+        if not isinstance(f, Function):
+            raise UsageError(
+                f"export: takes functions made by gx.function, got {type(f).__name__}", loc
+            )
+    if not chosen:
+        raise UsageError("export: takes at least one function", loc)
+    target = Path(os.fspath(path))
+    try:
+        _export(chosen, target, state, _levels(cpu, loc), loc)
+    except CompileError as e:
+        raise e if e.loc is not None else CompileError(e.message, loc) from e.__cause__
+    return target
+
+
+def _export(
+    chosen: Sequence[Function], path: Path, state: Any, levels: tuple[str, ...], loc: Loc | None
+) -> None:
+    from graphc.codegen.library import make_library, targets
+    from graphc.codegen.library_write import prefix_of, write_library
+    from graphc.codegen.target import host
+
+    prefix = prefix_of(path)
+    if not path.parent.is_dir():
+        raise CompileError(f"export: cannot write {path}: there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise CompileError(f"export: cannot write {path}: the directory is not writable")
+    initial, kept = _state(chosen, state, loc)
+    triple = host().triple
+    units = [_unit(f, targets(triple, levels)) for f in chosen]
+    values: dict[State, Any] = {}
+    for f in chosen:
+        for s in map(f._own, f.graph.variables()):
+            with s.lock:
+                value = s.initial if initial else s.array
+                if value is None:
+                    raise UsageError(
+                        f"export: variable @{s.name} has no value: the graph was read without "
+                        "its .npz file", loc
+                    )
+                values[s] = value.copy()
+    write_library(make_library(prefix, units, triple, values, kept), path)
+
+
+def _unit(f: Function, targets: Any) -> Unit:
+    from graphc.codegen import compile_graph
+    from graphc.codegen.library_abi import Unit
+    from graphc.passes.manager import collector_paused
+
+    optimized = f.optimized
+    with collector_paused():
+        programs = tuple(
+            (level, compile_graph(
+                optimized, target, fastmath=f.options.fastmath, name=f.name, declared=f.graph
+            ))
+            for level, target in targets.items()
+        )
+    owners = {s: f._own(s) for s in f.graph.variables()}
+    return Unit(f.name, f.graph, programs, owners, f.options.threads)
+
+
+def _levels(cpu: str | Sequence[str] | None, loc: Loc | None) -> tuple[str, ...]:
+    if cpu is None:
+        return LEVELS
+    wanted = [cpu] if isinstance(cpu, str) else list(cpu)
+    if wanted == ["native"]:
+        from graphc.codegen.target import LEVELS as known
+        from graphc.codegen.target import host
+
+        return tuple(level for level, (name, _) in known.items() if name == host().cpu) or LEVELS
+    for w in wanted:
+        if w not in LEVELS:
+            raise ArgumentError(
+                f"export: cpu must be among {', '.join(LEVELS)}, or 'native', got {w!r}", loc
+            )
+    if not wanted:
+        raise ArgumentError("export: cpu must name at least one level", loc)
+    return tuple(sorted(set(wanted)))
+
+
+def _state(chosen: Sequence[Function], state: Any, loc: Loc | None) -> tuple[bool, list[State]]:
+    """Whether initial values are wanted, and the variables to hold in the state anyway."""
+    if isinstance(state, str):
+        if state not in ("current", "initial"):
+            raise ArgumentError(
+                f"export: state must be 'current', 'initial' or a list of variables, got {state!r}",
+                loc,
+            )
+        return state == "initial", []
+    if isinstance(state, Variable) or not isinstance(state, Iterable):
+        raise UsageError(
+            "export: state must be 'current', 'initial' or a list of variables, got "
+            f"{type(state).__name__}", loc
+        )
+    known: dict[str, State] = {}
+    owned: dict[State, State] = {}
+    for f in chosen:
+        for s in f.graph.variables():
+            known.setdefault(s.name, f._own(s))
+            owned.setdefault(s, f._own(s))
+    kept = []
+    for item in state:
+        if isinstance(item, str) and item in known:
+            kept.append(known[item])
+        elif isinstance(item, Variable) and item.state in owned:
+            kept.append(owned[item.state])
+        else:
+            name = item if isinstance(item, str) else getattr(item, "name", item)
+            raise UsageError(
+                f"export: state names {name!r}, which none of the functions reads; they read "
+                f"{', '.join(known) or 'no variable'}", loc
+            )
+    return False, kept
