@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen import jit, pylayout
+from graphc.codegen import jit, pylayout, units
 from graphc.codegen.program import OUT_OF_MEMORY, Program
 from graphc.codegen.target import Target
 from graphc.codegen.wrapper import Wrapper, binds_all
@@ -50,9 +50,9 @@ def _builtin(code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
     return _new_function(ctypes.addressof(definition), slow, code)
 
 
-def compile_program(program: Program, target: Target) -> bytes:
-    """The object of a program's own text; it knows nothing of Python."""
-    return jit.compile_object(program.llvm, target)
+def compile_program(program: Program, target: Target) -> tuple[bytes, ...]:
+    """The objects of a program's text; they know nothing of Python."""
+    return tuple(jit.compile_object(text, target) for text in units.split(program.llvm))
 
 
 class Native:
@@ -70,7 +70,7 @@ class Native:
     def __init__(
         self,
         program: Program,
-        obj: bytes,
+        objects: Sequence[bytes],
         target: Target,
         *,
         slow: Callable[..., Any] | None = None,
@@ -96,13 +96,13 @@ class Native:
         imports: dict[str, int] = {}
         if "@graphc_parallel(" in program.llvm:
             imports["graphc_parallel"] = jit.parallel_address(threads)
-        objects, exported = [obj], [program.name, *exports]
+        linked, exported = list(objects), [program.name, *exports]
         keep: list[object] = [table, arrays, self._arena]
         fast = slow is not None and pylayout.usable() and binds_all(program)
         fast = fast and (not locks or pylayout.rlock_readable())
         if fast:
             wrapper = Wrapper(program, shape, len(locks))
-            objects.append(jit.compile_object(wrapper.text(), target, optimisation=jit.PLAIN))
+            linked.append(jit.compile_object(wrapper.text(), target, optimisation=jit.PLAIN))
             exported.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
@@ -112,7 +112,7 @@ class Native:
             imports["gx_arena"] = ctypes.addressof(self._arena)
             self._given, self._locks, self._target = given, len(locks), target
             self._imports = imports
-        self._code = jit.load(objects, exports=exported, imports=imports, keep=keep)
+        self._code = jit.load(linked, exports=exported, imports=imports, keep=keep)
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
         )(self._code[program.name])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc import declaration, inspection
+from graphc import declaration, inspection, stages
 from graphc.arguments import Array, Results, Signature, direct
 from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.failure import failure
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
     from graphc.codegen.profile import Profile
     from graphc.codegen.program import Kernel, Program
-
-MODES = ("jit", "interpret", "debug")
 
 
 def function(
@@ -56,8 +54,7 @@ def function(
     threads: at most so many threads; 1 never leaves the caller's.
     """
     loc = user_loc()
-    if mode not in MODES:
-        raise ArgumentError(f"function: mode must be one of {', '.join(MODES)}, got {mode!r}", loc)
+    declaration.check_mode(mode, loc)
     if threads is not None and threads < 1:
         raise ArgumentError(f"function: threads must be at least 1, got {threads}", loc)
     d = declaration.declare(inputs, outputs, updates, name, loc)
@@ -94,9 +91,27 @@ class Function:
         self._private: dict[State, State] = {}
         self._optimized: Graph | None = None
         self._program: Program | None = None
-        self._object = b""
+        self._objects: tuple[bytes, ...] = ()
         self._native: Native | None = None
         self._lock = threading.RLock()
+
+    @classmethod
+    def from_graph(cls, graph: Graph, *, mode: str = "jit") -> Function:
+        """A function of a graph as it is, read from a file or made by passes, at any stage.
+
+        Named outputs are returned as a dict, a single one alone, others as a list. Where the graph
+        has kernels, no pass runs again. Raises UsageError for names that do not tell apart.
+        """
+        loc = user_loc()
+        declaration.check_mode(mode, loc)
+        declaration.check_inputs(graph, loc)
+        declaration.check_variables(graph, loc)
+        kind = "dict" if graph.outputs and all(graph.output_names) else "list"
+        if not graph.outputs:
+            kind = "none"
+        elif len(graph.outputs) == 1 and kind == "list":
+            kind = "one"
+        return cls(graph, kind, Options(mode, () if stages.has_kernels(graph) else None))
 
     def __repr__(self) -> str:
         outs = ", ".join(
@@ -135,7 +150,7 @@ class Function:
                 optimized = self.optimized
                 with collector_paused():
                     self._program = compile_graph(
-                        optimized, host(), fastmath=self.options.fastmath, name=self.name,
+                        stages.lower(optimized), host(), fastmath=self.options.fastmath, name=self.name,
                         declared=self.graph,
                     )
                 self.compilations += 1
@@ -152,11 +167,11 @@ class Function:
                 from graphc.codegen.target import host
 
                 program = self.program
-                self._object = self._object or fastcall.compile_program(program, host())
+                self._objects = self._objects or fastcall.compile_program(program, host())
                 states = [self._own(s) for s in program.states]
                 _check_values(self.name, states)
                 self._native = native = fastcall.Native(
-                    program, self._object, host(), slow=self._call, plain=self._run_converted,
+                    program, self._objects, host(), slow=self._call, plain=self._run_converted,
                     given=self._run_into, shape=self._results.kind, keys=self._results.keys,
                     states=states, locks=self._locks(), threads=self.options.threads,
                 )
@@ -296,7 +311,8 @@ class Function:
         `values` replaces some of them: {variable or its name: array}. Nothing is compiled again.
         """
         new = Function(self.graph, self._results.kind, self.options)
-        new._optimized, new._program, new._object = self._optimized, self._program, self._object
+        new._optimized, new._program = self._optimized, self._program
+        new._objects = self._objects
         new.compilations = self.compilations
         given = {k if isinstance(k, str) else k.state.name: v for k, v in (values or {}).items()}
         for s in self.graph.variables():

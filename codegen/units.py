@@ -1,0 +1,55 @@
+"""A module's text cut in two: the templates that programs share, and what is a program's own.
+
+Templates (matrix products) are functions called `graphc_*`. As a module of their own they have
+the same text in every program that uses them, so the object cache serves them after the first.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FUNCTION = re.compile(r"^define [^\n]*?@([\w.]+)\([^\n]*\{\n.*?^\}\n?", re.M | re.S)
+_DECLARED = re.compile(r"^declare [^\n]*?@([\w.]+)\([^\n]*\n?", re.M)
+_NAME = re.compile(r"@([\w.]+)")
+_LINKAGE = re.compile(r"^define (?:internal |private )?")
+PREFIX = "graphc_"
+
+
+def split(text: str) -> list[str]:
+    """[own, templates], or the text as it is where it has no templates."""
+    functions = {m[1]: m[0] for m in _FUNCTION.finditer(text)}
+    shared = {n: f for n, f in functions.items() if n.startswith(PREFIX)}
+    if not shared or len(shared) == len(functions):
+        return [text]
+    declared = {m[1]: m[0].rstrip("\n") for m in _DECLARED.finditer(text)}
+    rest = _DECLARED.sub("", _FUNCTION.sub("", text))
+    tail = "\n".join(line for line in rest.split("\n") if line.startswith("!"))
+    own = [f for n, f in functions.items() if n not in shared]
+    theirs = [_LINKAGE.sub("define hidden ", f, count=1) for _, f in sorted(shared.items())]
+    if _used(theirs) - declared.keys() - shared.keys():
+        return [text]  # they need something of the program: a constant, another function
+    heads = {n: _head(f) for n, f in shared.items()}
+    return [
+        "\n".join([*_needed(own, declared | heads), rest, *own]),
+        "\n".join([*_needed(theirs, declared), *theirs, tail]),
+    ]
+
+
+def _used(functions: list[str]) -> set[str]:
+    return {name for f in functions for name in _NAME.findall(f)}
+
+
+def _needed(functions: list[str], declarations: dict[str, str]) -> list[str]:
+    used = _used(functions)
+    return [declarations[n] for n in sorted(declarations) if n in used]
+
+
+def _head(function: str) -> str:
+    """A declaration of a function; its attributes matter to the definition only."""
+    line = _LINKAGE.sub("declare hidden ", function[: function.index("\n")], count=1)
+    depth = 0
+    for i in range(line.index("("), len(line)):
+        depth += (line[i] == "(") - (line[i] == ")")
+        if depth == 0:
+            return line[: i + 1]
+    raise ValueError(f"unbalanced parentheses in {line!r}")

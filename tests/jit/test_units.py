@@ -1,0 +1,58 @@
+"""Cutting a module's text: templates get the same text in every program, and the parts link."""
+
+import ctypes
+
+import numpy as np
+
+import graphc as gx
+from graphc.codegen import jit, units
+from graphc.codegen.target import host
+
+TEXT = """
+declare double @llvm.fabs.f64(double)
+declare double @llvm.sqrt.f64(double)
+@two = internal constant double 2.0
+define internal double @graphc_half(double %x, double (double)* %f) nounwind "a"="b" {
+  %a = call double @llvm.fabs.f64(double %x)
+  %y = fmul double %a, 0.5
+  ret double %y
+}
+define double @own(double %x) {
+  %h = call double @graphc_half(double %x, ptr null)
+  %s = call double @llvm.sqrt.f64(double %h)
+  %t = load double, ptr @two
+  %y = fmul double %s, %t
+  ret double %y
+}
+!0 = !{}
+""".replace("double (double)* %f", "ptr %f")
+
+
+def test_parts_compute_what_the_whole_does():
+    own, templates = units.split(TEXT)
+    assert "define hidden double @graphc_half" in templates and "@own" not in templates
+    assert "declare hidden double @graphc_half(double %x, ptr %f)\n" in own
+    assert "sqrt" not in templates and "fabs" not in own
+    for parts in ([TEXT], [own, templates]):
+        code = jit.load([jit.compile_object(t, host()) for t in parts], exports=["own"])
+        f = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])
+        assert f(-8.0) == 4.0
+
+
+def test_left_whole():
+    no_templates = TEXT.replace("graphc_", "other_")
+    assert units.split(no_templates) == [no_templates]
+    needs_own = TEXT.replace("%y = fmul double %a, 0.5", "%y = load double, ptr @two")
+    assert units.split(needs_own) == [needs_own]
+
+
+def test_two_programs_share_their_matrix_templates():
+    parts = []
+    for k, n in ((4, 8), (50, 7)):
+        x, w = gx.input("x", ("n", k)), gx.input("w", (k, n))
+        f = gx.function([x, w], gx.exp(x @ w))
+        parts.append(units.split(f.llvm_ir()))
+        a, b = np.ones((3, k), "f4"), np.full((k, n), 0.125, "f4")
+        np.testing.assert_allclose(f(a, b), np.exp(a @ b), rtol=1e-6)
+    assert len(parts[0]) == len(parts[1]) == 2
+    assert parts[0][1] == parts[1][1] and parts[0][0] != parts[1][0]
