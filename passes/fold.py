@@ -18,23 +18,26 @@ becomes
     }
 
 Bounded, so that a graph never grows by it: a result has at most MAX_ELEMENTS elements and at most
-GROWTH times as many as the constants it comes from. An iota is cheaper computed than loaded and
+GROWTH times as many as the constants it comes from; products take at most MAX_PRODUCTS. An iota is cheaper computed than loaded and
 counts as unknown. See `folding` for how the bits are found.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
+from graphc.ops.row import Kind
 from graphc.passes.bodies import array_of, map_bodies
 from graphc.passes.folding import evaluate
 
 MAX_ELEMENTS = 1 << 16
 GROWTH = 4
+MAX_PRODUCTS = 1 << 22
 
 Array = np.ndarray[Any, Any]
 
@@ -79,12 +82,12 @@ def _fits(n: Node, known: dict[Value, tuple[Array, int]], args: Sequence[Value])
         return True
     size = n.outs[0].type.size
     stored = sum(known[a][1] for a in dict.fromkeys(args))
-    read = sum(a.type.size for a in args if isinstance(a.type.size, int))
-    return (
-        isinstance(size, int)
-        and size <= max(1, GROWTH * stored)
-        and max(size, read) <= MAX_ELEMENTS
-    )
+    read = [known[a][0].size for a in args]
+    if not isinstance(size, int) or size > max(1, GROWTH * stored):
+        return False
+    if n.op.kind is Kind.CONTRACT and size * math.prod(read) > MAX_PRODUCTS**2:
+        return False  # m k, k n and m n elements multiply to the square of the products
+    return max(size, sum(read)) <= MAX_ELEMENTS
 
 
 def _view(x: Array, n: Node) -> Array:

@@ -63,7 +63,7 @@ def _same_elements(m: Match) -> bool:
     if array is None or not array.ndim or not array.size:
         return False
     bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
-    return bool((bits == bits[0]).all())
+    return bool((bits[-1] == bits[0]).all() and (bits == bits[0]).all())
 
 
 def _adds_only_ones(m: Match) -> bool:

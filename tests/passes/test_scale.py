@@ -1,0 +1,106 @@
+"""Large and deep graphs: linear time, default recursion limit."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+from graphc import ir
+from graphc.ir import Graph, Literal, Value
+from graphc.passes import PIPELINE, Report, run_pipeline
+from graphc.types import TensorType, f32
+
+PASSES = tuple(p for p in PIPELINE if p != "fuse")
+
+
+def make(op: str, *args: Value, **attrs: object) -> Value:
+    (out,) = ir.apply(op, args, **attrs)
+    return out
+
+
+def mixed(nodes: int) -> Graph:
+    """Elementwise ops, products, reductions with broadcasts, constants and transposes."""
+    x = make("input", name="x", type=TensorType(f32, (32, 64)))
+    w = make("input", name="w", type=TensorType(f32, (64, 64)))
+    values, rng, made = [x], np.random.default_rng(0), 0
+    while made < nodes:
+        a, b = values[-1], values[rng.integers(max(0, len(values) - 20), len(values))]
+        kind, made = rng.integers(0, 7), made + 1
+        if kind == 0:
+            v = make("dot", a, w, contract=((1,), (0,)), batch=((), ()))
+        elif kind == 1:
+            c = make("constant", value=Literal(np.float32(rng.normal())))
+            v = make("mul", a, make("broadcast", c, shape=(32, 64), axes=()))
+            made += 2
+        elif kind == 2:
+            s = make("reduce_sum", a, axes=(1,))
+            v = make("sub", a, make("broadcast", s, shape=(32, 64), axes=(0,)))
+            made += 2
+        elif kind == 3:
+            t = make("transpose", a, perm=(1, 0))
+            v = make("transpose", t, perm=(1, 0))
+            made += 1
+        elif kind == 4:
+            v = make("tanh", a)
+        else:
+            v = make("add" if kind == 5 else "maximum", a, b)
+        values.append(v)
+    return ir.collect("mixed", [x, w], values[-1:])
+
+
+def chain(depth: int, *ops: str) -> Graph:
+    x = v = make("input", name="x", type=TensorType(f32, (4,)))
+    for i in range(depth):
+        v = make(ops[i % len(ops)], v)
+    return ir.collect("chain", [x], [v])
+
+
+def seconds(g: Graph) -> float:
+    report = Report()
+    run_pipeline(g, PASSES, verify=False, report=report)
+    return report.seconds
+
+
+def test_ten_thousand_nodes() -> None:
+    g = mixed(10_000)
+    best = min(seconds(g) for _ in range(3))
+    assert best < 1.0, f"{best:.2f} s"
+
+
+def test_time_is_linear() -> None:
+    small, large = mixed(4_000), mixed(16_000)
+    for _ in range(4):  # other programs may be running
+        start = time.perf_counter()
+        factor = seconds(large) / seconds(small)
+        if factor < 8:
+            return
+    raise AssertionError(f"4 times the nodes took {factor:.1f} times as long, {start}")
+
+
+def test_fifty_thousand_deep() -> None:
+    assert sys.getrecursionlimit() <= 1000
+    assert len(run_pipeline(chain(50_000, "tanh", "sin"), PASSES).nodes) == 50_000
+    assert len(run_pipeline(chain(50_000, "neg"), PASSES).nodes) == 0
+
+
+def test_deep_stable_and_fastmath_forms() -> None:
+    x = v = make("input", name="x", type=TensorType(f32, (4,)))
+    for _ in range(5_000):
+        v = make("log", make("exp", v))
+    g = ir.collect("chain", [x], [v])
+    assert len(run_pipeline(g, ("stabilize",)).nodes) == 10_000
+    assert len(run_pipeline(g, ("fastmath",), fastmath=True).nodes) == 0
+
+
+def test_nested_calls() -> None:
+    a = make("input", name="a", type=TensorType(f32, (4,)))
+    body = ir.collect("leaf", [a], [make("neg", a)])
+    for i in range(300):
+        a = make("input", name="a", type=TensorType(f32, (4,)))
+        inner = make("call", a, name=f"level{i}", body=body)
+        body = ir.collect(f"level{i}", [a], [make("exp", inner)])
+    x = make("input", name="x", type=TensorType(f32, (4,)))
+    g = ir.collect("nested", [x], [make("call", x, name="top", body=body)])
+    assert [n.op.name for n in run_pipeline(g, PASSES).nodes] == ["neg"] + ["exp"] * 300
