@@ -27,6 +27,7 @@ from graphc.conditions import requirements
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
+from graphc.passes.stages import lower
 from graphc.types import TensorType
 
 INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones are arguments
@@ -36,12 +37,12 @@ def compile_graph(
     g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
     declared: Graph | None = None,
 ) -> Program:
-    """Generate code for a fused graph (the result of the whole pipeline).
+    """Generate code for a graph; one that is not the result of the whole pipeline is fused first.
 
     `declared` is the graph as the user wrote it: what it requires of the sizes of a call is
     checked even where a pass has removed the node that required it.
     """
-    return _Compiler(g, target, fastmath, name or g.name, declared or g).program()
+    return _Compiler(lower(g), target, fastmath, name or g.name, declared or g).program()
 
 
 class _Compiler:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphc.errors import DTypeError, Loc, ShapeError, UsageError
+from graphc.errors import ArgumentError, DTypeError, Loc, ShapeError, UsageError
 from graphc.ir import Graph, State, Value
 from graphc.tensor import Tensor
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_NAME = "graph"
+MODES = ("jit", "interpret", "debug")
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,22 @@ def _updates(updates: Any, name: str, loc: Loc | None) -> tuple[tuple[State, Val
             )
         seen[state] = value
     return tuple(seen.items())
+
+
+def check_mode(mode: str, loc: Loc | None) -> None:
+    """ArgumentError for a mode that there is not."""
+    if mode not in MODES:
+        raise ArgumentError(f"function: mode must be one of {', '.join(MODES)}, got {mode!r}", loc)
+
+
+def check_inputs(graph: Graph, loc: Loc | None) -> None:
+    """UsageError if two inputs of a graph have one name, by which calls could not tell them."""
+    seen: set[str] = set()
+    for v in graph.inputs:
+        name = str(v.node.attrs["name"])
+        if name in seen:
+            raise UsageError(f"{graph.name}: two inputs are both called {name!r}", loc)
+        seen.add(name)
 
 
 def check_variables(graph: Graph, loc: Loc | None) -> None:

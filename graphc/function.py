@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc import declaration, inspection, stages
+from graphc import declaration, inspection
 from graphc.arguments import Array, Results, Signature, direct
 from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.failure import failure
@@ -111,7 +111,8 @@ class Function:
             kind = "none"
         elif len(graph.outputs) == 1 and kind == "list":
             kind = "one"
-        return cls(graph, kind, Options(mode, () if stages.has_kernels(graph) else None))
+        fused = any(n.op.name == "fused" for n in graph.nodes)
+        return cls(graph, kind, Options(mode, () if fused else None))
 
     def __repr__(self) -> str:
         outs = ", ".join(
@@ -150,7 +151,7 @@ class Function:
                 optimized = self.optimized
                 with collector_paused():
                     self._program = compile_graph(
-                        stages.lower(optimized), host(), fastmath=self.options.fastmath, name=self.name,
+                        optimized, host(), fastmath=self.options.fastmath, name=self.name,
                         declared=self.graph,
                     )
                 self.compilations += 1
