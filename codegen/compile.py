@@ -186,9 +186,9 @@ class _Compiler:
         if slots:
             allocas.append(f"  %ctx = alloca [{slots} x ptr], align 16")
         # what is handed on as it was at entry is copied before any state changes
-        for v, slot in plan.shadows.items():
+        for old, slot in plan.shadows.items():
             self._copy(
-                e, pointer(Place("arena", slot)), where(v), sizes.value(_bytes(v.type))
+                e, pointer(Place("arena", slot)), where(old), sizes.value(_bytes(old.type))
             )
         for v, place in plan.copies:
             if v.node.op.kind is Kind.LEAF:
@@ -206,9 +206,9 @@ class _Compiler:
             values += [("i64", regs[n]) for n in c.slots.dims]
             if c.fallible:
                 values.append(("ptr", "%error"))
-            for j, (t, v) in enumerate(values):
+            for j, (t, what) in enumerate(values):
                 p = e(f"getelementptr inbounds ptr, ptr %ctx, i64 {j}")
-                e.do(f"store {t} {v}, ptr {p}, align 8")
+                e.do(f"store {t} {what}, ptr {p}, align 8")
             e.do(f"call void @{c.name}(ptr %ctx, ptr {scratch})")
             if failing and k == failing[-1]:
                 code = e("load i32, ptr %error, align 4")
@@ -226,7 +226,8 @@ class _Compiler:
         e.do("ret i32 0")
         self.module.define(
             self.name,
-            f"define i32 @{self.name}(ptr %args, ptr %dims, ptr %arena) nounwind {{\n{e.text()}\n}}",
+            f"define i32 @{self.name}(ptr %args, ptr %dims, ptr %arena) nounwind {{\n"
+            f"{e.text()}\n}}",
         )
 
     def check_entry(self, e: Emitter, sizes: SizeCode, plan: Plan) -> None:
@@ -283,4 +284,6 @@ def _reason(n: Node) -> str:
 
 
 def _text(c: Call) -> str:
-    return print_nest(c.nest) if c.nest is not None else c.node.attrs["body"].outputs[0].node.op.name
+    if c.nest is not None:
+        return print_nest(c.nest)
+    return str(c.node.attrs["body"].outputs[0].node.op)

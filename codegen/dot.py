@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from graphc.codegen import loops
 from graphc.codegen.emitter import Module
 from graphc.codegen.loops import Nest
@@ -21,7 +23,7 @@ def collapse(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size
     """(size, stride) of some axes of a row-major array walked as one; None if they are not one."""
     steps = loops.strides(shape)
     kept = [a for a in axes if shape[a] != 1]
-    for outer, inner in zip(kept, kept[1:], strict=False):
+    for outer, inner in pairwise(kept):
         if steps[outer] != steps[inner] * shape[inner]:
             return None
     size = times(shape[a] for a in kept)
@@ -88,7 +90,8 @@ class DotKernel:
         stored = [s for s in self.nest.stores if not self._is_copy_of_c(s.expr, s.output)]
         self.nest.stores = stored
         self.slots = self._slots()
-        self.workspace: Size = 0 if self.c_output is not None else c.type.size * c.type.dtype.itemsize
+        own = c.type.size * c.type.dtype.itemsize
+        self.workspace: Size = 0 if self.c_output is not None else own
 
     def _axis_groups(self) -> list[list[str]]:
         """The loop axes of batch, rows and columns (dimensions of size 1 have none)."""
@@ -182,7 +185,7 @@ class DotKernel:
 
     def epilogue(self) -> str:
         """The function that the product calls on every finished block of C."""
-        vector = (self.cols or self.rows or [None])[-1]
+        vector = next(iter(self.cols or self.rows), None)
         schedule = plan(self.nest, self.target, vector)
         f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
         e = f.e

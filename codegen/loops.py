@@ -309,7 +309,7 @@ def _elementwise(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     node = value.node
     args = []
     for a in node.args:
-        args.append((yield a, idx, preds))  # noqa: PERF401
+        args.append((yield a, idx, preds))
     if node.op.fails_on([a.type for a in node.args]) and node not in lw.sites:
         lw.sites.append(node)
     return lw.op(node.op.name, value.type.dtype, *args, node=node, attrs=node.attrs)
@@ -443,7 +443,7 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 def one_per_row(node: Node) -> bool:
     """Whether a scatter writes one position per row, so that it can be pulled like a select."""
-    return node.args[1].type.ndim == node.attrs["batch"]
+    return bool(node.args[1].type.ndim == node.attrs["batch"])
 
 
 def _scatter_one(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:

@@ -232,7 +232,7 @@ def _assign(
 
 
 def _weight(size: Size) -> int:
-    return dims.evaluate(size, {n: REPRESENTATIVE for n in dims.names(size)})
+    return dims.evaluate(size, dict.fromkeys(dims.names(size), REPRESENTATIVE))
 
 
 def _show(p: Place, v: Value) -> str:

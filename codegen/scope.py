@@ -37,7 +37,8 @@ class Scope:
     ):
         self.frame, self.parent, self.e, self.bound = frame, parent, e, bound
         self.chain: list[Scope] = [*(parent.chain if parent else []), self]
-        self.known = frozenset(bound) | (parent.known if parent else frozenset())
+        outside: frozenset[str] = parent.known if parent else frozenset()
+        self.known: frozenset[str] = outside | frozenset(bound)
         self.ready = ready
         self.mask = mask
         self.scalars: dict[Expr, str] = {}

@@ -136,7 +136,7 @@ class Sweeper:
             and vectors * self.body_cost <= max(STRAIGHT, self.body_cost)
         )
         if straight:
-            return self.straight(scope, reduces, stores, int(n), vectors, per)  # type: ignore[arg-type]
+            return self.straight(scope, reduces, stores, int(n), vectors, per)
         cells = {
             r: [self.f.alloca(f"[{s.lanes} x {_memory(t)}]") for t in reduction_of(r).types]
             for r in reduces
@@ -392,8 +392,8 @@ class Sweeper:
         for scope in scopes:
             end = Scope(self.f, scope, self.e, {}, ready=scope.ready, mask=scope.mask)
             end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
-            for x in self.late_stores:
-                end.store(x.output, x.offset, x.expr, vector=wide)
+            for late in self.late_stores:
+                end.store(late.output, late.offset, late.expr, vector=wide)
             self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
 
     def reduce_rows(
@@ -410,7 +410,8 @@ class Sweeper:
         for c, L in zip(scopes, lanes, strict=True):
             for x in self.scans:
                 kind = reduction_of(x)
-                e.do(f"store {L.vec(kind.types[0])} {kind.start(L)[0]}, ptr {c.slot_of(x)}, align 8")
+                first = f"{L.vec(kind.types[0])} {kind.start(L)[0]}"
+                e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
 
         def nested(
             depth: int, arounds: list[Scope], shared: Scope, state: list[str]

@@ -65,7 +65,8 @@ def _numpy_dtype(d: DType) -> np.dtype[Any]:
             raise DTypeError(
                 "bfloat16 arrays need the ml_dtypes package: pip install 'graphc[bf16]'"
             ) from None
-        return np.dtype(ml_dtypes.bfloat16)
+        small: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return small
     return np.dtype(d.long)
 
 

@@ -16,6 +16,7 @@ After this pass every node is a leaf, a `fused`, a view (reshape) or a `barrier`
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def is_free(v: Value) -> bool:
     return n.op.name in ("iota", "dim")
 
 
-def _bits(a: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return a.view(f"u{a.dtype.itemsize}") if a.dtype.itemsize in (1, 2, 4, 8) else a
 
 
@@ -168,7 +169,7 @@ class Fusion:
         Of those on the highest level all are joined or none, so that levels grow along every edge;
         whatever is left and read by n alone may come in from any level.
         """
-        sizes, space, reduced, result = self.proto[n]
+        sizes, _, reduced, result = self.proto[n]
         kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if is_opaque(n) else "loops"
         g = Group(self.count, kind, sizes, 0)
         self.count += 1
@@ -258,9 +259,9 @@ class Fusion:
         for n in g.nodes:
             if n in owner:
                 continue
-            if (n.op.kind is Kind.LEAF and not is_free(n.outs[0])) or n.op.name == "constant" or is_barrier(n) or (
-                self.is_view(n) and not self.needed.isdisjoint(n.outs)
-            ):
+            leaf = n.op.kind is Kind.LEAF and (n.op.name == "constant" or not is_free(n.outs[0]))
+            view = self.is_view(n) and not self.needed.isdisjoint(n.outs)
+            if leaf or view or is_barrier(n):
                 units.append(n)
         made_by: dict[Value, Group | Node] = {}
         for u in units:

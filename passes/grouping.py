@@ -250,7 +250,7 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
         closed = h.open == len(uses)
         return closed and h.work < EXPENSIVE and not h.reduced
     if g.scan is not None or h.scan is not None:
-        if partial or None not in (g.scan, h.scan) and g.scan != h.scan:
+        if partial or (None not in (g.scan, h.scan) and g.scan != h.scan):
             return False
         if g.reduced and h.reduced and g_reduced != h.reduced:
             return False
@@ -263,9 +263,7 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
         sweeps_again = mapped == h.outer | h.reduced and bool(h.reduced)
         if not h.outer and sweeps_again and not h.rows_are_small():
             return False
-        if sweeps_again or mapped == h.outer:
-            return True
-        return False
+        return sweeps_again or mapped == h.outer
     if g_reduced == h.reduced and not partial:
         return bool(h.outer) or h.rows_are_small() or _independent(uses, h)
     last = g_reduced == h.outer and mapped == h.outer

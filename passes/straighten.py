@@ -2,7 +2,7 @@
 
 A product kernel walks the batch, contracted and free axes of an operand with one stride each.
 
-    %0: f32[b,c] = dot %x, %y {contract=((0,2),(0,2)), batch=((),())}     x: f32[k,b,l], y: f32[k,c,l]
+    %0: f32[b,c] = dot %x, %y {contract=((0,2),(0,2)), batch=((),())}
 ->
     %0: f32[b,k,l] = transpose %x {perm=(1,0,2)}
     %1: f32[c,k,l] = transpose %y {perm=(1,0,2)}
@@ -12,6 +12,7 @@ A product kernel walks the batch, contracted and free axes of an operand with on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
@@ -49,5 +50,5 @@ def joined(shape: tuple[Size, ...], axes: tuple[int, ...]) -> bool:
     kept = [a for a in axes if shape[a] != 1]
     return all(
         inner > outer and all(shape[k] == 1 for k in range(outer + 1, inner))
-        for outer, inner in zip(kept, kept[1:], strict=False)
+        for outer, inner in pairwise(kept)
     )
