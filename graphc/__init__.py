@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from graphc.define import same_float as same_float
     from graphc.define import same_number as same_number
     from graphc.define import same_type as same_type
-    from graphc.function import Function as Function
     from graphc.export import export as export
+    from graphc.function import Function as Function
     from graphc.function import function as function
     from graphc.ir import Graph as Graph
     from graphc.ops import Kind as Kind

@@ -90,26 +90,27 @@ GRIDS = {
     "angle": np.concatenate([np.linspace(-10, 10, 401), np.logspace(-20, 4, 100)]),
 }
 COMPOSED = [
-    ("tan", mpmath.tan, "angle", 4.0), ("asin", mpmath.asin, "unit", 3.0),
-    ("acos", mpmath.acos, "unit", 3.0), ("sinh", mpmath.sinh, "exp", 4.0),
-    ("cosh", mpmath.cosh, "exp", 4.0), ("asinh", mpmath.asinh, "wide", 3.5),
-    ("acosh", mpmath.acosh, "above1", 3.5), ("atanh", mpmath.atanh, "unit", 3.0),
-    ("log2", lambda x: mpmath.log(x, 2), "positive", 2.5),
-    ("log10", mpmath.log10, "positive", 2.0), ("cbrt", mpmath.cbrt, "positive", 1.0),
-    ("exp2", lambda x: mpmath.mpf(2) ** x, "angle", 2.5),
+    ("tan", mpmath.tan, "angle"), ("asin", mpmath.asin, "unit"),
+    ("acos", mpmath.acos, "unit"), ("sinh", mpmath.sinh, "exp"),
+    ("cosh", mpmath.cosh, "exp"), ("asinh", mpmath.asinh, "wide"),
+    ("acosh", mpmath.acosh, "above1"), ("atanh", mpmath.atanh, "unit"),
+    ("log2", lambda x: mpmath.log(x, 2), "positive"),
+    ("log10", mpmath.log10, "positive"), ("cbrt", mpmath.cbrt, "positive"),
+    ("exp2", lambda x: mpmath.mpf(2) ** x, "angle"),
 ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name,exact,grid,bound", COMPOSED, ids=[c[0] for c in COMPOSED])
-def test_composed_accuracy(run, name, exact, grid, bound, dtype):
+@pytest.mark.parametrize("mode", ["interpret", "jit"])
+@pytest.mark.parametrize("name,exact,grid", COMPOSED, ids=[c[0] for c in COMPOSED])
+def test_composed_accuracy(name, exact, grid, dtype, mode):
     a = GRIDS[grid].astype(dtype)
     with mpmath.workdps(40), np.errstate(all="ignore"):
         want = [exact(mpmath.mpf(float(v))) for v in a]
         x = gx.input("x", ("n",), dtype)
-        got = run(getattr(gx, name)(x), x=a)
+        got = gx.function([x], getattr(gx, name)(x), mode=mode)(a)
         assert got.dtype == dtype
-        assert ulps(got, want, dtype) <= bound
+        assert ulps(got, want, dtype) <= 2.5
 
 
 @pytest.mark.parametrize("name", ["tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh",
