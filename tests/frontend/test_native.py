@@ -13,9 +13,21 @@ LABELS = np.array([0, 1, 2, 3, 1])
 SQUARE = RNG.normal(size=(4, 4)).astype("f4")
 KEY = gx.random.key(1)
 
-UNARY = ["tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "log", "log2", "log10", "log1p", "exp", "exp2", "expm1", "cbrt", "square", "sqrt", "rsqrt", "reciprocal", "trunc", "floor", "ceil", "round", "sign", "abs", "negative", "isnan", "isinf", "isfinite", "signbit", "nan_to_num", "erf", "lgamma", "digamma", "sin", "cos", "sinc", "logical_not"]
-NN = ["relu", "leaky_relu", "elu", "sigmoid", "silu", "softplus", "log_sigmoid", "softsign", "gelu", "softmax", "log_softmax", "layer_norm", "rms_norm"]
-REDUCE = ["sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin", "count_nonzero", "logsumexp"]
+UNARY = [
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "log",
+    "log2", "log10", "log1p", "exp", "exp2", "expm1", "cbrt", "square", "sqrt", "rsqrt",
+    "reciprocal", "trunc", "floor", "ceil", "round", "sign", "abs", "negative", "isnan",
+    "isinf", "isfinite", "signbit", "nan_to_num", "erf", "lgamma", "digamma", "sin", "cos",
+    "sinc", "logical_not",
+]
+NN = [
+    "relu", "leaky_relu", "elu", "sigmoid", "silu", "softplus", "log_sigmoid", "softsign",
+    "gelu", "softmax", "log_softmax", "layer_norm", "rms_norm",
+]
+REDUCE = [
+    "sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin",
+    "count_nonzero", "logsumexp",
+]
 RUNNING = ["cumulative_sum", "cumulative_prod", "cumulative_max", "diff", "flip"]
 
 
