@@ -33,9 +33,9 @@ ROWS = 480          # most rows of a block: a multiple of every tile height
 COLUMNS = 512       # most columns of a block: a multiple of every tile width
 PANEL = 256         # bytes of a row of packed B, or a tile's row if that is more
 LINE = 64           # between packed rows, so that they do not share cache sets
-PACK_STRIDE = 2048  # copying B pays off if its rows are so many bytes apart, from PACK_ROWS
-PACK_ROWS = 48      # rows of A on, and where tiles are narrower than a panel, so that
-PACK_ROWS_NARROW = 12  # each would go through all the pages of B, from fewer
+PACK_STRIDE = 2048  # copying B pays off if its rows are so many bytes apart, A has so many
+PACK_ROWS = 12      # rows, and rows times stride are so many bytes, unless tiles are narrower
+PACK_SPAN = 96 << 10  # than a panel: then each would go through all the pages of B
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,12 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     elem = str(dtype.itemsize)
     strided = f.cmp("ne", "%b_col", elem)
     narrow_tile = tiles.columns < panel_columns(tiles)
-    enough = str(PACK_ROWS_NARROW if narrow_tile else PACK_ROWS)
-    reused = _both(f, f.cmp("sge", "%m", enough), f.cmp("sge", "%b_row", str(PACK_STRIDE)))
+    reused = _both(
+        f, f.cmp("sge", "%m", str(PACK_ROWS)), f.cmp("sge", "%b_row", str(PACK_STRIDE))
+    )
+    if not narrow_tile:
+        span = f.cmp("sge", f.mul("%m", "%b_row"), str(PACK_SPAN))
+        reused = _both(f, reused, span)
     pack_b = f(f"or i1 {f(f'or i1 {strided}, {reused}')}, {staged}")
     pack_a = "true" if narrow else _both(
         f, f.cmp("ne", "%a_col", elem), f.cmp("sgt", "%n", str(tiles.columns))

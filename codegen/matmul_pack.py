@@ -17,6 +17,7 @@ from graphc.codegen.matmul_micro import prefix
 from graphc.codegen.target import Target
 from graphc.types import DType
 
+AHEAD = 8         # rows between a copy and the request for what it will copy
 PIECE_BITS = 128  # shuffles within 128-bit pieces are the cheap ones on x86
 
 
@@ -44,18 +45,25 @@ def define_pack(module: Module, target: Target, dtype: DType) -> str:
 
 
 def _copy(f: Function, dtype: DType) -> None:
-    """Rows with unit stride: registers, then single elements."""
+    """Rows with unit stride: registers, then single elements.
+
+    Rows far apart lie in different pages, where hardware does not look ahead.
+    """
     out = dtype.compute
     lanes = f.target.lanes(dtype)
+    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     with f.each("0", "%rows") as row:
         src = f.at("%src", f.mul(row.index, "%src_row"))
         dst = f.at("%dst", f.mul(row.index, "%dst_row"))
+        ahead = f.at(src, f.mul("%src_row", AHEAD))
         whole = f(f"and i64 %cols, {-lanes}")
         for start, stop, width in (("0", whole, lanes), (whole, "%cols", 1)):
             L = Lanes(f, width, f.target)
             with f.each(start, stop, width) as col:
-                x = L.load(dtype, f.at(src, f.mul(col.index, dtype.itemsize)))
-                L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
+                at = f.mul(col.index, dtype.itemsize)
+                if width > 1:
+                    f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1)")
+                L.store(out, L.load(dtype, f.at(src, at)), f.at(dst, f.mul(col.index, out.itemsize)))
 
 
 def _gather(f: Function, dtype: DType, first_row: str) -> None:
