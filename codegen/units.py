@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-_FUNCTION = re.compile(r"^define [^\n]*?@([\w.]+)\([^\n]*\{\n.*?^\}\n?", re.M | re.S)
-_DECLARED = re.compile(r"^declare [^\n]*?@([\w.]+)\([^\n]*\n?", re.M)
 _NAME = re.compile(r"@([\w.]+)")
 _LINKAGE = re.compile(r"^define (?:internal |private )?")
 PREFIX = "graphc_"
@@ -17,13 +15,14 @@ PREFIX = "graphc_"
 
 def split(text: str) -> list[str]:
     """[own, templates], or the text as it is where it has no templates."""
-    functions = {m[1]: m[0] for m in _FUNCTION.finditer(text)}
+    functions, rest = _functions(text)
     shared = {n: f for n, f in functions.items() if n.startswith(PREFIX)}
     if not shared or len(shared) == len(functions):
         return [text]
-    declared = {m[1]: m[0].rstrip("\n") for m in _DECLARED.finditer(text)}
-    rest = _DECLARED.sub("", _FUNCTION.sub("", text))
-    tail = "\n".join(line for line in rest.split("\n") if line.startswith("!"))
+    lines = rest.split("\n")
+    declared = {_name(line): line for line in lines if line.startswith("declare ")}
+    rest = "\n".join(line for line in lines if not line.startswith("declare "))
+    tail = "\n".join(line for line in lines if line.startswith("!"))
     own = [f for n, f in functions.items() if n not in shared]
     theirs = [_LINKAGE.sub("define hidden ", f, count=1) for _, f in sorted(shared.items())]
     if _used(theirs) - declared.keys() - shared.keys():
@@ -33,6 +32,31 @@ def split(text: str) -> list[str]:
         "\n".join([*_needed(own, declared | heads), rest, *own]),
         "\n".join([*_needed(theirs, declared), *theirs, tail]),
     ]
+
+
+def _functions(text: str) -> tuple[dict[str, str], str]:
+    """Definitions by name, and the text without them."""
+    found: dict[str, str] = {}
+    rest = []
+    end = 0
+    while (start := text.find("define ", end)) >= 0:
+        if start and text[start - 1] != "\n":
+            rest.append(text[end : start + 1])
+            end = start + 1
+            continue
+        rest.append(text[end:start])
+        if (close := text.find("\n}", start)) < 0:
+            return {}, text  # LLVM will say what is wrong with it
+        end = close + 2
+        found[_name(text[start : text.index("\n", start)])] = text[start:end] + "\n"
+    rest.append(text[end:])
+    return found, "".join(rest)
+
+
+def _name(line: str) -> str:
+    m = _NAME.search(line)
+    assert m is not None
+    return m[1]
 
 
 def _used(functions: list[str]) -> set[str]:
