@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir import Graph, Node, rebuild
+from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.text.literals import MissingLiteral
 
@@ -19,23 +19,32 @@ def body_attrs(n: Node) -> dict[str, Graph]:
     return {k: a for k, a in n.attrs.items() if isinstance(a, Graph)}
 
 
-def map_bodies(g: Graph, fn: Callable[[Graph], Graph]) -> Graph:
-    """g with fn applied to the body of every region node; g itself where nothing changed.
+def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
+    """g after `step` on every graph inside it, innermost first, and then on g itself.
 
-    A body that several nodes share is mapped once and stays shared.
+    A body that several nodes share is visited once and stays shared.
     """
     done: dict[Graph, Graph] = {}
-    for n in g.nodes:
-        for body in body_attrs(n).values():
-            if body not in done:
-                done[body] = fn(body)
-    if all(new is old for old, new in done.items()):
-        return g
+    stack = [g]
+    while stack:
+        graph = stack[-1]
+        inner = [body for n in graph.nodes for body in body_attrs(n).values()]
+        todo = [body for body in inner if body not in done]
+        if todo:
+            stack += reversed(todo)
+            continue
+        stack.pop()
+        if graph not in done:
+            changed = any(done[body] is not body for body in inner)
+            done[graph] = step(_exchange(graph, done) if changed else graph)
+    return done[g]
 
-    def rewrite(b: Any, n: Node, args: Any) -> Any:
+
+def _exchange(g: Graph, new: Mapping[Graph, Graph]) -> Graph:
+    def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if n.op.kind is not Kind.REGION:
             return None
-        return b.emit(n.op, args, n, **with_bodies(n.attrs, done))
+        return b.emit(n.op, args, n, **with_bodies(n.attrs, new))
 
     return rebuild(g, rewrite)
 

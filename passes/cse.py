@@ -29,46 +29,48 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
-from graphc.passes.bodies import body_attrs, with_bodies
+from graphc.passes.bodies import deep
 
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "and", "or", "xor", "equal"))
 
 
 def run(g: Graph) -> Graph:
     """g with equal nodes merged, inside bodies too."""
-    return _run(g, {})
+    known: dict[Any, Graph] = {}
+
+    def step(graph: Graph) -> Graph:
+        merged = _merge(graph)
+        return known.setdefault(structure(merged), merged)
+
+    return deep(g, step)
 
 
-def _run(g: Graph, known: dict[Any, Graph]) -> Graph:
-    bodies: dict[Graph, Graph] = {}
+def _merge(g: Graph) -> Graph:
     ordered: dict[Any, tuple[Value, ...]] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if n.op.name in COMMUTATIVE:
-            swapped = ordered.get((n.op, args[::-1]))
-            if swapped is not None:
-                return swapped
-            outs = b.keep(n) if args == n.args else b.emit(n.op, args, n)
-            return ordered.setdefault((n.op, args), outs)
-        found = body_attrs(n)
-        for body in found.values():
-            if body not in bodies:
-                new = _run(body, known)
-                bodies[body] = known.setdefault(structure(new), new)
-        return b.emit(n.op, args, n, **with_bodies(n.attrs, bodies)) if found else None
+        if n.op.name not in COMMUTATIVE:
+            return None
+        swapped = ordered.get((n.op, args[::-1]))
+        if swapped is not None:
+            return swapped
+        outs = b.keep(n) if args == n.args else b.emit(n.op, args, n)
+        return ordered.setdefault((n.op, args), outs)
 
     return rebuild(g, rewrite)
 
 
 def structure(g: Graph) -> tuple[Any, ...]:
-    """A key that is equal for graphs that compute the same by the same nodes in the same order."""
+    """A key that is equal for graphs that compute the same by the same nodes in the same order.
+
+    Graphs inside g count by identity: equal ones are one by now.
+    """
     number: dict[Value, int] = {}
     for v in g.inputs:
         number[v] = len(number)
     rows: list[Any] = [tuple(v.type for v in g.inputs)]
     for n in g.nodes:
-        attrs = tuple(structure(a) if isinstance(a, Graph) else a for a in n.attrs.values())
-        rows.append((n.op, tuple(number[a] for a in n.args), attrs))
+        rows.append((n.op, tuple(number[a] for a in n.args), tuple(n.attrs.values())))
         for o in n.outs:
             number[o] = len(number)
     rows.append((tuple(number[o] for o in g.outputs), g.output_names))

@@ -18,8 +18,8 @@ becomes
     }
 
 Bounded, so that a graph never grows by it: a result has at most MAX_ELEMENTS elements and at most
-GROWTH times as many as the constants it comes from; products take at most MAX_PRODUCTS. An iota is cheaper computed than loaded and
-counts as unknown. See `folding` for how the bits are found.
+GROWTH times as many as the constants it comes from; products take at most MAX_PRODUCTS. An iota is
+cheaper computed than loaded and counts as unknown. See `folding` for how the bits are found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
-from graphc.passes.bodies import array_of, map_bodies
+from graphc.passes.bodies import array_of, deep
 from graphc.passes.folding import evaluate
 
 MAX_ELEMENTS = 1 << 16
@@ -44,7 +44,10 @@ Array = np.ndarray[Any, Any]
 
 def run(g: Graph) -> Graph:
     """g with constant subgraphs as constants, inside bodies too."""
-    g = map_bodies(g, run)
+    return deep(g, _fold)
+
+
+def _fold(g: Graph) -> Graph:
     # values whose elements are known, and how many stored elements they come from
     known: dict[Value, tuple[Array, int]] = {}
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from graphc.errors import Loc
 from graphc.ir import Builder, Graph, Node, Value, finish
-from graphc.passes.bodies import map_bodies
+from graphc.passes.bodies import deep
 
 CALL = "call"
 
@@ -52,8 +52,12 @@ class _Frame:
 
 def run(g: Graph) -> Graph:
     """g without calls, whatever their depth; the bodies of other regions too."""
+    return deep(_inline(g), _inline)
+
+
+def _inline(g: Graph) -> Graph:
     if all(n.op.name != CALL for n in g.nodes):
-        return map_bodies(g, run)
+        return g
     b = Builder()
     env: dict[Value, Value] = {v: v for v in g.inputs}
     stack = [_Frame(g, iter(g.nodes), env, None, None, "")]
@@ -73,11 +77,10 @@ def run(g: Graph) -> Graph:
             stack.append(_Frame(body, iter(body.nodes), inner, n, loc, scope))
         else:
             _copy(b, frame, n)
-    inlined = finish(
+    return finish(
         b, g.name, g.inputs, [env[o] for o in g.outputs],
         [(s, env[v]) for s, v in g.updates], g.output_names,
     )  # fmt: skip
-    return map_bodies(inlined, run)
 
 
 def _copy(b: Builder, frame: _Frame, n: Node) -> None:

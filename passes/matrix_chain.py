@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
-from graphc.passes.bodies import map_bodies
+from graphc.passes.bodies import deep
 from graphc.passes.rewrite import count_uses
 
 MAX_FACTORS = 24
@@ -58,7 +58,10 @@ class _Chain(NamedTuple):
 
 def run(g: Graph) -> Graph:
     """g with its matrix chains in the cheapest order."""
-    g = map_bodies(g, run)
+    return deep(g, _reorder)
+
+
+def _reorder(g: Graph) -> Graph:
     chains = _chains(g)
     orders = {v: _order(c) for v, c in chains.items() if len(c.factors) > 2}
     if not any(orders.values()):

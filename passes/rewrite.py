@@ -15,7 +15,7 @@ import numpy as np
 from graphc.errors import ShapeError, VerifyError
 from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild
 from graphc.ops.row import OPS, Kind, Op
-from graphc.passes.bodies import map_bodies
+from graphc.passes.bodies import deep
 from graphc.passes.folding import fold_splat
 from graphc.passes.patterns import Apply, Attr, Const, Lit, Pattern, Right, Rule, Var
 from graphc.types import TensorType
@@ -290,9 +290,16 @@ def apply_rules(
     """g in the rules' normal form, bodies of region nodes included.
 
     Values in `protect`, and all that they are computed from, stay the very same; no rule looks
-    through them. `fired` is filled with the rules that were applied.
+    through them, and bodies stay as they are. `fired` is filled with the rules that were applied.
     """
-    g = map_bodies(g, lambda body: apply_rules(body, rules, fired=fired))
+    if protect:
+        return _sweep(g, rules, protect, fired)
+    return deep(g, lambda graph: _sweep(graph, rules, protect, fired))
+
+
+def _sweep(
+    g: Graph, rules: RuleSet, protect: frozenset[Value], fired: list[Rule] | None
+) -> Graph:
     fixed = set(reachable(protect))
     old_uses = count_uses(g)
     r = Rewriter(rules)

@@ -19,10 +19,13 @@ Gradients are taken when they are declared, so a graph that reaches the pipeline
 from __future__ import annotations
 
 from graphc.ir import Graph, rebuild
-from graphc.passes.bodies import map_bodies
+from graphc.passes.bodies import deep
 
 
 def run(g: Graph) -> Graph:
     """g without stop_gradient; barriers stay, since they order recomputation."""
-    g = map_bodies(g, run)
+    return deep(g, _strip)
+
+
+def _strip(g: Graph) -> Graph:
     return rebuild(g, lambda b, n, args: args if n.op.name == "stop_gradient" else None)

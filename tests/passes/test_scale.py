@@ -104,3 +104,5 @@ def test_nested_calls() -> None:
     x = make("input", name="x", type=TensorType(f32, (4,)))
     g = ir.collect("nested", [x], [make("call", x, name="top", body=body)])
     assert [n.op.name for n in run_pipeline(g, PASSES).nodes] == ["neg"] + ["exp"] * 300
+    for name in PASSES:  # each by itself, on the nested graph
+        run_pipeline(g, (name,), fastmath=True)
