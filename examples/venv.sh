@@ -1,0 +1,30 @@
+#!/bin/sh
+# The virtual environment .venv of this checkout, with graphc installed from it: made if missing,
+# used again if pyproject.toml is what it was.      usage: sh examples/venv.sh [EXTRA]
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+venv=$root/.venv
+extra=${1:-}
+
+current() { { echo "$root"; cat "$root/pyproject.toml"; } | cmp -s - "$venv/installed-$1"; }
+
+if "$venv/bin/python" -c '' 2>/dev/null && { current "$extra" || { [ -z "$extra" ] && current test; }; }
+then
+    exit 0
+fi
+found=
+for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        found=$python
+        break
+    fi
+done
+if [ -z "$found" ]; then
+    echo "graphc needs Python 3.11 or newer; name one with PYTHON=/path/to/python" >&2
+    exit 1
+fi
+echo "installing graphc into $venv"
+"$venv/bin/python" -c '' 2>/dev/null || "$found" -m venv --clear "$venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --editable "$root${extra:+[$extra]}"
+{ echo "$root"; cat "$root/pyproject.toml"; } > "$venv/installed-$extra"
