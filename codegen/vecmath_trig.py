@@ -176,13 +176,7 @@ def _define_rem_pio2(module: Module, L: Lanes) -> None:
     ]
     module.declare("llvm.fshl.i64", "declare i64 @llvm.fshl.i64(i64, i64, i64)")
     module.declare("llvm.ctlz.i64", "declare i64 @llvm.ctlz.i64(i64, i1)")
-    wide = e(f"zext i64 {m} to i128")
-    carry, product = "0", list[str]()
-    for w in reversed(window):
-        p = e(f"mul i128 {wide}, {e(f'zext i64 {w} to i128')}")
-        p = e(f"add i128 {p}, {carry}")
-        product.insert(0, e(f"trunc i128 {p} to i64"))
-        carry = e(f"lshr i128 {p}, 64")
+    product = _times_192(F, m, window)
     quadrant = F.ints("lshr", product[0], 62)
     f0 = e(f"call i64 @llvm.fshl.i64(i64 {product[0]}, i64 {product[1]}, i64 2)")
     f1 = e(f"call i64 @llvm.fshl.i64(i64 {product[1]}, i64 {product[2]}, i64 2)")
@@ -209,6 +203,25 @@ def _define_rem_pio2(module: Module, L: Lanes) -> None:
     out = e(f"insertvalue {t} {out}, double {tail}, 2")
     module.define(name, f"define internal {t} @{name}(double %x) noinline nounwind cold {{\n"
                         f"{e.text()}\n  ret {t} {out}\n}}")
+
+
+def _times_192(F: Floats, m: str, words: list[str]) -> list[str]:
+    """m * words modulo 2^192, highest word first: 32 bits at a time, as no target lacks that."""
+    low32 = (1 << 32) - 1
+    m_low, m_high = F.ints("and", m, low32), F.ints("lshr", m, 32)
+    carry, carry_high, below = F.ki(0), F.ki(0), F.ki(0)
+    pieces: list[str] = []
+    for word in reversed(words):
+        for piece in (F.ints("and", word, low32), F.ints("lshr", word, 32)):
+            t = F.ints("add", F.ints("mul", m_low, piece), carry)
+            u = F.ints("add", F.ints("mul", m_high, below), carry_high)
+            u = F.ints("add", u, F.ints("and", t, low32))
+            carry, carry_high, below = F.ints("lshr", t, 32), F.ints("lshr", u, 32), piece
+            pieces.append(F.ints("and", u, low32))
+    joined = [
+        F.ints("or", pieces[i], F.ints("shl", pieces[i + 1], 32)) for i in range(0, len(pieces), 2)
+    ]
+    return joined[::-1]
 
 
 # --- atan --------------------------------------------------------------------------------------

@@ -90,10 +90,11 @@ def compile_text(text: str, name: str, target: Target) -> int:
 
 
 @cache
-def _compiled(
+def loop(
     op: str, ins: tuple[DType, ...], out: DType, width: int, level: str,
-    attrs: tuple[tuple[str, Any], ...],
+    attrs: tuple[tuple[str, Any], ...] = (),
 ) -> Any:
+    """The compiled `f(n, failed, result, operands...)` on addresses of arrays."""
     name, target = f"k{next(_names)}", at_level(level)
     text = kernel_text(
         lambda L, args: emit(L, op, args, ins, out, dict(attrs)), ins, out, width, target, name
@@ -112,6 +113,6 @@ def run(
     data = [np.resize(np.ascontiguousarray(a), padded) for a in arrays]
     result = np.empty(padded, out.numpy)
     failed = np.zeros(padded, np.bool_)
-    f = _compiled(op, tuple(ins), out, width, level, tuple((attrs or {}).items()))
+    f = loop(op, tuple(ins), out, width, level, tuple((attrs or {}).items()))
     f(padded, failed.ctypes.data, result.ctypes.data, *(a.ctypes.data for a in data))
     return result[:n], failed[:n]
