@@ -134,6 +134,8 @@ def _tiles(
         skip = f.mul(loop.index, height)
         tile_a = f.at(a, f.mul(skip, "%a_row"))
         tile_c = f.at(c, f.mul(skip, "%c_row"))
+        if height == tiles.rows and len(vectors) == tiles.widths[0]:
+            _request(f, tile_c, height, len(vectors) * tiles.lanes * tiles.bytes)
         sums = _chains(f, tiles, vectors, tile_a, rows)
         t = vectors[0].reg(tiles.dtype)
         where = [
@@ -150,6 +152,16 @@ def _tiles(
             for line, chains in zip(where, sums, strict=True):
                 for L, p, x in zip(vectors, line, chains, strict=True):
                     L.store(tiles.dtype, x, p)
+
+
+def _request(f: Function, c: str, rows: int, width: int) -> None:
+    """Ask early for the sums that a tile will be added to: they have left the nearest caches."""
+    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    with f.when("%accumulate"):
+        for i in range(rows):
+            row = f.at(c, f.mul("%c_row", i))
+            for line in range(0, width, 64):
+                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(row, line)}, i32 0, i32 3, i32 1)")
 
 
 def _opaque(f: Function, x: str) -> str:

@@ -62,8 +62,10 @@ def _copy(f: Function, dtype: DType) -> None:
             with f.each(start, stop, width) as col:
                 at = f.mul(col.index, dtype.itemsize)
                 if width > 1:
-                    f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1)")
-                L.store(out, L.load(dtype, f.at(src, at)), f.at(dst, f.mul(col.index, out.itemsize)))
+                    request = f"ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1"
+                    f.do(f"call void @llvm.prefetch.p0({request})")
+                x = L.load(dtype, f.at(src, at))
+                L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
 
 
 def _gather(f: Function, dtype: DType, first_row: str) -> None:
