@@ -94,7 +94,8 @@ _ROOMS = tuple(
 
 
 @functools.cache
-def _is_ours(filename: str) -> bool:
+def is_ours(filename: str) -> bool:
+    """Whether a file of source belongs to graphc itself."""
     return filename.startswith(_ROOMS) or filename.startswith("<frozen")
 
 
@@ -103,7 +104,7 @@ def user_loc() -> Loc | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not _is_ours(code.co_filename):
+        if not is_ours(code.co_filename):
             return Loc(code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None

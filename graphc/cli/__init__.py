@@ -1,0 +1,125 @@
+"""The graphc command: one module per subcommand, imported when it is asked for.
+
+Exit status: 0 done, 1 the user's program or input is at fault, 2 the command line is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from graphc.errors import GraphcError, Loc, user_loc
+
+COMMANDS = {
+    "compile": "write functions as a native library with its C header",
+    "run": "run a function on arrays and print what it gives",
+    "opt": "run passes on a graph and print the result",
+    "dot": "draw a graph, as DOT or as SVG",
+    "inspect": "show inputs, outputs, variables, operations, cost and memory",
+}
+USAGE = "usage: graphc COMMAND ...   (graphc --help lists the commands)"
+HELP = f"""usage: graphc COMMAND ...
+
+A static-graph tensor compiler: declare in Python, differentiate, compile, ship.
+
+commands:
+{chr(10).join(f"  {name:<9}{text}" for name, text in COMMANDS.items())}
+
+options:
+  -h, --help       this text; graphc COMMAND --help tells more of a command
+  --version        the version
+
+A function is given as FILE.py:NAME, where FILE.py declares NAME = gx.function(...), or as a graph
+in text form, FILE.gir. FILE.py alone will do where it declares one function only.
+
+example:
+  graphc compile digits.py:step digits.py:predict -o libdigits.so
+"""
+
+
+class CommandLineError(Exception):
+    """A command line that cannot be meant; `usage` is shown above the message."""
+
+    def __init__(self, message: str, usage: str = ""):
+        super().__init__(message)
+        self.usage = usage
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports like everything else here, and leaves the exit to `main`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandLineError(message, self.format_usage().rstrip())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status and never shows a traceback for a mistake."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    entry = user_loc()
+    try:
+        return _dispatch(arguments)
+    except CommandLineError as e:
+        if e.usage:
+            print(e.usage, file=sys.stderr)
+        return _report(str(e), 2)
+    except GraphcError as e:
+        return _report(*_located(e, entry))
+    except BrokenPipeError:  # `graphc opt ... | head` is no mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return _report("interrupted", 130)
+    except OSError as e:
+        name = f"{e.filename}: " if e.filename else ""
+        return _report(f"{name}{e.strerror or e}", 1)
+    except MemoryError as e:
+        return _report(f"out of memory: {e}" if str(e) else "out of memory", 1)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        raise CommandLineError(f"which command? {', '.join(COMMANDS)}", USAGE)
+    name, *rest = arguments
+    if name in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if name == "--version":
+        from graphc import __version__
+
+        print(f"graphc {__version__}")
+        return 0
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(COMMANDS)}"
+        raise CommandLineError(f"no command {name!r}{hint}", USAGE)
+    command = importlib.import_module(f"graphc.cli.{name}")
+    parser = _Parser(
+        prog=f"graphc {name}", description=command.__doc__, epilog=command.EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    command.configure(parser)
+    try:
+        options = parser.parse_intermixed_args(rest)
+    except SystemExit as e:  # --help
+        return int(e.code or 0)
+    from graphc.cli.sources import Sources
+
+    with Sources() as sources:
+        command.run(options, sources)
+        sys.stdout.flush()
+    return 0
+
+
+def _located(e: GraphcError, entry: Loc | None) -> tuple[str, int]:
+    """The message; without the place that called `main`, which says nothing to anybody."""
+    return e.message if e.loc == entry else str(e), 1
+
+
+def _report(message: str, status: int) -> int:
+    print(f"graphc: error: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,55 @@
+"""Write functions as a native library with its C header.
+
+The library has one C function for each, all sharing one state; the suffix of -o says what to
+write: .so, .a, .o, .ll, .s, or .h for the header alone. The header is written beside it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from graphc.cli import CommandLineError
+from graphc.cli.sources import Sources
+
+EXAMPLE = """example:
+  graphc compile digits.py:step digits.py:predict -o libdigits.so"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "functions", metavar="FILE", nargs="+", help="FILE.py:NAME, FILE.py or FILE.gir"
+    )
+    parser.add_argument(
+        "-o", metavar="OUT", dest="out", required=True, help="the library, say libdigits.so"
+    )
+    parser.add_argument(
+        "--cpu", metavar="LEVELS",
+        help="x86-64 levels to compile for, of v2,v3,v4 (all unless given), or native",
+    )
+    parser.add_argument(
+        "--state", metavar="WHAT", default="current",
+        help="values that the library's init sets: current (default) or initial; or names of "
+        "variables, with commas, to hold in the state though nothing updates them",
+    )
+
+
+def run(options: argparse.Namespace, sources: Sources) -> None:
+    """Export the functions; raises CommandLineError and GraphcError."""
+    from graphc.export import LEVELS, export
+
+    cpu = options.cpu.split(",") if options.cpu is not None else None
+    for level in cpu or ():
+        if level not in (*LEVELS, "native") or (level == "native" and len(cpu or ()) > 1):
+            raise CommandLineError(
+                f"--cpu: expected levels of {','.join(LEVELS)}, or native, got {options.cpu!r}"
+            )
+    state = options.state
+    if state not in ("current", "initial"):
+        state = state.split(",")
+    functions = [sources.function(text) for text in options.functions]
+    path = os.fspath(export(functions, options.out, state=state, cpu=cpu))
+    header = os.path.splitext(path)[0] + ".h"
+    for file in dict.fromkeys((path, header)):
+        if os.path.exists(file):
+            print(f"wrote {file} ({os.path.getsize(file):,} bytes)")

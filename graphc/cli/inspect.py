@@ -1,0 +1,95 @@
+"""Show what functions take, give, hold, compute and cost.
+
+FLOPs, bytes and the arena are formulas in the dimensions; --dim puts numbers in their places. An
+exp counts as one FLOP, a multiply-add of a product as two; bytes are what the nodes read and
+write, a fused kernel counting as one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from graphc import view
+from graphc.cli.run import parse_dim
+from graphc.cli.sources import Sources
+from graphc.dims import Size, substitute
+from graphc.errors import UsageError
+from graphc.function import Function
+from graphc.ir import Graph
+
+EXAMPLE = """example:
+  graphc inspect digits.py:step --dim batch=32"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "functions", metavar="FILE", nargs="+", help="FILE.py:NAME, FILE.py or FILE.gir"
+    )
+    parser.add_argument(
+        "--dim", metavar="NAME=SIZE", action="append", default=[], help="the size of a dimension"
+    )
+
+
+def run(options: argparse.Namespace, sources: Sources) -> None:
+    """Print the tables; raises CommandLineError and GraphcError."""
+    dims = dict(parse_dim(text) for text in options.dim)
+    functions = [f for text in options.functions for f in sources.functions(text)]
+    known = {name for f in functions for name in f.graph.dims()}
+    for name in dims:
+        if name not in known:
+            have = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"--dim {name}: there is no such dimension (dimensions: {have})")
+    print("\n".join(line for f in functions for line in table(f, dims)).rstrip())
+
+
+def table(f: Function, dims: Mapping[str, int]) -> list[str]:
+    """The lines about one function."""
+    g, final, program = f.graph, f.optimized, f.program
+    updated = {s for s, _ in g.updates}
+    names = g.output_names
+    lines = [f"{f.name}"]
+    lines += _list("inputs", [f"{v.node.attrs['name']}: {v.type}" for v in g.inputs])
+    lines += _list(
+        "outputs",
+        [f"{n}: {v.type}" if n else f"{v.type}" for n, v in zip(names, g.outputs, strict=True)],
+    )
+    lines += _list(
+        "variables",
+        [
+            f"@{s.name}: {s.type}{', updated' if s in updated else ''}"
+            for s in g.variables()
+        ],
+    )
+    lines += _row("dimensions", ", ".join(g.dims()) or "none")
+    lines += _row("operations", _counts(g))
+    lines += _row("optimized", _counts(final))
+    lines += _row("FLOPs", _formula(view.flops(g), dims))
+    lines += _row("  optimized", _formula(view.flops(final), dims))
+    lines += _row("bytes moved", _formula(view.bytes_moved(g), dims))
+    lines += _row("  optimized", _formula(view.bytes_moved(final), dims))
+    lines += _list("kernels", [f"{k.name}: {k.ops} ops" for k in program.kernels])
+    lines += _row("arena bytes", _formula(program.arena, dims))
+    return [*lines, ""]
+
+
+def _counts(g: Graph) -> str:
+    counts = view.op_counts(g)
+    each = ", ".join(f"{n} {name}" for name, n in counts.items())
+    return f"{sum(counts.values())}: {each}" if counts else "0"
+
+
+def _formula(size: Size, dims: Mapping[str, int]) -> str:
+    value = substitute(size, dims)
+    number = f"{value:,}" if isinstance(value, int) else str(value)
+    return number if value == size else f"{size} = {number}"
+
+
+def _row(head: str, text: str) -> list[str]:
+    return [f"  {head:<13} {text}"]
+
+
+def _list(head: str, items: list[str]) -> list[str]:
+    if not items:
+        return _row(head, "none")
+    return [f"  {head if i == 0 else '':<13} {item}" for i, item in enumerate(items)]
