@@ -123,3 +123,17 @@ def test_profile():
     assert 0 < sum(k.seconds for k in p.kernels) <= p.seconds
     assert (w.value == 1).all()
     assert "us a call, mean of 5" in str(p) and "f.k0" in str(p)
+
+
+def test_without_the_native_call_path(monkeypatch):
+    """As on builds whose structs differ: everything works through ctypes."""
+    from graphc.codegen import pylayout
+
+    monkeypatch.setattr(pylayout, "usable", lambda: False)
+    x, v = gx.input("x", ("n",)), gx.variable(np.zeros((), np.float32), "v")
+    f = gx.function([x], {"y": x + v}, updates={v: v + 1}, name="f")
+    a = np.arange(3, dtype=np.float32)
+    assert f(a)["y"].tolist() == [0, 1, 2] and f(x=[5])["y"].tolist() == [6]
+    out = {"y": np.empty(3, np.float32)}
+    assert f(a, out=out) is out and out["y"].tolist() == [2, 3, 4] and v.value == 3
+    assert type(f) is gx.Function and f.compilations == 1

@@ -1,0 +1,95 @@
+"""Sizes as native code agree with `dims.evaluate`, and overflow or bad divisors are noticed."""
+
+import ctypes
+import random
+
+import pytest
+
+from graphc.codegen import jit
+from graphc.codegen.sizes import SizeCode, emitter
+from graphc.codegen.target import host
+from graphc.dims import Dim, dim, evaluate, floordiv, maximum, minimum, mod
+
+NAMES = ("n", "m")
+LOW, HIGH = -(2**63), 2**63
+
+
+def native(sizes):
+    """One function per size: (n, m, &bad) -> value."""
+    texts = []
+    declared = {}
+    for k, size in enumerate(sizes):
+        e = emitter()
+        e.label("entry")
+        code = SizeCode(e, {n: f"%{n}" for n in NAMES})
+        value = code.value(size)
+        wide = e(f"zext i1 {code.bad()} to i64")
+        e.do(f"store i64 {wide}, ptr %bad")
+        e.do(f"ret i64 {value}")
+        declared |= e.module.declarations
+        texts.append(f"define i64 @f{k}(i64 %n, i64 %m, ptr %bad) {{\n{e.text()}\n}}")
+    text = "\n".join([*declared.values(), *texts])
+    names = [f"f{k}" for k in range(len(sizes))]
+    code = jit.load([jit.compile_object(text, host(), use_cache=False)], exports=names)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    bad = ctypes.c_int64()
+
+    def call(k, n, m):
+        value = kind(code[f"f{k}"])(n, m, ctypes.addressof(bad))
+        return value, bool(bad.value)
+
+    return call
+
+
+def random_size(rng, depth):
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice([dim("n"), dim("m"), rng.randint(-3, 9)])
+    a, b = random_size(rng, depth - 1), random_size(rng, depth - 1)
+    fn = rng.choice(["add", "sub", "mul", "floordiv", "mod", "max", "min"])
+    if fn in ("floordiv", "mod") and b == 0:
+        b = 2
+    if fn in ("floordiv", "mod") and isinstance(a, int) and isinstance(b, Dim):
+        a = dim("n")
+    return {
+        "add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b,
+        "floordiv": lambda: floordiv(a, b), "mod": lambda: mod(a, b),
+        "max": lambda: maximum(a, b), "min": lambda: minimum(a, b),
+    }[fn]()
+
+
+def test_random_sizes():
+    rng = random.Random(7)
+    sizes = [random_size(rng, rng.randint(1, 4)) for _ in range(300)]
+    call = native(sizes)
+    compared = 0
+    for k, size in enumerate(sizes):
+        for n, m in [(0, 0), (1, 1), (7, 3), (3, 7), (1000, 0), (0, 5), (12, 64)]:
+            value, bad = call(k, n, m)
+            try:
+                want = evaluate(size, {"n": n, "m": m})
+            except ZeroDivisionError:
+                assert bad, (str(size), n, m)
+                continue
+            if not bad:
+                compared += 1
+                assert value == want, (str(size), n, m)
+    assert compared > 1500
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "m"),
+    [
+        (dim("n") * dim("m"), 2**32, 2**32), (dim("n") * dim("n") * 2, 2**31, 0),
+        (dim("n") + dim("m"), HIGH - 1, 1), (4 * dim("n"), 2**62, 0),
+        (floordiv(dim("n"), dim("m")), 5, 0), (mod(dim("n"), dim("m")), 5, 0),
+    ],
+)
+def test_bad_is_noticed(size, n, m):
+    assert native([size])(0, n, m)[1]
+
+
+def test_largest_values_pass():
+    call = native([dim("n"), dim("n") - dim("m"), maximum(dim("n"), dim("m"))])
+    assert call(0, HIGH - 1, 0) == (HIGH - 1, False)
+    assert call(1, 0, HIGH - 1) == (-(HIGH - 1), False)
+    assert call(2, 3, HIGH - 1) == (HIGH - 1, False)
