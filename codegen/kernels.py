@@ -77,7 +77,9 @@ def define_kernel(
     reuse = {}
     if s.sweeps <= 1 and not s.final:
         reuse = _in_place(kernel.nest, set(), len(node.args), None)
-    return Call(name, node, kernel.slots, 0, False, fallible, kernel.nest, None, reuse)
+    return Call(
+        name, node, kernel.slots, kernel.workspace, False, fallible, kernel.nest, None, reuse
+    )
 
 
 def _runs_back(n: Node) -> bool:

@@ -478,8 +478,10 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     free = [n for n in lw.reduced if n not in used]
     gone = {k for k in over if source.shape[k] == 1}
     over = tuple(k for k in over if k not in gone)
-    # what a row reduction consumes runs over all axes; totals are over what rows left
-    rows = sum(s != 1 for s in source.shape) == len(lw.names)
+    # what a row reduction consumes runs over all axes; totals are over what rows left, and
+    # column sums over the outer axes of all
+    full_source = sum(s != 1 for s in source.shape) == len(lw.names)
+    rows = full_source and not (lw.outer and used == set(lw.reduced))
     if not rows:
         free = [n for n in lw.outer if n not in used]
     names = []
@@ -500,7 +502,7 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     name = node.op.name
     if not over:  # every reduced axis has size 1
         return e if name != "argmax" else lw.index(0)
-    depends = frozenset(lw.outer) if rows else frozenset()
+    depends = frozenset(lw.outer if rows else lw.reduced if full_source else ())
     if name == "argmax":
         at_index = lw.index(axis(names[0]))
         if e.dtype is bool_:

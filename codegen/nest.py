@@ -10,12 +10,12 @@ then slots that the driver fills in itself. Work is split by shapes alone: never
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.loops import Nest
+from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import (
     CHUNK_CYCLES,
@@ -150,6 +150,17 @@ class NestKernel:
         self.nest = self.schedule.nest
         sizes = [self.schedule.items, self.schedule.cycles]
         self.slots = slots_of(self.nest, sizes)
+        # column sums keep an accumulator per chunk in a workspace, one more operand
+        self.workspace: Size = 0
+        if self.schedule.columns:
+            self.slots = replace(self.slots, params=self.slots.params + 1)
+            self.workspace = MAX_CHUNKS * self.columns_bytes
+
+    @property
+    def columns_bytes(self) -> Size:
+        """Bytes of the accumulators of one chunk."""
+        row = dims.product(self.nest.sizes[n] for n in self.nest.reduced)
+        return 8 * len(self.schedule.columns) * row
 
     def frame(self) -> Frame:
         return Frame(
@@ -184,8 +195,10 @@ class NestKernel:
                 for t, cell, v in zip(wide.types, cells, wide.start(one), strict=True):
                     e.do(f"store {t} {v}, ptr {cell}, align 8")
 
+            cells = self.clear_columns(f, c)
+
             def item_body(i: str, _: list[str]) -> list[str]:
-                sweeper.item(i, totals)
+                sweeper.item(i, totals, cells)
                 return []
 
             e.loop(low, high, 1, [], item_body)
@@ -205,6 +218,24 @@ class NestKernel:
             f"define internal void @{self.name}.task(ptr %ctx, i64 %begin, i64 %end, "
             "ptr %scratch)"
         )
+
+    def clear_columns(self, f: Frame, chunk: str) -> dict[Expr, str]:
+        """Set a chunk's column accumulators to 0; where each stands."""
+        if not self.schedule.columns:
+            return {}
+        e = f.e
+        size = f.top.size(self.columns_bytes)
+        at = e(f"mul nsw i64 {chunk}, {size}")
+        base = e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {at}")
+        self.module.declare(
+            "llvm.memset.p0.i64", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        )
+        e.do(f"call void @llvm.memset.p0.i64(ptr {base}, i8 0, i64 {size}, i1 false)")
+        each = e(f"sdiv i64 {size}, {len(self.schedule.columns)}")
+        return {
+            r: e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul nsw i64 {each}, {k}')}")
+            for k, r in enumerate(self.schedule.columns)
+        }
 
     @property
     def partial_words(self) -> int:
@@ -250,9 +281,49 @@ class NestKernel:
         e.do(f"call void @{self.name}.task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
         e.do(f"br label %{after}")
         e.label(after)
-        if s.final or s.sums:
+        if s.sums or s.flat:
             self.combine(f, partials, chunks)
+        if s.columns:
+            self.add_columns(f, chunks)
         return f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+
+    def add_columns(self, f: Frame, chunks: str) -> None:
+        """Add up the chunks' column accumulators in order and store the sums."""
+        e, s = f.e, self.schedule
+        size = f.top.size(self.columns_bytes)
+        row = f.top.size(dims.product(self.nest.sizes[n] for n in self.nest.reduced))
+        for k, r in enumerate(s.columns):
+            kind = reduction_of(r)
+            (t,) = kind.types
+            first = e(f"mul nsw i64 {row}, {8 * k}")
+            base = e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {first}")
+            outs = [x.output for x in s.nest.stores if x.expr is r]
+
+            def column(i: str, _: list[str]) -> list[str]:
+                free = Lanes(e, s.width, self.target)
+                left = e(f"trunc i64 {e(f'sub nsw i64 {row}, {i}')} to i32")
+                steps = ", ".join(f"i32 {j}" for j in range(s.width))
+                mask = e(f"icmp slt {free.vec('i32')} <{steps}>, {free.spread('i32', left)}")
+                L = Lanes(e, s.width, self.target, mask=mask)
+                v, m = L.vec(t), L.vec("i1")
+                load = f"llvm.masked.load.{L.suffix(t)}.p0"
+                self.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
+
+                def add(c: str, state: list[str]) -> list[str]:
+                    at = e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul i64 {c}, {size}')}")
+                    at = e(f"getelementptr inbounds {t}, ptr {at}, i64 {i}")
+                    x = e(f"call {v} @{load}(ptr {at}, i32 4, {m} {mask}, {v} zeroinitializer)")
+                    return kind.merge(L, state, [x])
+
+                total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add)
+                value = kind.finish(L, total, r.dtype)
+                for o in outs:
+                    d = self.nest.outputs[o].dtype
+                    to = e(f"getelementptr inbounds [{d.itemsize} x i8], ptr {f.outputs[o]}, i64 {i}")
+                    L.store(d, value, to)
+                return []
+
+            e.loop("0", row, s.width, [], column)
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
         """Add up the chunks in order, then compute and store what depends on the totals."""
@@ -291,7 +362,7 @@ class NestKernel:
             state = kind.narrow(one, totals[at : at + n])
             scope.scalars[r] = kind.finish(one, state, r.dtype)
             at += n
-        stores = [x for x in s.nest.stores if s.is_late(x)]
+        stores = [x for x in s.nest.stores if s.is_late(x) and x.expr not in s.columns]
         scope.demand(x.expr for x in stores)
         for x in stores:
             scope.store(x.output, x.offset, x.expr, vector=False)

@@ -53,10 +53,11 @@ class Schedule:
     cycles: Size                  # of one grid item
     items: Size
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
+    columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
 
     def is_late(self, s: Store) -> bool:
         """Whether a store is made once, after all items."""
-        return bool(self.sums or self.flat) and (s.expr in self.final or not s.axes)
+        return s.expr in self.final or (bool(self.sums or self.flat) and not s.axes)
 
 
 def polynomials(nest: Nest) -> list[Size]:
@@ -242,7 +243,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     return Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
         sweeps, flat, unroll, dims.floordiv(cycles, width) + 20, items,
-        [e for e in nest.exprs if e in sums_rows or (flat and e.kind == "reduce")],
+        [e for e in nest.exprs
+         if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")],
+        [e for e in nest.exprs if e in sums_rows and e.axes],
     )
 
 
@@ -298,7 +301,10 @@ def _sweeps(
             last = max(last, at)
             at += 1
         ready[e] = at
+    for e in sums_rows:
+        if e.axes:  # a sum per column, fed by the sweep that makes its operand
+            last = max(last, ready[e.args[0]])
     for s in nest.stores:
-        if set(s.axes) & set(nest.reduced):
+        if set(s.axes) & set(nest.reduced) and s.expr not in final:
             last = max(last, ready[s.expr])
     return sweep, ready, final, last + 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.loops import Expr, Store
+from graphc.codegen.loops import Expr, Nest, Store, axis
 from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.schedule import BLOCK, ceildiv
 from graphc.codegen.scope import Scope
@@ -25,6 +25,8 @@ class Sweeper:
     def __init__(self, frame: Frame):
         self.f, self.s, self.nest = frame, frame.schedule, frame.nest
         self.e = frame.e
+        self.columns: dict[Expr, str] = {}
+        self.sweeping = 0
         reduces = [x for x in self.nest.exprs if x.kind == "reduce" and x in self.s.sweep]
         self.reduces = [[r for r in reduces if self.s.sweep[r] == p] for p in range(self.s.sweeps)]
         inner = set(self.nest.reduced)
@@ -37,9 +39,11 @@ class Sweeper:
         self.scans = [x for x in self.nest.exprs if x.kind == "scan"]
         self.body_cost = sum(1 for x in self.nest.exprs if x.kind not in ("const", "index"))
 
-    def item(self, i: str, totals: Totals) -> None:
-        """Emit grid item number `i`; reductions over all items are added to `totals`."""
+    def item(self, i: str, totals: Totals, columns: dict[Expr, str]) -> None:
+        """Emit grid item number `i`; reductions over all items are added to `totals`, sums per
+        element of a row to the accumulators in `columns`."""
         s, e = self.s, self.e
+        self.columns = columns
         bound: dict[str, str] = {}
         low, high = "0", ""
         rest = i
@@ -127,12 +131,13 @@ class Sweeper:
         """One pass over the row: accumulate the reductions of sweep p, store what is ready."""
         s, e = self.s, self.e
         reduces, stores = self.reduces[p], self.row_stores[p]
+        self.sweeping = p
         assert s.vector is not None
         n = self.nest.sizes[s.vector]
         vectors = -(-n // s.width) if isinstance(n, int) else 1 << 30
         per = s.lanes // s.width
         straight = (
-            not s.loops and not s.flat and vectors <= per
+            not s.loops and not s.flat and 0 < vectors <= per
             and vectors * self.body_cost <= max(STRAIGHT, self.body_cost)
         )
         if straight:
@@ -228,9 +233,19 @@ class Sweeper:
         return Scope(self.f, scope, e, {self.s.vector: start}, ready=scope.ready, mask=mask)
 
     def _evaluate(self, inner: Scope, reduces: Sequence[Expr], stores: Sequence[Store]) -> None:
-        inner.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
+        columns = [r for r in self.columns if self.s.ready[r.args[0]] == self.sweeping]
+        inner.demand(
+            [a for r in (*reduces, *columns) for a in r.args] + [x.expr for x in stores]
+        )
         for x in stores:
             inner.store(x.output, x.offset, x.expr, vector=self.s.width > 1)
+        for r in columns:
+            kind = reduction_of(r)
+            at = inner.size(flatten_row(self.nest))
+            cell = inner.e(
+                f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}"
+            )
+            kind.accumulate(inner.lanes(True), cell, [inner.vector(r.args[0])])
 
     def row(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
@@ -468,6 +483,14 @@ def _under(frame: Frame, rows: Scope, common: Scope) -> Scope:
     inner.chain = [*rows.chain[:split], *extra, *rows.chain[split:], inner]
     inner.known = rows.known | common.known
     return inner
+
+
+def flatten_row(nest: Nest) -> Size:
+    """The position within a row, in the order of its axes."""
+    total: Size = 0
+    for name in nest.reduced:
+        total = total * nest.sizes[name] + axis(name)
+    return total
 
 
 def _memory(t: str) -> str:

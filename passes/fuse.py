@@ -24,6 +24,7 @@ from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes.grouping import (
+    ONE,
     WILD,
     Group,
     Label,
@@ -86,6 +87,7 @@ class Fusion:
         self.count = 0
         self.uses: dict[Node, list[Use]] = {}
         self.remaining: dict[Value, int] = {}   # uses not yet inside the value's own group
+        self.readers: dict[Value, list[Node]] = {}  # elementwise nodes placed so far, by operand
 
     def _buffers(self) -> set[Value]:
         """Values that must exist in memory because something outside kernels reads them."""
@@ -187,9 +189,7 @@ class Fusion:
             if u.value in self.group_of:
                 by_group.setdefault(self.group_of[u.value].root(), []).append(u)
         order = sorted(by_group, key=lambda h: (-h.level, h.kind != "dot", -len(h.nodes), h.ident))
-        if not order:
-            return
-        top = order[0].level
+        top = order[0].level if order else -1
         g.level = top + 1
         if kind != "loops":
             return
@@ -200,6 +200,36 @@ class Fusion:
         for h in order:
             if h.merged is None and h is not g and h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
+        if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
+            self.join_reader(n, g)
+        for u in self.uses[n]:
+            if n.op.kind is Kind.ELEMENTWISE:
+                self.readers.setdefault(u.value, []).append(n)
+
+    def join_reader(self, n: Node, g: Group) -> None:
+        """Reduce a value in a row kernel that reads it anyway."""
+        for u in self.uses[n]:
+            for m in self.readers.get(u.value, [])[-4:]:
+                h = self.group_of[m.outs[0]].root()
+                if h.level < g.level or not h.reduced or h is g or m.outs[0] in h.pulled:
+                    continue
+                to_h = dict(zip(self.proto[m][3], h.labels[m.outs[0]], strict=True))
+                seen = next(w for w in self.uses[m] if w.value is u.value)
+                if seen.label is None or u.label is None or len(seen.label) != len(u.label):
+                    continue
+                to = {
+                    a: to_h.get(b, ONE) for a, b in zip(u.label, seen.label, strict=True)
+                    if a >= 0
+                }
+                if min(to.values(), default=ONE) < 0 or len(set(to.values())) != len(to):
+                    continue
+                if may_merge(g, h, to, [], n):
+                    merged = combine(g, h, to, [])
+                    merged.level = h.level
+                    for old in (g, h):
+                        if old is not merged:
+                            old.merged = merged
+                    return
 
     def join(
         self, n: Node, g: Group, hs: list[Group], by_group: dict[Group, list[Use]], level: int

@@ -23,6 +23,7 @@ from graphc.ops.row import Kind
 ONE = -1   # the label of a dimension of size 1
 WILD = -2  # the label of an axis that is read at a position taken from data
 MAX_NODES = 400
+MAX_COLUMNS = 4096  # elements of a row that may be summed over all rows beside a row kernel
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
 
 # Cycles an element costs, roughly; anything not listed costs 1. At 8 and above an op is not worth
@@ -98,6 +99,11 @@ class Group:
     @property
     def outer(self) -> frozenset[int]:
         return frozenset(range(len(self.axes))) - self.reduced
+
+    def columns_fit(self) -> bool:
+        """Whether sums of the rows of a row kernel may be kept beside it, per thread."""
+        n = product(self.axes[a] for a in self.reduced)
+        return bool(self.outer) and isinstance(n, int) and n <= MAX_COLUMNS
 
     def rows_are_small(self) -> bool:
         """Whether a kernel without outer axes may still make several sweeps over its one row."""
@@ -266,6 +272,8 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
         return sweeps_again or mapped == h.outer
     if g_reduced == h.reduced and not partial:
         return bool(h.outer) or h.rows_are_small() or _independent(uses, h)
+    if g_reduced == h.outer and mapped == h.outer | h.reduced:
+        return node.op.name == "reduce_sum" and len(g.nodes) == 1 and h.columns_fit()
     last = g_reduced == h.outer and mapped == h.outer
     return last and bool(h.outer) and node.op.name != "argmax" and len(g.nodes) == 1
 
