@@ -142,7 +142,9 @@ def main() -> None:
     if options.quick:
         shapes = shapes[::4]
     for dtype in [options.dtype] if options.dtype else ["float32", "float64"]:
+        start = time.perf_counter()
         f = native.compiled(dtype, level)
+        print(f"{dtype} {level}: compiled in {1e3 * (time.perf_counter() - start):.0f} ms")
         address = ctypes.cast(f, ctypes.c_void_p).value
         peak, flops_per_step = peak_function(target, dtype)
         ones = np.ones(64, dtype)

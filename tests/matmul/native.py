@@ -60,15 +60,25 @@ def text(
     return module.text()
 
 
-def address(source: str, target: Target, name: str) -> int:
-    """Compile LLVM text in this process; the address of a function in it."""
+def _machine(target: Target, jit: bool):
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=jit
+    )
+
+
+def assembly(source: str, target: Target) -> str:
+    """The machine code of LLVM text, readable."""
+    machine = _machine(target, jit=False)
+    return machine.emit_assembly(llvm.parse_assembly(source))
+
+
+def address(source: str, target: Target, name: str) -> int:
+    """Compile LLVM text in this process; the address of a function in it."""
+    machine = _machine(target, jit=True)
     module = llvm.parse_assembly(source)
     module.verify()
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True
-    )
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _kept.append(engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -12,7 +13,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from guarded import guarded
-from native import ALONE, BACKWARDS, EPILOGUE, call, compiled, levels
+from native import (
+    ALONE,
+    BACKWARDS,
+    EPILOGUE,
+    assembly,
+    call,
+    compiled,
+    levels,
+    text,
+)
+
+from graphc.codegen.target import x86
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -248,3 +260,12 @@ def test_known_columns_give_the_same_bits(dtype, n):
         call(compiled(dtype, levels()[-1], columns=columns), a, b, c)
         results.append(c.tobytes())
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16", "bfloat16", "int8", "int64"])
+def test_no_library_is_called(dtype, level):
+    target = x86(level)
+    code = assembly(text(dtype, target), target)
+    called = set(re.findall(r"\bcallq?\s+([A-Za-z_]\w*)", code))
+    assert {name for name in called if not name.startswith("graphc_")} == set()
