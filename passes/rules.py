@@ -5,7 +5,7 @@ A new law is one row in one of these tables (and a golden under `tests/passes/go
     rules_arithmetic   numbers, casts
     rules_logic        bools, comparisons, select
     rules_layout       transpose, reshape, broadcast, slice, pad, concat, reverse
-    rules_broadcast    elementwise ops before a broadcast
+    rules_views    elementwise ops before a broadcast
     rules_reduce       reductions, dot, gather
     rules_stable       accurate forms (the pass `stabilize`)
     rules_fastmath     opt-in
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from graphc.passes import (
     rules_arithmetic,
-    rules_broadcast,
     rules_fastmath,
     rules_layout,
     rules_logic,
     rules_reduce,
     rules_stable,
+    rules_views,
 )
 from graphc.passes.rewrite import RuleSet
 
@@ -29,7 +29,7 @@ EXACT = RuleSet(
         *rules_arithmetic.RULES,
         *rules_logic.RULES,
         *rules_layout.RULES,
-        *rules_broadcast.RULES,
+        *rules_views.RULES,
         *rules_reduce.RULES,
     )
 )

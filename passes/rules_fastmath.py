@@ -71,6 +71,8 @@ RULES: tuple[Rule, ...] = (
     rule("sum(f * c) == sum(f) * c",
          reduce_sum(once(mul(F, FC)), axes=AX) >> mul(reduce_sum(F, axes=AX),
              lambda m: m.full(m.number(FC))), fastmath),
+    rule("sum(-f) == -sum(f)", reduce_sum(once(neg(F)), axes=AX) >> neg(reduce_sum(F, axes=AX)),
+         fastmath),                                                         # 0.0
     rule("sum(sum(f)) == sum(f)",
          reduce_sum(reduce_sum(F, axes=AXI), axes=AX) >> reduce_sum(F, axes=_joined), fastmath),
 )

@@ -1,7 +1,7 @@
 """Rules for elements that only move: transpose, reshape, broadcast, slice, pad, concat, reverse.
 
-A broadcast moves towards the results, so that what is computed is the smaller tensor; a transpose
-sinks below a broadcast; axes of size 1 are added and removed by reshape alone.
+A broadcast moves towards the results past what only moves elements (past what computes, too: see
+`rules_views`); axes of size 1 are added and removed by reshape alone.
 """
 
 from __future__ import annotations

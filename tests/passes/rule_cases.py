@@ -79,12 +79,18 @@ class _Instantiation:
 
     def op(self, p: Apply, shape: tuple[Any, ...]) -> Value:
         assert p.args is not None
-        inner = shape
-        attrs = {}
-        if p.op == "broadcast" and not p.attrs:  # the rules of rules_broadcast
+        attrs: dict[str, Any] = {}
+        if p.op == "broadcast" and not p.attrs:  # the rules of rules_views
             attrs = {"shape": (*shape, 2), "axes": tuple(range(len(shape)))}
+        if p.op == "reshape":
+            attrs = {"shape": (*shape, 1), "checked": False}
         args: list[Value | None] = [
-            None if isinstance(a, Lit) else self.value(a, inner) for a in p.args
+            self.op(a, shape) if isinstance(a, Apply) else None for a in p.args
+        ]
+        inner = next((a.type.shape for a in args if a is not None), shape)
+        args = [
+            a if a is not None or isinstance(q, Lit) else self.value(q, inner)
+            for a, q in zip(args, p.args, strict=True)
         ]
         dtype = next((a.type.dtype for a in reversed(args) if a is not None), self.dtype)
         for k, a in enumerate(p.args):

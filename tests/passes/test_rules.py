@@ -42,7 +42,12 @@ def test_exact_rule(law: Rule) -> None:
                 wanted = gf.run(instance.graph, inputs)
             except ExecutionError:
                 inputs = instance.inputs(harmless=True)
-                wanted = gf.run(instance.graph, inputs)
+                try:
+                    wanted = gf.run(instance.graph, inputs)
+                except ExecutionError:  # a constant divides by zero: so it must after
+                    with pytest.raises(ExecutionError):
+                        gf.run(every, inputs)
+                    continue
             for after in (alone, every):
                 got = gf.run(after, inputs)
                 assert gf.same_bits(_zeros(law, wanted[0]), _zeros(law, got[0])), (
