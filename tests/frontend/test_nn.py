@@ -64,6 +64,25 @@ def test_activations(run, name, options, formula, dtype):
     assert np.isnan(run(y, x=[np.nan])).all()
 
 
+@pytest.mark.parametrize("mode", ["interpret", "jit"])
+@pytest.mark.parametrize("dtype,bound", [("float32", 6e-6), ("float64", 1e-13)])
+def test_gelu_keeps_relative_accuracy(dtype, bound, mode):
+    x = gx.input("x", ("n",), dtype)
+    a = np.linspace(-12.5 if dtype == "float32" else -36, 8, 801).astype(dtype)
+    with mpmath.workdps(40):
+        v = [mpmath.mpf(float(u)) for u in a]
+        exact = [float(u * mpmath.ncdf(u)) for u in v]
+        slope = [float(mpmath.ncdf(u) + u * mpmath.npdf(u)) for u in v]
+    y = gx.nn.gelu(x)
+    got, dy = gx.function([x], [y, gx.grad(gx.sum(y), x)], mode=mode)(a)
+    np.testing.assert_allclose(got, exact, rtol=bound)
+    np.testing.assert_allclose(dy, slope, rtol=20 * bound, atol=bound / 10)
+    ends = np.array([-np.inf, -1e30, 1e30, np.inf], dtype)
+    got, dy = gx.function([x], [y, gx.grad(gx.sum(y), x)], mode=mode)(ends)
+    np.testing.assert_array_equal(got, [0, 0, ends[2], np.inf])
+    np.testing.assert_array_equal(dy[:3], [0, 0, 1])
+
+
 def test_sigmoid_keeps_relative_accuracy(run):
     x = gx.input("x", ("n",))
     a = np.linspace(-87, 87, 200).astype("f4")
