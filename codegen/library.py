@@ -22,11 +22,9 @@ from graphc.codegen.library_entry import OVERLAP_TEXT, EntryText
 from graphc.codegen.library_header import header_text
 from graphc.codegen.library_levels import level_text
 from graphc.codegen.library_merge import Merger
-from graphc.codegen.runtime import runtime_text
+from graphc.codegen.library_pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.target import Target, x86
 from graphc.ir import State
-
-_POOL = "graphc_parallel"
 
 
 def baseline(triple: str) -> Target:
@@ -91,10 +89,9 @@ def make_library(
     merger.raw(level_text(triple.split("-")[0]), around)
     data = Data()
     entries = [_compiled(u, merger, triple) for u in units]
-    pool = any(_POOL in p.llvm for u in units for _, p in u.programs)
+    pool = uses_pool(units)
     if pool:
-        merger.raw(runtime_text(triple, linkage="internal"), around)
-        merger.raw(_limited(units) + _FINISH, around)
+        merger.raw(pool_text(units, triple), around)
     for e, symbols in zip(api.entries, entries, strict=True):
         u = e.unit
         states = [u.owners.get(s, s) for _, p in u.programs for s in p.states]
@@ -109,8 +106,7 @@ def make_library(
             init_text(f"{prefix}_init", api.fields, api.state_bytes, dict(values), data), around
         )
     merger.raw(_services(api, pool), around)
-    used = '@llvm.used = appending global [1 x ptr] [ptr @graphc.fini], section "llvm.metadata"\n'
-    code = used * pool + merger.text()
+    code = USED * pool + merger.text()
     return Library(api, triple, code, data, header_text(api, graphc.__version__))
 
 
@@ -119,35 +115,9 @@ def _compiled(u: Unit, merger: Merger, triple: str) -> dict[str, str]:
     found = {}
     own = targets(triple, [level for level, _ in u.programs])
     for level, p in u.programs:
-        text = p.llvm
-        if u.threads is not None:
-            text = re.sub(rf"@{_POOL}\b", f"@graphc.parallel.{u.threads}", text)
-        keep = (_POOL, f"graphc.parallel.{u.threads}")
-        found[level] = merger.add(text, level, own[level], keep)[p.name]
+        names = merger.add(with_pool(p.llvm, u), level, own[level], keep=(limited(u),))
+        found[level] = names[p.name]
     return found
-
-
-def _limited(units: Sequence[Unit]) -> str:
-    """The parallel functions with a limit of threads that some units ask for."""
-    out = []
-    for n in sorted({u.threads for u in units if u.threads is not None}):
-        out.append(
-            f"define internal void @graphc.parallel.{n}(ptr %task, ptr %ctx, i64 %n, ptr %scratch) "
-            "nounwind {\n"
-            "  call void @graphc_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, "
-            f"i32 {n})\n  ret void\n}}\n"
-        )
-    return "".join(out)
-
-
-# The pool's threads are joined when the library is unloaded. The pointer stands in .fini_array
-# itself, because llvm.global_dtors becomes .dtors, which lld drops silently.
-_FINISH = """
-@graphc.fini = internal global ptr @graphc_stop, section ".fini_array", align 8
-define internal void @graphc.nothing(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) nounwind {
-  ret void
-}
-"""
 
 
 def _services(api: Api, pool: bool) -> str:

@@ -23,8 +23,8 @@ C_TYPES = {
     **{f"{k}{b}": f"{'u' if k == 'u' else ''}int{b}_t" for k in "iu" for b in (8, 16, 32, 64)},
 }
 # What C99, C11, C++ and the headers that ours includes keep for themselves.
-_RESERVED = frozenset(
-    """alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor
+_WORDS = """
+    alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor
     bool break case catch char char8_t char16_t char32_t class co_await co_return co_yield compl
     concept const const_cast consteval constexpr constinit continue decltype default delete do
     double dynamic_cast else enum explicit export extern false float for friend goto if inline int
@@ -33,8 +33,9 @@ _RESERVED = frozenset(
     static_assert static_cast struct switch synchronized template this thread_local throw true try
     typedef typeid typename typeof union unix unsigned using virtual void volatile wchar_t while xor
     xor_eq size_t ptrdiff_t NULL EOF errno assert int8_t int16_t int32_t int64_t uint8_t uint16_t
-    uint32_t uint64_t intptr_t uintptr_t intmax_t uintmax_t""".split()
-)
+    uint32_t uint64_t intptr_t uintptr_t intmax_t uintmax_t
+"""
+_RESERVED = frozenset(_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -221,8 +222,8 @@ def _entry(prefix: str, u: Unit, c: str, arena_c: str, held: set[State], code: i
         shown = q.name or ("out" if len(p.outputs) == 1 else f"out{k}")
         outputs.append(Arg(shown, names(identifier(shown)), q.type))
     arena: Size = 0
-    for _, q in u.programs:
-        arena = dims.maximum(arena, q.arena)
+    for _, program in u.programs:
+        arena = dims.maximum(arena, program.arena)
     here = {u.owners.get(s, s) for s in u.graph.variables()} & held
     state = "" if not here else "update" if u.graph.updates else "const"
     order = u.graph.dims()

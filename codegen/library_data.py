@@ -30,7 +30,7 @@ class Data:
 
     def add(self, array: np.ndarray[Any, Any] | bytes) -> str:
         """A pointer expression to the array's bytes."""
-        raw = array if isinstance(array, bytes) else _bytes(array)
+        raw: Any = array if isinstance(array, bytes) else _bytes(array)
         if not len(raw):
             return "@graphc.data" if self.size else "null"
         digest = hashlib.sha256(raw).digest()
@@ -74,8 +74,8 @@ class Data:
         )
 
 
-def _bytes(array: np.ndarray[Any, Any]) -> Any:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 _TEXT = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in range(256)]
@@ -136,7 +136,7 @@ def _segments(image: np.ndarray[Any, Any]) -> list[tuple[int, int, bool]]:
     """(begin, end, all zeros) parts that cover the image, found in blocks of _RUN bytes."""
     padded = np.zeros(-(-image.size // _RUN) * _RUN, np.uint8)
     padded[:image.size] = image
-    zero = ~padded.reshape(-1, _RUN).any(axis=1)
+    zero: np.ndarray[Any, Any] = padded.reshape(-1, _RUN).max(axis=1) == 0
     starts = [0, *(np.flatnonzero(zero[1:] != zero[:-1]) + 1).tolist()] if zero.size else []
     ends = [*starts[1:], zero.size]
     return [

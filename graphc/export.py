@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.declare import Variable
-from graphc.errors import ArgumentError, CompileError, GraphcError, Loc, UsageError, user_loc
+from graphc.errors import ArgumentError, CompileError, Loc, UsageError, user_loc
 from graphc.function import Function
 from graphc.ir import State
 

@@ -1,0 +1,14 @@
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    """The training step and the predictor of a small network, exported once."""
+    from library_samples import digits_functions, export_loaded
+
+    return export_loaded(digits_functions(), tmp_path_factory.mktemp("digits") / "libdigits.so")

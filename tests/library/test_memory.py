@@ -1,0 +1,97 @@
+"""Native code stays within what it was given: every buffer between pages that may not be touched."""
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+from library_samples import batch, export_loaded, same_bits
+
+import graphc as gx
+
+PAGE = mmap.PAGESIZE
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Guarded:
+    """Bytes that end (or begin) at a page that may not be touched."""
+
+    def __init__(self, size, at_end=True, fill=0xCD):
+        pages = max(1, -(-size // PAGE))
+        self.room = mmap.mmap(-1, (pages + 2) * PAGE)
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.room))
+        ctypes.memset(self.start, fill, (pages + 2) * PAGE)
+        for page in (0, pages + 1):
+            assert libc.mprotect(self.start + page * PAGE, PAGE, 0) == 0
+        self.address = self.start + PAGE + (pages * PAGE - size if at_end else 0)
+
+    def put(self, array):
+        ctypes.memmove(self.address, array.ctypes.data, array.nbytes)
+        return self
+
+    def get(self, like):
+        out = np.empty_like(like)
+        ctypes.memmove(out.ctypes.data, self.address, out.nbytes)
+        return out
+
+
+def run_guarded(lib, name, arrays, state, at_end):
+    dims = lib.dims(name, arrays)
+    outs = lib.outputs(name, arrays)
+    held = [Guarded(a.nbytes, at_end).put(a) for a in arrays]
+    made = [Guarded(o.nbytes, at_end) for o in outs]
+    arena = Guarded(lib.arena(name, *dims), at_end)
+    s = Guarded(lib.state_bytes, at_end).put(state) if state is not None else None
+    args = [ctypes.c_void_p(s.address)] if lib.has_state(name) else []
+    args += [ctypes.c_void_p(g.address) for g in (*held, *made)]
+    args += [ctypes.c_int64(d) for d in dims]
+    status = lib.symbol(name)(*args, ctypes.c_void_p(arena.address))
+    assert status == 0, lib.explain(status)
+    return [g.get(o) for g, o in zip(made, outs, strict=True)], s.get(state) if s else None
+
+
+@pytest.mark.parametrize("at_end", (True, False))
+@pytest.mark.parametrize("n", (0, 1, 3, 33, 100))
+def test_arena_and_arguments_of_the_promised_size(digits, n, at_end):
+    x, y = batch(n, n)
+    state = digits.new_state()
+    (loss,), after = run_guarded(digits, "step", [x, y], state, at_end)
+    (want,) = digits.call("step", state, x, y)
+    assert same_bits(loss, want) or n == 0
+    assert same_bits(after, state)
+    (labels,), _ = run_guarded(digits, "predict", [x], state, at_end)
+    assert same_bits(labels, digits.call("predict", state, x)[0])
+
+
+def test_an_arena_at_any_address(digits):
+    x, y = batch(20)
+    want_state = digits.new_state()
+    (want,) = digits.call("step", want_state, x, y)
+    size = digits.arena("step", 20)
+    for shift in (0, 1, 8, 16, 63, 64):
+        room = np.full(size + 256, 0xEE, np.uint8)
+        base = -room.ctypes.data % 64
+        state = digits.new_state()
+        at = room.ctypes.data + base + shift
+        assert same_bits(digits.call("step", state, x, y, arena=at)[0], want)
+        assert same_bits(state, want_state)
+        assert (room[:base + shift] == 0xEE).all() and (room[base + shift + size:] == 0xEE).all()
+
+
+@pytest.mark.parametrize("n", (0, 1, 7, 64, 1000))
+def test_many_kernels(tmp_path, n):
+    x, y = gx.input("x", ("n", 12)), gx.input("y", ("n",), "float64")
+    e = gx.nn.softmax(x @ gx.transpose(x), axis=1)
+    outputs = {
+        "e": gx.sum(e, axis=1), "c": gx.cumsum(y), "m": gx.mean(x, axis=0),
+        "t": gx.transpose(gx.exp(x)), "r": gx.reshape(gx.concat([x, x], axis=1), (-1,)),
+    }
+    f = gx.function([x, y], outputs, name="f")
+    lib = export_loaded([f], tmp_path / "libmany.so", cpu="native")
+    rng = np.random.default_rng(n)
+    a, b = rng.normal(size=(n, 12)).astype("float32"), rng.normal(size=n)
+    for at_end in (True, False):
+        got, _ = run_guarded(lib, "f", [a, b], None, at_end)
+        want = f(a, b)
+        assert n == 0 or all(same_bits(g, w) for g, w in zip(got, want.values(), strict=True))
