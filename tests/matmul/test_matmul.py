@@ -24,7 +24,11 @@ from native import (
     text,
 )
 
+from graphc.codegen.matmul_block import layout
+from graphc.codegen.matmul_micro import tiling
+from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import x86
+from graphc.types import as_dtype
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -269,3 +273,9 @@ def test_no_library_is_called(dtype, level):
     code = assembly(text(dtype, target), target)
     called = set(re.findall(r"\bcallq?\s+([A-Za-z_]\w*)", code))
     assert {name for name in called if not name.startswith("graphc_")} == set()
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_scratch_suffices(dtype, level):
+    assert layout(tiling(x86(level), as_dtype(dtype))).size + 64 <= SCRATCH_BYTES
