@@ -103,3 +103,46 @@ done:
   ret void
 }}
 """
+
+# gx_apart: of n ranges { begin, end }, none from the first-th on overlaps any before it.
+APART = """
+define internal i1 @gx_apart(ptr %ranges, i64 %first, i64 %n) nounwind {
+entry:
+  br label %outer
+outer:
+  %k = phi i64 [ %first, %entry ], [ %k.next, %passed ]
+  %k.more = icmp ult i64 %k, %n
+  br i1 %k.more, label %range, label %yes
+range:
+  %k.at = shl i64 %k, 1
+  %k.begin.at = getelementptr i64, ptr %ranges, i64 %k.at
+  %k.begin = load i64, ptr %k.begin.at
+  %k.end.at = getelementptr i64, ptr %k.begin.at, i64 1
+  %k.end = load i64, ptr %k.end.at
+  br label %inner
+inner:
+  %j = phi i64 [ 0, %range ], [ %j.next, %apart ]
+  %j.more = icmp ult i64 %j, %k
+  br i1 %j.more, label %compare, label %passed
+compare:
+  %j.at = shl i64 %j, 1
+  %j.begin.at = getelementptr i64, ptr %ranges, i64 %j.at
+  %j.begin = load i64, ptr %j.begin.at
+  %j.end.at = getelementptr i64, ptr %j.begin.at, i64 1
+  %j.end = load i64, ptr %j.end.at
+  %before = icmp ule i64 %k.end, %j.begin
+  %after = icmp ule i64 %j.end, %k.begin
+  %ok = or i1 %before, %after
+  br i1 %ok, label %apart, label %no
+apart:
+  %j.next = add i64 %j, 1
+  br label %inner
+passed:
+  %k.next = add i64 %k, 1
+  br label %outer
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+"""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import DECLARE, LOCKS
+from graphc.codegen.capi import APART, DECLARE, LOCKS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.runtime import SCRATCH_BYTES
@@ -71,6 +71,8 @@ class Wrapper:
         widest = max((len(o.type.shape) for o in p.outputs), default=0)
         e.do(f"%shape = alloca [{max(1, widest)} x i64], align 8")
         e.do("%error = alloca [3 x ptr], align 8")
+        if self.given:
+            e.do(f"%ranges = alloca [{2 * slots + 2} x i64], align 8")
         if self._arena_on_stack():
             e.do(f"%room = alloca [{STACK_ARENA if p.arena else 1} x i8], align 64")
         count = len(p.inputs) + len(p.outputs) * self.given
@@ -86,7 +88,7 @@ class Wrapper:
         self.module.define(
             "gx_call",
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
-            + e.text() + "\n}\n" + LOCKS * bool(self.locks),
+            + e.text() + "\n}\n" + LOCKS * bool(self.locks) + APART * self.given,
         )
         for name in DECLARE:
             if f"@{name}(" in self.module.functions["gx_call"]:
@@ -210,19 +212,16 @@ class Wrapper:
         for k, o in enumerate(p.outputs):
             self._array(len(p.inputs) + k, o.type, py.C_CONTIGUOUS | py.ALIGNED | py.WRITEABLE)
         self._check_later()
-        ranges = []
         for i, n in enumerate((*in_bytes, *out_bytes)):
             array = self._field("%args", 8 * i, "ptr")
             data = self._field(array, py.DATA, "i64")
-            ranges.append((data, e(f"add i64 {data}, {n}")))
-        for k in range(len(p.inputs), len(ranges)):
-            apart = []
-            for j in range(k):
-                before = e(f"icmp ule i64 {ranges[k][1]}, {ranges[j][0]}")
-                after = e(f"icmp ule i64 {ranges[j][1]}, {ranges[k][0]}")
-                apart.append(e(f"or i1 {before}, {after}"))
-            if apart:
-                self._require(*apart)
+            self._store("%ranges", 2 * i, data, "i64")
+            self._store("%ranges", 2 * i + 1, e(f"add i64 {data}, {n}"), "i64")
+        count = len(in_bytes) + len(out_bytes)
+        if count > 1 and out_bytes:
+            self._require(
+                e(f"call i1 @gx_apart(ptr %ranges, i64 {len(in_bytes)}, i64 {count})")
+            )
 
     def _table(self) -> None:
         e, p = self.emit, self.program
