@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from graphc.codegen import coefficients as co
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.floats import Floats
+from graphc.codegen.floats import Floats, Pair
 from graphc.codegen.lanes import Lanes, literal
 from graphc.codegen.rare import rare_lanes
 
@@ -35,15 +35,15 @@ def _sincos(F: Floats, x: str, quarter: int) -> str:
     """sin(x + quarter pi/2)."""
     q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
     q = F.ints("add", q, quarter) if quarter else q
-    sine, cosine = _kernels(F, r, tail)
+    sine, cosine = (F.add(*v) for v in _kernels(F, r, tail))
     odd = F.icmp("ne", F.ints("and", q, 1), 0)
     y = F.select(odd, cosine, sine)
     sign = F.ints("shl", F.ints("lshr", q, 1), F.bits - 1)
     return F.from_bits(F.ints("xor", F.to_bits(y), sign))
 
 
-def _kernels(F: Floats, r: str, tail: str) -> tuple[str, str]:
-    """sin and cos of r + tail, |r| <= pi/4."""
+def _kernels(F: Floats, r: str, tail: str) -> tuple[Pair, Pair]:
+    """sin and cos of r + tail, |r| <= pi/4, as a large and a small term each."""
     z = F.mul(r, r)
     sine = F.mul(F.mul(z, r), F.series(z, co.SIN_F32, co.SIN_F64))
     cosine = F.mul(F.mul(z, z), F.series(z, co.COS_F32, co.COS_F64))
@@ -52,17 +52,21 @@ def _kernels(F: Floats, r: str, tail: str) -> tuple[str, str]:
     cosine = F.sub(cosine, F.mul(r, tail))
     half = F.mul(z, 0.5)
     w = F.sub(1.0, half)
-    return F.add(r, sine), F.add(w, F.add(F.sub(F.sub(1.0, w), half), cosine))
+    return (r, sine), (w, F.add(F.sub(F.sub(1.0, w), half), cosine))
 
 
-def sincospi(F: Floats, f: str) -> tuple[str, str]:
-    """sin and cos of pi f for |f| <= 1/2, f64."""
+def sincospi(F: Floats, f: str) -> tuple[Pair, Pair]:
+    """sin and cos of pi f for |f| <= 1/2, f64, each a sum of two doubles exact to some 2^-56."""
     size = F.abs(f)
     swap = F.cmp("ogt", size, 0.25)
     h = F.select(swap, F.sub(0.5, size), size)
     r, tail = F.two_prod(h, co.PI_DD[0])
-    s, c = _kernels(F, r, F.fma(h, co.PI_DD[1], tail))
-    return F.copysign(F.select(swap, c, s), f), F.select(swap, s, c)
+    s, c = (F.fast_two_sum(*v) for v in _kernels(F, r, F.fma(h, co.PI_DD[1], tail)))
+    sine = [F.select(swap, c[i], s[i]) for i in range(2)]
+    cosine = [F.select(swap, s[i], c[i]) for i in range(2)]
+    below = F.cmp("olt", f, 0.0)
+    sine = [F.select(below, F.neg(v), v) for v in sine]
+    return (sine[0], sine[1]), (cosine[0], cosine[1])
 
 
 def _reduce_f32(F: Floats, x: str) -> tuple[str, str, str]:
