@@ -88,7 +88,8 @@ def as_tensor(x: ArrayLike, dtype: Any = None) -> Tensor:
     if want is not None and type(x) in (bool, int, float):
         if want.is_int and type(x) is not float:
             _check_range(int(x), want)
-        return prim.constant(np.asarray(x, want.numpy))
+        with np.errstate(all="ignore"):  # a number too large for the dtype becomes infinite
+            return prim.constant(np.asarray(x, want.numpy))
     return prim.constant(literal_array(x, want))
 
 
@@ -151,11 +152,16 @@ def _mismatch(op: str, ts: Sequence[TensorType], axis: int, a: Size, b: Size) ->
     got = " and ".join(map(str, ts))
     text = f"{op}: sizes must be equal or a declared 1, got {got}: axis {axis} is {a} and {b}"
     if isinstance(a, Dim) or isinstance(b, Dim):
+        size = repr(str(b)) if isinstance(a, Dim) and isinstance(b, Dim) else min(a, b, key=_known)
         text += (
             "; if they are always equal, declare them by one name, or use "
-            f"gx.assert_dim(x, {axis}, {str(b)!r})"
+            f"gx.assert_dim(x, {axis}, {size})"
         )
     return text
+
+
+def _known(size: Size) -> bool:
+    return isinstance(size, Dim)
 
 
 def broadcast_to(x: ArrayLike, shape: Iterable[Any], *, op: str = "broadcast_to") -> Tensor:

@@ -35,6 +35,8 @@ _IGNORED: dict[str, tuple[Any, ...]] = {
     "copy": (True, False, None),
     "optimize": (True, False),
 }
+# Functions of NumPy that are attributes here.
+_ATTRIBUTES = ("shape", "ndim", "size")
 _RENAMED = {"a_min": "min", "a_max": "max", "newshape": "shape"}
 
 
@@ -61,13 +63,15 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = fn.__name__
     module = getattr(fn, "__module__", "") or ""
     full = name
+    if name in _ATTRIBUTES and len(args) == 1 and not kwargs:
+        return getattr(args[0], name)
     if module.startswith("numpy.linalg") and hasattr(graphc.linalg, name):
         target: Callable[..., Any] | None = getattr(graphc.linalg, name)
         full = f"linalg.{name}"
     elif module.startswith("numpy.fft"):
         target, full = getattr(graphc.fft, name, None), f"fft.{name}"
     else:
-        target = _find(name)
+        target = _find(name) or getattr(graphc.linalg, name, None)
     if target is None:
         raise UsageError(
             f"np.{full}: not available on Tensors; compute constants with NumPy before, or write "

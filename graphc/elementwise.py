@@ -27,7 +27,7 @@ from graphc.tensor import Tensor
 from graphc.types import bool_
 
 __all__ = [
-    "abs", "absolute", "add", "arctan", "astype", "atan", "bitwise_and", "bitwise_invert",
+    "abs", "absolute", "add", "arctan", "around", "astype", "atan", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
     "ceil", "clip", "cos", "digamma", "divide", "equal", "erf", "exp", "expm1", "fabs", "floor",
     "floor_divide", "greater", "greater_equal", "invert", "left_shift", "less", "less_equal",
@@ -384,6 +384,7 @@ def astype(x: ArrayLike, dtype: Any, *, copy: bool = True) -> Tensor:
 
 # NumPy's other names
 absolute = abs
+around = round
 arctan = atan
 bitwise_not = invert = bitwise_invert
 fabs = abs

@@ -9,8 +9,8 @@ from graphc.tensor import Tensor
 from graphc.types import bool_
 
 __all__ = [
-    "copysign", "fmax", "fmin", "fmod", "isfinite", "isinf", "isnan", "nan_to_num", "nextafter",
-    "signbit",
+    "copysign", "fmax", "fmin", "fmod", "isclose", "isfinite", "isinf", "isnan", "nan_to_num",
+    "nextafter", "signbit",
 ]
 
 
@@ -85,6 +85,21 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     out = prim.select(zero, tiny, prim.bitcast(stepped, dtype=a.dtype))
     out = prim.select(prim.equal(a, b), b, out)
     return where(logical_or(isnan(a), isnan(b)), add(a, b), out)
+
+
+def isclose(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Whether |x1 - x2| <= atol + rtol * |x2|; infinities are close to themselves only."""
+    a, b = strict("isclose", x1, x2, floating=True)
+    finite = prim.and_(prim.is_finite(a), prim.is_finite(b))
+    near = abs(a - b) <= atol + rtol * abs(b)
+    out = where(finite, near, equal(a, b))
+    return logical_or(out, prim.and_(isnan(a), isnan(b))) if equal_nan else out
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike) -> Tensor:

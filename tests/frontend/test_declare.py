@@ -212,6 +212,8 @@ def test_operation_refusals(refuses):
     with refuses("add: sizes must be equal or a declared 1, got f32[n,3] and f32[m,3]",
                  "axis -2 is n and m", "declare them by one name", "gx.assert_dim(x, -2, 'm')"):
         x + y
+    with refuses("axis -2 is n and 2", "use gx.assert_dim(x, -2, 2)"):
+        x + np.ones((2, 3), "f4")
     with refuses("add: sizes must be equal", "axis -1 is 3 and 4"):
         x + np.ones(4, "f4")
     with refuses("matmul: inner dimensions must match, got f32[64,784] @ f32[512,10]"):

@@ -224,3 +224,21 @@ def test_operators(run):
     for t, want in [(i & 3, c & 3), (i | 8, c | 8), (i ^ 1, c ^ 1), (~i, ~c), (i << 2, c << 2),
                     (i >> 1, c >> 1), (1 << (i & 3), 1 << (c & 3))]:
         np.testing.assert_array_equal(run(t, i=c), want)
+
+
+def test_isclose(run):
+    x, y = gx.input("x", ("n",)), gx.input("y", ("n",))
+    a = np.array([1, 1, np.inf, -np.inf, np.nan, 0, 1e-9, 100], "f4")
+    b = np.array([1.000001, 1.1, np.inf, np.inf, np.nan, 1e-9, 0, 100.0005], "f4")
+    for equal_nan in (False, True):
+        got = run(gx.isclose(x, y, equal_nan=equal_nan), x=a, y=b)
+        np.testing.assert_array_equal(got, np.isclose(a, b, equal_nan=equal_nan))
+
+
+def test_numbers_too_large_become_infinite(run):
+    import warnings
+
+    x = gx.input("x", ("n",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(run(x * 1e300, x=[1.0, -1.0]), [np.inf, -np.inf])

@@ -260,6 +260,10 @@ def test_numpy_dispatch(run, x):
     same(run, np.transpose(x), A.T, x=A)
     same(run, np.var(x, ddof=1), np.var(A, ddof=1), x=A)
     same(run, np.zeros_like(x) + x, A, x=A)
+    same(run, np.around(x, 1), np.around(A, 1), x=A)
+    same(run, np.cross(x[..., :3], x[..., 1:]), np.cross(A[..., :3], A[..., 1:]), x=A)
+    same(run, np.isclose(x, A[0]), np.isclose(A, A[0]), x=A)
+    assert np.shape(x) == x.shape and np.ndim(x) == 3
     same(run, A[0, :, :3] @ x[:, :, 0].T, A[0, :, :3] @ A[:, :, 0].T, x=A)
 
 
