@@ -244,13 +244,16 @@ class Rewriter:
         self, op: Op, args: Sequence[Value], like: Node, attrs: Mapping[str, Any]
     ) -> Value | None:
         """An elementwise op on numbers, at once, so that rules see the number it gives."""
-        if op.kind is not Kind.ELEMENTWISE or op.unique or not args:
+        if op.kind is not Kind.ELEMENTWISE or op.unique:
             return None
-        numbers = [splat(a) for a in args]
-        if any(x is None for x in numbers):
-            return None
+        numbers: list[np.ndarray[Any, Any]] = []
+        for a in args:
+            number = splat(a)
+            if number is None:
+                return None
+            numbers.append(number)
         (type,) = infer(op, [a.type for a in args], {k: attrs[k] for k in op.attrs})
-        out = fold_splat(op, [x for x in numbers if x is not None], attrs, type.dtype)
+        out = fold_splat(op, numbers, attrs, type.dtype)
         return None if out is None else self.full(out, type, like)
 
     def full(self, number: np.ndarray[Any, Any], type: TensorType, like: Node) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc import ir
 from graphc.ir import Graph, Literal, Value
-from graphc.passes import PIPELINE, Report, run_pipeline
+from graphc.passes import PIPELINE, run_pipeline
 from graphc.types import TensorType, f32
 
 PASSES = tuple(p for p in PIPELINE if p != "fuse")
@@ -58,9 +58,10 @@ def chain(depth: int, *ops: str) -> Graph:
 
 
 def seconds(g: Graph) -> float:
-    report = Report()
-    run_pipeline(g, PASSES, verify=False, report=report)
-    return report.seconds
+    """Of this process: other programs may be running."""
+    start = time.process_time()
+    run_pipeline(g, PASSES, verify=False)
+    return time.process_time() - start
 
 
 def test_ten_thousand_nodes() -> None:
@@ -71,12 +72,8 @@ def test_ten_thousand_nodes() -> None:
 
 def test_time_is_linear() -> None:
     small, large = mixed(4_000), mixed(16_000)
-    for _ in range(4):  # other programs may be running
-        start = time.perf_counter()
-        factor = seconds(large) / seconds(small)
-        if factor < 8:
-            return
-    raise AssertionError(f"4 times the nodes took {factor:.1f} times as long, {start}")
+    factors = [seconds(large) / seconds(small) for _ in range(3)]
+    assert min(factors) < 8, f"4 times the nodes take {min(factors):.1f} times as long"
 
 
 def test_fifty_thousand_deep() -> None:
