@@ -17,8 +17,7 @@ import stat
 import tempfile
 
 LIMIT_BYTES = 512 << 20
-_SWEEP_EVERY = 64  # stores between two looks at the size
-_stores = 0
+_SWEEP_ONE_IN = 64  # stores: keys are random, so they decide which of them looks at the size
 
 
 def key(*parts: str) -> str:
@@ -73,7 +72,6 @@ def load(name: str) -> bytes | None:
 
 def store(name: str, obj: bytes) -> None:
     """Keep an object; failures (full disk, no directory) are ignored, it is only a cache."""
-    global _stores
     home = directory()
     if home is None:
         return
@@ -88,9 +86,8 @@ def store(name: str, obj: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-    if _stores % _SWEEP_EVERY == 0:
+    if int(name[:2], 16) < 256 // _SWEEP_ONE_IN:
         sweep(home)
-    _stores += 1
 
 
 def sweep(home: str, limit: int | None = None) -> None:
