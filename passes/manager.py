@@ -7,7 +7,7 @@ Environment:
     GRAPHC_DUMP=fuse,llvm[:DIR]    writes the stages named (or "all") as numbered files, 00-declared
                                    to NN-PASS, into DIR/NAME, by default ./graphc-dump/NAME
     GRAPHC_STOP_AFTER=PASS         runs no pass after PASS (or NN-PASS, as the files are called)
-    GRAPHC_VERIFY=1                checks the IR before the first and after every pass; pytest too
+    GRAPHC_VERIFY=1                checks the IR before the first and after every pass, as tests do
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import gc
 import importlib
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,7 +73,7 @@ def run_pipeline(
     """The graph after the passes, which are names or functions Graph -> Graph.
 
     fastmath, stabilise: whether the passes that need leave run (see OPTIONAL).
-    verify: check the IR between passes; by default under pytest and with GRAPHC_VERIFY=1. A
+    verify: check the IR between passes; by default with GRAPHC_VERIFY=1, which the tests set. A
         VerifyError names the pass and shows the lines around the culprit.
     report: filled with each pass's statistics.
 
@@ -86,7 +85,7 @@ def run_pipeline(
         pipeline = PIPELINE
     on = {"fastmath": fastmath, "stabilise": stabilise}
     steps = [(p, load_pass(p)) if isinstance(p, str) else (_name(p), p) for p in pipeline]
-    check = _verifying() if verify is None else verify
+    check = os.environ.get("GRAPHC_VERIFY") == "1" if verify is None else verify
     stop = _stop_index([name for name, _ in steps])
     with collector_paused():
         _check(g, "before the first pass", check)
@@ -146,10 +145,6 @@ def _stop_index(names: Sequence[str]) -> int:
         if wanted in (name, f"{i:02d}-{name}"):
             return i
     raise UsageError(f"GRAPHC_STOP_AFTER: no pass {wanted!r}; the pipeline is {', '.join(names)}")
-
-
-def _verifying() -> bool:
-    return os.environ.get("GRAPHC_VERIFY", "") == "1" or "pytest" in sys.modules
 
 
 def _check(g: Graph, when: str, on: bool) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# The IR is checked after every pass, in the programs that tests start too.
+os.environ.setdefault("GRAPHC_VERIFY", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,7 +27,7 @@ SHORT = ("simplify", "cse", "dce")
 
 @pytest.fixture(autouse=True)
 def _no_switches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("GRAPHC_DUMP", "GRAPHC_STOP_AFTER", "GRAPHC_VERIFY"):
+    for name in ("GRAPHC_DUMP", "GRAPHC_STOP_AFTER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -109,8 +109,12 @@ def test_the_first_graph_is_checked() -> None:
         run_pipeline(_broken(parse(TEXT)), SHORT)
 
 
-def test_verification_can_be_off() -> None:
+def test_verification_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     run_pipeline(parse(TEXT), (_broken,), verify=False)
+    monkeypatch.delenv("GRAPHC_VERIFY")
+    run_pipeline(parse(TEXT), (_broken,))
+    with pytest.raises(VerifyError):
+        run_pipeline(parse(TEXT), (_broken,), verify=True)
 
 
 def test_fastmath_and_stabilise_are_options() -> None:
