@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from graphc.errors import GraphcError, Loc, user_loc
+from graphc.errors import GraphcError, user_loc
 
 COMMANDS = {
     "compile": "write functions as a native library with its C header",
@@ -62,19 +62,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     entry = user_loc()
     try:
-        return _dispatch(arguments)
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
     except CommandLineError as e:
         if e.usage:
             print(e.usage, file=sys.stderr)
         return _report(str(e), 2)
     except GraphcError as e:
-        return _report(*_located(e, entry))
+        # the place that called `main` says nothing to anybody
+        return _report(e.message if e.loc == entry else str(e), 1)
     except BrokenPipeError:  # `graphc opt ... | head` is no mistake
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         return 1
     except KeyboardInterrupt:
         return _report("interrupted", 130)
     except OSError as e:
+        _close_output()
         name = f"{e.filename}: " if e.filename else ""
         return _report(f"{name}{e.strerror or e}", 1)
     except MemoryError as e:
@@ -111,13 +115,15 @@ def _dispatch(arguments: list[str]) -> int:
 
     with Sources() as sources:
         command.run(options, sources)
-        sys.stdout.flush()
     return 0
 
 
-def _located(e: GraphcError, entry: Loc | None) -> tuple[str, int]:
-    """The message; without the place that called `main`, which says nothing to anybody."""
-    return e.message if e.loc == entry else str(e), 1
+def _close_output() -> None:
+    """Throw away what stdout did not take, or the interpreter would complain of it at its exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(message: str, status: int) -> int:

@@ -106,4 +106,5 @@ def _note_arrays(graph: Any) -> None:
     missing = len(states) + len(constants)
     if missing:
         what = f"{missing} array{'' if missing == 1 else 's'}"
-        print(f"graphc: note: {what} beside the text; write them with -o", file=sys.stderr)
+        print(f"graphc: note: the text is without {what}, which -o OUT.gir writes beside it",
+              file=sys.stderr)

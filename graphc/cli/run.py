@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphc.arguments import as_input
 from graphc.cli import CommandLineError
 from graphc.cli.arrays import (
     Array,
@@ -24,8 +25,9 @@ from graphc.cli.arrays import (
     write_npz,
 )
 from graphc.cli.sources import Sources, in_mode
-from graphc.errors import UsageError
+from graphc.errors import ShapeError, UsageError
 from graphc.function import Function
+from graphc.ir import State
 
 EXAMPLE = """example:
   graphc run digits.py:predict x=images.npy -o classes.npz"""
@@ -33,7 +35,10 @@ EXAMPLE = """example:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("function", metavar="FILE", help="FILE.py:NAME, FILE.py or FILE.gir")
+    parser.usage = "%(prog)s FILE [INPUT ...] [-o OUT.npz] [--mode MODE] [--dim NAME=SIZE ...]"
+    parser.add_argument(
+        "function", metavar="FILE", nargs="?", help="FILE.py:NAME, FILE.py or FILE.gir"
+    )
     parser.add_argument("inputs", metavar="INPUT", nargs="*", help="what the function takes")
     parser.add_argument("-o", metavar="OUT.npz", dest="out", help="write the outputs there")
     parser.add_argument(
@@ -49,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, sources: Sources) -> None:
     """Call the function; raises CommandLineError and GraphcError."""
+    if options.function is None:
+        raise CommandLineError("expected FILE.py:NAME, FILE.py or FILE.gir")
     if options.out is not None and not options.out.endswith(".npz"):
         raise CommandLineError(f"-o: expected a file called NAME.npz, got {options.out!r}")
     given = [split_input(text) for text in options.inputs]
@@ -59,9 +66,6 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
     _check_dims(f, dims)
     if states:
         f = f.with_state(states)
-    types = {str(v.node.attrs["name"]): v.type for v in f.graph.inputs}
-    for name in values:
-        values[name] = as_stored(values[name], types[name])
     results = _named(f, _call(f, values, dims))
     updated = [s.name for s, _ in f.graph.updates]
     present = f.state if updated else {}
@@ -118,10 +122,21 @@ def _read(
         else:
             count = f"{len(order)} input{'' if len(order) == 1 else 's'}"
             raise UsageError(f"{text}: {f.name} takes {count} ({f._signature}), this is one more")
+    for v, name in zip(f.graph.inputs, order, strict=True):
+        if name in values:
+            values[name] = as_stored(values[name], v.type)
     for s in f.graph.variables():
         if s.name in states:
-            states[s.name] = as_stored(states[s.name], s.type)
+            states[s.name] = _state(f, s, as_stored(states[s.name], s.type))
     return values, states
+
+
+def _state(f: Function, s: State, value: Any) -> Array:
+    array = as_input(f.name, f"@{s.name}", value, s.type, None)
+    if array.shape != s.type.shape:
+        shape = ",".join(map(str, array.shape))
+        raise ShapeError(f"{f.name}: variable '@{s.name}' must be {s.type}, got shape [{shape}]")
+    return array
 
 
 def _check_dims(f: Function, dims: Mapping[str, int]) -> None:
