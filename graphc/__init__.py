@@ -136,4 +136,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    private = {"ModuleType", "TYPE_CHECKING", "Any", "annotations", "importlib", "math", "sys"}
+    return sorted({*globals(), *_LAZY} - private)

@@ -280,6 +280,15 @@ class Tensor(methods.Methods):
     def __delitem__(self, key: Any) -> NoReturn:
         _refuse("elements of a Tensor cannot be deleted", "slices and gx.concat")
 
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self  # values of the graph never change, and their graph may be deep
+
+    def __reduce__(self) -> NoReturn:
+        _refuse("a Tensor cannot be pickled", "gx.function(...).graph.save(path)")
+
     def item(self, *args: Any) -> NoReturn:
         """Refused: there is no value while the graph is declared."""
         _refuse("a Tensor has no value, so item() does not work on it", "t.eval({...})")

@@ -315,6 +315,26 @@ def test_import_is_lean():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_copies_are_the_tensor_itself(refuses):
+    import copy
+    import pickle
+
+    y = x = gx.input("x")
+    for _ in range(5_000):
+        y = y + 1
+    assert copy.copy(y) is y and copy.deepcopy([y])[0] is y
+    with refuses("a Tensor cannot be pickled", ".graph.save"):
+        pickle.dumps(x)
+
+
+def test_public_names():
+    names = dir(gx)
+    assert {"Tensor", "exp", "grad", "nn", "function", "float32"} <= set(names)
+    assert not {"sys", "math", "Any"} & set(names)
+    for name in names:
+        getattr(gx, name)
+
+
 def test_sizes_in_arithmetic(run):
     x = gx.input("x", ("n", 2))
     n = x.shape[0]
