@@ -208,7 +208,7 @@ def _assign(
                 del holds[slot]
     shadows: dict[Value, int] = {}
     for v, _ in commits:
-        if places[v].kind == "state" and v.node.op.kind is Kind.LEAF and v not in shadows:
+        if v.node.op.name == "variable" and v not in shadows:
             shadows[v] = len(sizes)
             sizes.append(size_of(v))
     scratch = None

@@ -125,3 +125,9 @@ def test_reading_waits_for_a_held_lock(mode):
         f()  # the holder itself may call
     t.join()
     assert v.value == 3
+
+
+def test_a_variable_may_be_set_to_a_constant(mode):
+    v = var(3.0)
+    f = gx.function([], v * 2, updates={v: gx.zeros_like(v)}, mode=mode)
+    assert f() == 6 and v.value == 0
