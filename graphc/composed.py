@@ -262,7 +262,10 @@ def hypot(x1: Tensor, x2: Tensor) -> Tensor:
     back = prim.select(is_big, _k(x1, 2.0**-shrink),
                        prim.select(is_small, _k(x1, 2.0**-grow), one))
     a, b = prim.mul(x1, scale), prim.mul(x2, scale)
-    y = prim.mul(prim.sqrt(prim.add(prim.mul(a, a), prim.mul(b, b))), back)
+    total = prim.add(prim.mul(a, a), prim.mul(b, b))
+    zero = prim.equal(total, _k(x1, 0.0))  # where sqrt has no derivative, 0 is taken
+    root = prim.sqrt(prim.select(zero, one, total))
+    y = prim.select(zero, _k(x1, 0.0), prim.mul(root, back))
     inf = _k(x1, math.inf)
     is_inf = prim.or_(prim.equal(prim.abs(x1), inf), prim.equal(prim.abs(x2), inf))
     return prim.select(is_inf, inf, y)  # also beside a NaN
@@ -284,9 +287,14 @@ def rad2deg(x: ArrayLike) -> Tensor:
 @_wide("sinc")
 def sinc(x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0."""
-    zero = prim.equal(x, _k(x, 0.0))
-    t = prim.mul(prim.select(zero, _k(x, 1.0), x), _k(x, math.pi))
-    return prim.select(zero, _k(x, 1.0), prim.div(prim.sin(t), t))
+    t = prim.mul(x, _k(x, math.pi))
+    near = prim.less(prim.abs(t), _k(x, 0.02))
+    s = prim.select(near, prim.mul(t, t), _k(x, 0.0))
+    series = _k(x, -1.0 / 5040.0)  # 1 - t**2/3! + t**4/5! - t**6/7!, so derivatives are right too
+    for c in (1.0 / 120.0, -1.0 / 6.0, 1.0):
+        series = prim.add(prim.mul(series, s), _k(x, c))
+    far = prim.select(near, _k(x, 1.0), t)
+    return prim.select(near, series, prim.div(prim.sin(far), far))
 
 
 # NumPy's other names

@@ -32,10 +32,15 @@ def __getattr__(name: str) -> Any:
 def vector_norm(
     x: ArrayLike, axis: Axes = None, *, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
-    """The norm sum(|x|**ord)**(1/ord) over axes; inf, -inf and 0 have their usual meanings."""
+    """The norm sum(|x|**ord)**(1/ord) over axes; inf, -inf and 0 have their usual meanings.
+
+    The gradient of the 2-norm at 0 is 0.
+    """
     t = as_float(x)
     if ord == 2:
-        return ew.sqrt(red.sum(ew.square(t), axis, keepdims=keepdims))
+        total = red.sum(ew.square(t), axis, keepdims=keepdims)
+        zero = ew.equal(total, 0.0)
+        return ew.where(zero, 0.0, ew.sqrt(ew.where(zero, 1.0, total)))
     size = ew.abs(t)
     if ord == math.inf:
         return red.max(size, axis, keepdims=keepdims)

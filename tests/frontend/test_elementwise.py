@@ -154,7 +154,7 @@ def test_hypot_and_logaddexp(run):
 
 @pytest.mark.parametrize("name,at", [
     ("sinh", 0.0), ("asinh", 0.0), ("tan", 0.0), ("atanh", 0.0), ("asin", 0.0), ("asinh", -0.7),
-    ("cosh", 0.0), ("log2", 3.0), ("log10", 3.0), ("acosh", 2.0), ("cbrt", 2.0), ("cbrt", -2.0),
+    ("cosh", 0.0), ("log2", 3.0), ("log10", 3.0), ("acosh", 2.0), ("cbrt", 2.0), ("cbrt", -2.0), ("sinc", 0.004), ("sinc", 0.008),
 ])
 def test_derivatives_of_composed(run, name, at):
     """First and second derivatives, also where a formula changes branch."""
@@ -162,7 +162,7 @@ def test_derivatives_of_composed(run, name, at):
     y = getattr(gx, name)(x)
     first = gx.grad(y, x)
     second = gx.grad(first, x)
-    exact = getattr(mpmath, {"log2": "log"}.get(name, name))
+    exact = getattr(mpmath, {"log2": "log", "sinc": "sincpi"}.get(name, name))
     scale = 1 / float(mpmath.log(2)) if name == "log2" else 1.0
     if name == "cbrt" and at < 0:
         def exact(v):
@@ -172,6 +172,16 @@ def test_derivatives_of_composed(run, name, at):
     np.testing.assert_allclose(got[0], want, rtol=1e-12, atol=1e-14)
     want = scale * float(mpmath.diff(exact, at, 2))
     np.testing.assert_allclose(got[1], want, rtol=1e-10, atol=1e-12)
+
+
+def test_derivatives_at_kinks(run):
+    x = gx.input("x", (), "float64")
+    for y in (gx.hypot(x, 0.0), gx.linalg.vector_norm(gx.stack([x, x]))):
+        np.testing.assert_array_equal(run([y, gx.grad(y, x)], x=0.0), [0.0, 0.0])
+    first = gx.grad(gx.sinc(x), x)
+    np.testing.assert_allclose(
+        run([gx.sinc(x), first, gx.grad(first, x)], x=0.0), [1, 0, -np.pi**2 / 3]
+    )
 
 
 def test_halves_round_once(run):
