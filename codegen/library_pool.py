@@ -28,13 +28,12 @@ define internal void @graphc.nothing(ptr %ctx, i64 %begin, i64 %end, ptr %scratc
   ret void
 }
 """
-USED = '@llvm.used = appending global [1 x ptr] [ptr @graphc.fini], section "llvm.metadata"\n'
+USED = '@llvm.compiler.used = appending global [1 x ptr] [ptr @graphc.fini], section "llvm.metadata"\n'
 
 
 def uses_pool(units: Sequence[Unit]) -> bool:
     """Whether any function runs in parallel."""
-    return any(f"@{PARALLEL}(" in p.llvm or f"@{PARALLEL}," in p.llvm
-               for u in units for _, p in u.programs)
+    return any(f"call void @{PARALLEL}(" in p.llvm for u in units for _, p in u.programs)
 
 
 def limited(u: Unit) -> str:

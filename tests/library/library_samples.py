@@ -40,9 +40,9 @@ def batch(n, seed=0):
 class Loaded:
     """An exported library and the functions it came from."""
 
-    def __init__(self, path: Path, functions):
+    def __init__(self, path: Path, functions, prefix=None):
         self.path, self.functions = path, {f.name: f for f in functions}
-        self.prefix = path.stem.removeprefix("lib")
+        self.prefix = prefix or path.stem.removeprefix("lib")
         self.c = ctypes.CDLL(str(path))
         self.header = path.with_suffix(".h").read_text()
         size = re.search(r"sizeof\(\w+\) == (\d+)u", self.header)

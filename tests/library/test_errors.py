@@ -116,13 +116,11 @@ def test_codes_of_different_functions_differ(tmp_path):
     both = gx.function([x, i], [7 % x, gx.take(x, i)], name="both")
     lib = export_loaded([divide, look, both], tmp_path / "libcodes.so")
     zero, far = np.array([1, 0], "int32"), np.array([0, 9])
-    out, out2 = np.zeros(2, "int32"), np.zeros(2, "int32")
+    out, out2, good = np.zeros(2, "int32"), np.zeros(2, "int32"), np.zeros(2, "int64")
     codes = [
         lib.raw("divide", None, [zero.ctypes.data, out.ctypes.data], [2]),
         lib.raw("look", None, [far.ctypes.data, out.ctypes.data], [2]),
-        lib.raw("both", None, [zero.ctypes.data, far.ctypes.data * 0 + i0.ctypes.data,
-                               out.ctypes.data, out2.ctypes.data], [2, 2])
-        if (i0 := np.zeros(2, "int64")) is not None else 0,
+        lib.raw("both", None, [a.ctypes.data for a in (zero, good, out, out2)], [2, 2]),
     ]
     assert len(set(codes)) == 3 and min(codes) >= 16
     said = [lib.explain(c) for c in codes]

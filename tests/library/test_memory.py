@@ -79,7 +79,7 @@ def test_an_arena_at_any_address(digits):
         assert (room[:base + shift] == 0xEE).all() and (room[base + shift + size:] == 0xEE).all()
 
 
-@pytest.mark.parametrize("n", (0, 1, 7, 64, 1000))
+@pytest.mark.parametrize("n", (1, 7, 64, 300))
 def test_many_kernels(tmp_path, n):
     x, y = gx.input("x", ("n", 12)), gx.input("y", ("n",), "float64")
     e = gx.nn.softmax(x @ gx.transpose(x), axis=1)
@@ -94,4 +94,4 @@ def test_many_kernels(tmp_path, n):
     for at_end in (True, False):
         got, _ = run_guarded(lib, "f", [a, b], None, at_end)
         want = f(a, b)
-        assert n == 0 or all(same_bits(g, w) for g, w in zip(got, want.values(), strict=True))
+        assert all(same_bits(g, w) for g, w in zip(got, want.values(), strict=True))
