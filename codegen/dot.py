@@ -146,9 +146,9 @@ class DotKernel:
         return slots_of(self.nest, sizes)
 
     @property
-    def fusable(self) -> bool:
-        """Whether the epilogue can run block by block: columns (or rows alone) are one axis."""
-        return len(self.cols) <= 1 and (bool(self.cols) or len(self.rows) <= 1)
+    def is_strided(self) -> bool:
+        """Whether a block's columns (or its rows, where it has one column) are one loop axis."""
+        return len(self.cols) == 1 or (not self.cols and len(self.rows) == 1)
 
     def define(self) -> None:
         """Add the kernel's functions to the module."""
@@ -185,7 +185,7 @@ class DotKernel:
 
     def epilogue(self) -> str:
         """The function that the product calls on every finished block of C."""
-        vector = next(iter(self.cols or self.rows), None)
+        vector = (self.cols or self.rows)[-1] if self.is_strided else ""
         schedule = plan(self.nest, self.target, vector)
         f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
         e = f.e
@@ -193,19 +193,27 @@ class DotKernel:
         bound: dict[str, str] = {}
         _decompose(f, self.batch, "%batch", bound)
 
-        def row(i: str, _: list[str]) -> list[str]:
+        def element(row: str, column: str) -> None:
             here = dict(bound)
-            if self.cols:
+            _decompose(f, self.rows, row, here)
+            _decompose(f, self.cols, column, here)
+            sweeper.along(Scope(f, f.top, e.section(), here), "0", "1", {})
+
+        def row(i: str, _: list[str]) -> list[str]:
+            if vector:
+                here = dict(bound)
                 _decompose(f, self.rows, i, here)
-            grid = Scope(f, f.top, e.section(), here)
-            low, high = ("%c0", "%c1") if self.cols else ("%r0", "%r1")
-            sweeper.along(grid, low, high, {}, partial=True)
+                grid = Scope(f, f.top, e.section(), here)
+                sweeper.along(grid, "%c0", "%c1", {}, partial=True)
+            else:
+                e.loop("%c0", "%c1", 1, [], lambda j, _: element(i, j) or [])
             return []
 
-        if self.cols:
-            e.loop("%r0", "%r1", 1, [], row)
+        if vector and not self.cols:
+            grid = Scope(f, f.top, e.section(), bound)
+            sweeper.along(grid, "%r0", "%r1", {}, partial=True)
         else:
-            row("0", [])
+            e.loop("%r0", "%r1", 1, [], row)
         return f.finish(
             f"define internal void @{self.name}.epilogue(ptr %ctx, i64 %batch, i64 %r0, i64 %r1, "
             "i64 %c0, i64 %c1, ptr %scratch)"

@@ -137,6 +137,8 @@ def reindex(idx: Idx, source: tuple[Size, ...], target: tuple[Size, ...]) -> Idx
 
     Axes are matched in the smallest groups of equal size, so that only real merges need division.
     """
+    if 0 in target:
+        return (0,) * len(target)
     out: list[Size] = []
     i = j = 0
     while i < len(source) or j < len(target):

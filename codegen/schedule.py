@@ -198,12 +198,14 @@ def substitute(p: Size, env: dict[str, Size]) -> Size:
 
 
 def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
-    """Decide how a coalesced nest is run; `vector` fixes the vector axis."""
+    """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none)."""
     scans = any(e.kind == "scan" for e in nest.exprs)
     sums_rows = {
         e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
     }
-    vector = vector or _vector_axis(nest, scans, bool(sums_rows))
+    if vector is None:
+        vector = _vector_axis(nest, scans, bool(sums_rows))
+    vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
     width = target.vector_bits // bits

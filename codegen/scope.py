@@ -320,11 +320,17 @@ class Scope:
         return self._apply(Lanes(self.e, 1, self.frame.target), a, self.size(a.a), self.size(a.b))
 
     def _apply(self, L: Lanes, a: Apply, x: str, y: str) -> str:
-        # Where an operand is negative the value is masked by a predicate (see `loops._pad`).
         if a.fn in ("floordiv", "mod"):
             if not isinstance(a.b, int):  # a size of 0 has no elements, but must not trap
                 y = L.select(L.cmp("eq", "i64", y, L.k("i64", 0)), "i64", L.k("i64", 1), y)
-            return L.op("sdiv" if a.fn == "floordiv" else "srem", "i64", x, y)
+            if dims.is_nonnegative(a.a):
+                return L.op("udiv" if a.fn == "floordiv" else "urem", "i64", x, y)
+            r = L.op("srem", "i64", x, y)
+            below = L.cmp("slt", "i64", r, L.k("i64", 0))
+            if a.fn == "mod":
+                return L.select(below, "i64", L.op("add", "i64", r, y), r)
+            q = L.op("sdiv", "i64", x, y)
+            return L.select(below, "i64", L.op("sub", "i64", q, L.k("i64", 1)), q)
         first = L.cmp("slt" if a.fn == "min" else "sgt", "i64", x, y)
         return L.select(first, "i64", x, y)
 
