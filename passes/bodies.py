@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir import Builder, Graph, Node, Value, rebuild
+from graphc.ir import Builder, Graph, Literal, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.text.literals import MissingLiteral
 
@@ -54,7 +54,11 @@ def with_bodies(attrs: Mapping[str, Any], new: Mapping[Graph, Graph]) -> dict[st
     return {k: new.get(a, a) if isinstance(a, Graph) else a for k, a in attrs.items()}
 
 
-def array_of(constant: Node) -> np.ndarray[Any, Any] | None:
+def array_of(literal: Literal) -> np.ndarray[Any, Any] | None:
     """A constant's elements; None where the graph was read without its .npz file."""
-    literal = constant.attrs["value"]
     return None if isinstance(literal, MissingLiteral) else literal.array
+
+
+def unnamed(n: Node) -> Node:
+    """n's line and scope without its name, for nodes that are only parts of what replaces n."""
+    return Node(n.op, (), {}, (), n.loc, n.scope) if n.name else n

@@ -32,7 +32,7 @@ import numpy as np
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
-from graphc.passes.bodies import array_of, deep
+from graphc.passes.bodies import array_of, deep, unnamed
 from graphc.passes.folding import evaluate
 
 MAX_ELEMENTS = 1 << 16
@@ -53,7 +53,7 @@ def _fold(g: Graph) -> Graph:
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if n.op.name == "constant":
-            elements = array_of(n)
+            elements = array_of(n.attrs["value"])
             if elements is not None:
                 known[n.out] = elements, elements.size
             return None
@@ -106,6 +106,6 @@ def _constant(b: Builder, array: Array, n: Node) -> tuple[tuple[Value, ...], int
     if array.ndim and array.size > 1:
         bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
         if (bits == bits[0]).all():
-            c = b.constant(array.reshape(-1)[0], n)
+            c = b.constant(array.reshape(-1)[0], unnamed(n))
             return b.emit("broadcast", (c,), n, shape=array.shape, axes=()), 1
     return (b.constant(array, n),), array.size

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
-from graphc.passes.bodies import deep
+from graphc.passes.bodies import deep, unnamed
 from graphc.passes.rewrite import count_uses
 
 MAX_FACTORS = 24
@@ -72,7 +72,7 @@ def _reorder(g: Graph) -> Graph:
         order = orders.get(n.outs[0]) if n.outs else None
         if order is not None:
             factors = [_Factor(env[v], t) for v, t in chains[n.outs[0]].factors]
-            out: Sequence[Value] = [_multiply(b, factors, order, n).value]
+            out: Sequence[Value] = [_multiply(b, factors, order, unnamed(n)).value]
         else:
             out = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
         env.update(zip(n.outs, out, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 from graphc.errors import ShapeError, VerifyError
 from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild
 from graphc.ops.row import OPS, Kind, Op
-from graphc.passes.bodies import deep
+from graphc.passes.bodies import deep, unnamed
 from graphc.passes.folding import fold_splat
 from graphc.passes.patterns import Apply, Attr, Const, Lit, Pattern, Right, Rule, Var
 from graphc.types import TensorType
@@ -264,12 +264,13 @@ class Rewriter:
         return c
 
     def rewrite(self, b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What `ir.rebuild` calls for every node."""
+        """What takes the place of a node on these operands, or None to keep it."""
         if len(n.outs) != 1 or n.op.unique:
             return None
-        new = self.try_rules(n.op, args, n, n.attrs, n.outs[0].type)
+        type, like = n.outs[0].type, unnamed(n)
+        new = self.try_rules(n.op, args, like, n.attrs, type)
         if new is None:
-            new = self._fold(n.op, args, n, n.attrs)
+            new = self._fold(n.op, args, like, n.attrs)
         return None if new is None else (new,)
 
 

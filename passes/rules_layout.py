@@ -59,7 +59,7 @@ def _is_number(m: Match) -> bool:
 
 def _same_elements(m: Match) -> bool:
     """Whether a constant with axes holds one number in every place."""
-    array = array_of(m.like)
+    array = array_of(m.attrs["value"])
     if array is None or not array.ndim or not array.size:
         return False
     bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
