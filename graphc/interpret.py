@@ -202,9 +202,12 @@ def _run(
                     for v, a in zip(stack[-1].graph.inputs, args, strict=True):
                         watch(v, a)
                 continue
-            results = _step(node, args, env, states)
-            if debug:
-                _check_finite(node, args, results)
+            try:
+                results = _step(node, args, env, states)
+                if debug:
+                    _check_finite(node, args, results)
+            except GraphcError as e:
+                raise _at_the_call(e, stack) from e.__cause__
         frame.next += 1
         for v, a in zip(node.outs, results, strict=True):
             frame.values[v] = a
@@ -212,6 +215,15 @@ def _run(
                 watch(v, a)
         for v in frame.dies[frame.next - 1]:
             frame.values.pop(v, None)
+
+
+def _at_the_call(error: GraphcError, stack: Sequence[_Frame]) -> GraphcError:
+    """The error with the line of the outermost call: equal calls share one body and its lines."""
+    for frame in stack:
+        region = frame.region
+        if region is not None and region.op.name == "call" and region.loc is not None:
+            return type(error)(error.message, region.loc)
+    return error
 
 
 def _step(

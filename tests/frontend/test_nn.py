@@ -180,6 +180,20 @@ def test_labels_outside_are_errors(run, label):
         run(gx.nn.embedding(y, np.ones((4, 2), "f4")), y=[label])
 
 
+@pytest.mark.parametrize("mode", ["jit", "interpret", "debug"])
+def test_each_call_of_a_composite_has_its_line(mode):
+    x, y = gx.input("x", ("n", 4)), gx.input("y", ("n",), "int64")
+    z = gx.input("z", ("n",), "int64")
+    first = gx.nn.cross_entropy(x, y)
+    second = gx.nn.cross_entropy(x, z)
+    line = first.node.loc.line
+    fn = gx.function([x, y, z], [first, second], mode=mode)
+    for labels, expected in (([7], [0]), line), (([0], [7]), line + 1):
+        with pytest.raises(gx.errors.IndexOutOfRangeError) as exc:
+            fn(np.ones((1, 4), "f4"), *map(np.array, labels))
+        assert exc.value.loc.line == expected
+
+
 def test_losses(run):
     a, b = RNG.normal(size=(3, 4)) * 4, (RNG.random(size=(3, 4)) > 0.5).astype("f8")
     x, y = gx.input("x", ("n", 4), "float64"), gx.input("y", ("n", 4), "float64")
