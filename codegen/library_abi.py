@@ -12,7 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphc import dims
-from graphc.codegen.program import FIRST_SITE, STATUS_TEXT, Program
+from graphc.codegen.program import (
+    ARENA_TOO_SMALL,
+    FIRST_SITE,
+    NEGATIVE_DIMENSION,
+    NULL_ARGUMENT,
+    OK,
+    OUT_OF_MEMORY,
+    OVERLAP,
+    SIZE_OVERFLOW,
+    STATUS_TEXT,
+    UNSUPPORTED_CPU,
+    Program,
+)
 from graphc.dims import Size
 from graphc.errors import CompileError
 from graphc.ir import Graph, State
@@ -36,6 +48,15 @@ _WORDS = """
     uint32_t uint64_t intptr_t uintptr_t intmax_t uintmax_t
 """
 _RESERVED = frozenset(_WORDS.split())
+
+
+# What every library has beside its entries, after the prefix.
+_OWN = ("init", "warmup", "set_threads", "strerror", "abi", "state", "status", "state_size_check")
+STATUS_NAMES = {
+    OK: "OK", NULL_ARGUMENT: "NULL_ARGUMENT", NEGATIVE_DIMENSION: "NEGATIVE_DIMENSION",
+    SIZE_OVERFLOW: "SIZE_OVERFLOW", OVERLAP: "OVERLAP", ARENA_TOO_SMALL: "ARENA_TOO_SMALL",
+    OUT_OF_MEMORY: "OUT_OF_MEMORY", UNSUPPORTED_CPU: "UNSUPPORTED_CPU",
+}
 
 
 @dataclass(frozen=True)
@@ -170,8 +191,10 @@ def make_api(prefix: str, units: Sequence[Unit], kept: Iterable[State] = ()) -> 
         names.add(u.name)
     fields, size = _layout(units, kept)
     held = {f.state for f in fields}
-    own = ("init", "warmup", "set_threads", "strerror", "abi", "state")
-    symbols = Names(f"{prefix}_{n}" for n in own)
+    symbols = Names(f"{prefix}_{n}" for n in _OWN)
+    for macro in ("GRAPHC_H", "GRAPHC_VERSION", "ABI", "STATE_LAYOUT", "FIRST_SITE",
+                  *STATUS_NAMES.values()):
+        symbols(f"{prefix.upper()}_{macro}")
     c_names = [symbols(f"{prefix}_{u.name}") for u in units]
     messages = sorted(STATUS_TEXT.items())
     entries = []

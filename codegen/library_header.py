@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.library_abi import C_TYPES, Api, Arg, Entry, Field, nbytes
+from graphc.codegen.library_abi import C_TYPES, STATUS_NAMES, Api, Arg, Entry, Field, nbytes
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
 from graphc.types import TensorType
 
@@ -52,9 +52,7 @@ def header_text(api: Api, version: str) -> str:
             "/* changes with the struct below */",
         ]
     lines += ["", f"enum {p}_status {{"]
-    names = {0: "OK", 1: "NULL_ARGUMENT", 2: "NEGATIVE_DIMENSION", 3: "SIZE_OVERFLOW",
-             4: "OVERLAP", 5: "ARENA_TOO_SMALL", 6: "OUT_OF_MEMORY", 7: "UNSUPPORTED_CPU"}
-    codes = [(f"{m}_{names[c]}", c, t) for c, t in sorted(STATUS_TEXT.items())]
+    codes = [(f"{m}_{STATUS_NAMES[c]}", c, t) for c, t in sorted(STATUS_TEXT.items())]
     lines += [f"  {n} = {c}, /* {comment_safe(t)} */" for n, c, t in codes]
     lines += [f"  {m}_FIRST_SITE = {FIRST_SITE} "
               "/* this code and greater ones are places in the declared program */", "};", ""]

@@ -28,7 +28,10 @@ define internal void @graphc.nothing(ptr %ctx, i64 %begin, i64 %end, ptr %scratc
   ret void
 }
 """
-USED = '@llvm.compiler.used = appending global [1 x ptr] [ptr @graphc.fini], section "llvm.metadata"\n'
+USED = (
+    "@llvm.compiler.used = appending global [1 x ptr] [ptr @graphc.fini], "
+    'section "llvm.metadata"\n'
+)
 
 
 def uses_pool(units: Sequence[Unit]) -> bool:

@@ -58,7 +58,8 @@ class Loaded:
         return s
 
     def has_state(self, name):
-        return bool(re.search(rf"int {self.prefix}_{name}\([^;]*{self.prefix}_state \*s", self.header))
+        p = self.prefix
+        return bool(re.search(rf"int {p}_{name}\([^;]*{p}_state \*s", self.header))
 
     def dims(self, name, arrays):
         f = self.functions[name]

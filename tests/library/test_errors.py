@@ -60,7 +60,6 @@ def test_impossible_sizes(digits, call):
 
 
 def test_out_of_memory(digits, call):
-    x, y = batch(8)
     n = 2**50
     assert digits.arena("step", n) > 2**57
     assert call(n=n) in (MEMORY, OVERLAP)  # the arrays cannot fit the address space
@@ -105,7 +104,8 @@ def test_bad_label_names_op_and_line(digits):
     with pytest.raises(IndexOutOfRangeError) as told:
         step.with_state()(x, y)
     assert digits.explain(status) == str(told.value)
-    assert "out of range" in digits.explain(status) and "library_samples.py:" in digits.explain(status)
+    assert "out of range" in digits.explain(status)
+    assert "library_samples.py:" in digits.explain(status)
 
 
 def test_codes_of_different_functions_differ(tmp_path):

@@ -34,10 +34,13 @@ def test_the_header_of_a_trainer(digits):
 
 def test_every_argument_has_shape_and_dtype(digits):
     text = " ".join(digits.header.split())
-    assert ("int digits_step(digits_state *s, const float *x /*[batch,64]*/, "
-            "const int64_t *y /*[batch]*/, float *loss /*[]*/, int64_t batch, void *arena);") in text
-    assert ("int digits_predict(const digits_state *s, const float *x /*[batch,64]*/, "
-            "int64_t *out /*[batch]*/, int64_t batch, void *arena);") in text
+    for declaration in (
+        "int digits_step(digits_state *s, const float *x /*[batch,64]*/, const int64_t *y "
+        "/*[batch]*/, float *loss /*[]*/, int64_t batch, void *arena);",
+        "int digits_predict(const digits_state *s, const float *x /*[batch,64]*/, "
+        "int64_t *out /*[batch]*/, int64_t batch, void *arena);",
+    ):
+        assert declaration in text
     assert "float w1[64 * 32]; /* w1: f32[64,32] */" in text
     assert "int64_t digits_step_arena(int64_t batch);" in text
     assert "in x: f32[batch,64]" in text and "arena: " in text

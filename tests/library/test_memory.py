@@ -1,4 +1,4 @@
-"""Native code stays within what it was given: every buffer between pages that may not be touched."""
+"""Native code stays within what it was given: buffers between pages that may not be touched."""
 
 import ctypes
 import mmap
