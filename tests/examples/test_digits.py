@@ -89,7 +89,7 @@ def test_c_learns_the_same(tmp_path, from_python):
 def test_the_command_line_makes_the_library(tmp_path):
     names = [f"{EXAMPLES / 'digits.py'}:{n}" for n in ("step", "predict")]
     subprocess.run(
-        [sys.executable, "-m", "graphc.cli", "compile", *names, "-o", tmp_path / "libdigits.so"],
+        [sys.executable, "-m", "graphc", "compile", *names, "-o", tmp_path / "libdigits.so"],
         check=True, capture_output=True,
     )
     build(tmp_path)
