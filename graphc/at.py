@@ -86,16 +86,19 @@ class Updater:
         if not indexed:
             return _write(what, x, u, plan.spans)
         part = apply_spans(x, plan.spans)
-        if len(indexed) > 1:
-            raise UsageError(
-                "at: only one axis may be indexed by an array (or by an int, where its size is "
-                "symbolic); update one axis after the other",
-                user_loc(),
-            )
-        ((axis, idx),) = indexed.items()
-        scatter = prim.scatter if what == "set" else prim.scatter_add
-        new = scatter(part, idx, u, axis=axis, batch=0, negative=True)
+        new = _put(what, part, sorted(indexed.items(), key=lambda item: item[1].ndim), u)
         return new if part is x else _write("set", x, new, plan.spans)
+
+
+def _put(what: str, x: Tensor, indexed: list[tuple[int, Tensor]], u: Tensor) -> Tensor:
+    """x with u put (or added) at indices on some axes, of which only the last may be an array."""
+    (axis, idx), *rest = indexed
+    if rest:  # the changed slice of a scalar index goes back as a whole
+        part = prim.gather(x, idx, axis=axis, batch=0, negative=True)
+        inner = [(a - (a > axis), i) for a, i in rest]
+        return prim.scatter(x, idx, _put(what, part, inner, u), axis=axis, batch=0, negative=True)
+    scatter = prim.scatter if what == "set" else prim.scatter_add
+    return scatter(x, idx, u, axis=axis, batch=0, negative=True)
 
 
 def _write(what: str, x: Tensor, u: Tensor, spans: tuple[Span, ...]) -> Tensor:
