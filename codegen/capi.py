@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from graphc.codegen import pylayout as py
 
+OBJECTS = (
+    "gx_arena", "gx_table", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
+    "_Py_NoneStruct",
+)
 DECLARE = {
     "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
     "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",

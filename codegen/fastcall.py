@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from graphc.binding import lone_name
 from graphc.codegen import jit, pylayout, units
 from graphc.codegen.program import OUT_OF_MEMORY, Program
 from graphc.codegen.target import Target
-from graphc.codegen.wrapper import Wrapper, binds_all
+from graphc.codegen.wrapper import Wrapper
 from graphc.dims import evaluate
 from graphc.ir import State
 
@@ -53,6 +54,12 @@ def _builtin(code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
 def compile_program(program: Program, target: Target) -> tuple[bytes, ...]:
     """The objects of a program's text; they know nothing of Python."""
     return tuple(jit.compile_object(text, target) for text in units.split(program.llvm))
+
+
+def _binds_all(program: Program) -> bool:
+    """Whether every dimension stands alone as an axis of some input."""
+    alone = {lone_name(s) for p in program.inputs for s in p.type.shape}
+    return all(d in alone for d in program.dims)
 
 
 class Native:
@@ -98,7 +105,7 @@ class Native:
             imports["graphc_parallel"] = jit.parallel_address(threads)
         linked, exported = list(objects), [program.name, *exports]
         keep: list[object] = [table, arrays, self._arena]
-        fast = slow is not None and pylayout.usable() and binds_all(program)
+        fast = slow is not None and pylayout.usable() and _binds_all(program)
         fast = fast and (not locks or pylayout.rlock_readable())
         if fast:
             wrapper = Wrapper(program, shape, len(locks))

@@ -19,6 +19,7 @@ HEAD = 16  # sizeof(PyObject)
 TYPE = 8
 DATA, NDIM, SHAPE, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64  # in PyArrayObject
 BYTEORDER, TYPE_NUM = 26, 28                                      # in PyArray_Descr
+FLOAT_VALUE = 16                                                  # in PyFloatObject
 RLOCK_COUNT = 32                                                  # in _thread.RLock
 
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
@@ -54,6 +55,7 @@ def symbols() -> dict[str, int]:
         assert address
         out[name] = address
     out["_Py_NoneStruct"] = id(None)
+    out["PyFloat_Type"] = id(float)
     return out
 
 
@@ -101,7 +103,8 @@ def _arrays_match() -> bool:
             and (ctypes.c_char.from_address(d + BYTEORDER).value == b">")
             == (a.dtype.byteorder == ">")
         )
-    return ok and descr(11) == id(np.dtype(np.float32))
+    number = ctypes.c_double.from_address(id(x := 1.5e300) + FLOAT_VALUE).value
+    return ok and number == x and descr(11) == id(np.dtype(np.float32))
 
 
 @functools.cache

@@ -3,11 +3,11 @@
     ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)      METH_FASTCALL|METH_KEYWORDS
 
 It serves the plain case: every input given by position as a C-contiguous, aligned, native-order
-ndarray of the declared dtype and a fitting shape. It binds the dimensions, allocates the outputs,
-takes the arena, runs the entry, and makes the result. Everything else (other arguments, sizes that
-overflow, a status that is not success) undoes what was begun and calls `%self`, the Python path,
-with the same arguments; it converts or explains. That path runs a failed call again, which is
-right because a failed call changes nothing.
+ndarray of the declared dtype and a fitting shape, or a Python float for a 0-d f32 or f64. It
+binds the dimensions, allocates the outputs, takes the arena, runs the entry, and makes the result.
+Everything else (other arguments, sizes that overflow, a status that is not success) undoes what
+was begun and calls `%self`, the Python path, with the same arguments; it converts or explains.
+That path runs a failed call again, which is right because a failed call changes nothing.
 
 Imports: the C API, NumPy's, `gx_arena` (one pointer: the cached arena), `gx_table` (pointers of
 states and constants), `gx_keys` (key strings of a dict), `gx_locks` (per lock: the lock, its
@@ -18,27 +18,20 @@ from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, DECLARE, LOCKS
+from graphc.codegen.capi import APART, DECLARE, LOCKS, OBJECTS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Dim, evaluate, is_nonnegative
-from graphc.types import TensorType
+from graphc.types import TensorType, f32, f64
 
+_NUMBERS = (TensorType(f32), TensorType(f64))  # inputs of these types may be Python floats
 STACK_ARENA = 4096        # bytes up to which a static arena stands on the stack
 RELEASE_BYTES = 32 << 10  # data from which the GIL is released
 # A call that updates holds on to the GIL for longer, because while it does, looking at the
 # variables' locks is enough and taking them is not needed.
 RELEASE_BYTES_LOCKED = 256 << 10
-
-EXTERNAL = ("gx_arena", "gx_table", "gx_keys", "gx_locks", "PyArray_Type", "_Py_NoneStruct")
-
-
-def binds_all(program: Program) -> bool:
-    """Whether every dimension stands alone as an axis of some input."""
-    alone = {lone_name(s) for p in program.inputs for s in p.type.shape}
-    return all(d in alone for d in program.dims)
 
 
 class Wrapper:
@@ -61,7 +54,7 @@ class Wrapper:
 
     def text(self) -> str:
         e, p = self.emit, self.program
-        for name in EXTERNAL:
+        for name in OBJECTS:
             self.module.define_global(name, f"@{name} = external global i8")
         self.module.declare("entry", f"declare i32 @{p.name}(ptr, ptr, ptr)")
         e.label("entry")
@@ -75,10 +68,16 @@ class Wrapper:
             e.do(f"%ranges = alloca [{2 * slots + 2} x i64], align 8")
         if self._arena_on_stack():
             e.do(f"%room = alloca [{STACK_ARENA if p.arena else 1} x i8], align 64")
+        scalars = [i for i, q in enumerate(p.inputs) if q.type in _NUMBERS]
+        for i in scalars:
+            e.do(f"%number{i} = alloca double, align 8")
         count = len(p.inputs) + len(p.outputs) * self.given
         self._require(e(f"icmp eq i64 %nargs, {count}"), e("icmp eq ptr %kwnames, null"))
         for i, q in enumerate(p.inputs):
-            self._array(i, q.type, py.C_CONTIGUOUS | py.ALIGNED)
+            if i in scalars:
+                self._number(i, q.type)
+            else:
+                self._array(i, q.type, py.C_CONTIGUOUS | py.ALIGNED)
         self._bind()
         self._outputs()
         self._table()
@@ -109,6 +108,26 @@ class Wrapper:
     def _field(self, base: str, offset: int, type: str) -> str:
         at = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
         return self.emit(f"load {type}, ptr {at}")
+
+    def _number(self, i: int, type: TensorType) -> None:
+        """Argument i is a 0-d array, or a Python float, which is put where an array would be."""
+        e = self.emit
+        o = self._field("%args", 8 * i, "ptr")
+        kind = self._field(o, py.TYPE, "ptr")
+        is_float = e(f"icmp eq ptr {kind}, @PyFloat_Type")
+        number, array, done = e.fresh(), e.fresh(), e.fresh()
+        e.do(f"br i1 {is_float}, label %{number}, label %{array}")
+        e.label(number)
+        value = self._field(o, py.FLOAT_VALUE, "double")
+        if type.dtype is f32:
+            value = e(f"fptrunc double {value} to float")
+        e.do(f"store {'float' if type.dtype is f32 else 'double'} {value}, ptr %number{i}")
+        self._store("%argv", i, f"%number{i}", "ptr")
+        e.do(f"br label %{done}")
+        e.label(array)
+        self._array(i, type, py.C_CONTIGUOUS | py.ALIGNED)
+        e.do(f"br label %{done}")
+        e.label(done)
 
     def _array(self, i: int, type: TensorType, wanted: int) -> None:
         """Argument i is a native array of this type, with the flags wanted."""
@@ -213,8 +232,7 @@ class Wrapper:
             self._array(len(p.inputs) + k, o.type, py.C_CONTIGUOUS | py.ALIGNED | py.WRITEABLE)
         self._check_later()
         for i, n in enumerate((*in_bytes, *out_bytes)):
-            array = self._field("%args", 8 * i, "ptr")
-            data = self._field(array, py.DATA, "i64")
+            data = self._field("%argv", 8 * i, "i64")
             self._store("%ranges", 2 * i, data, "i64")
             self._store("%ranges", 2 * i + 1, e(f"add i64 {data}, {n}"), "i64")
         count = len(in_bytes) + len(out_bytes)

@@ -216,3 +216,14 @@ def test_debug_names_the_op_and_the_line():
     assert f([1.0]).tolist() == [1]
     with pytest.raises(gx.errors.NonFiniteError, match=r"log: made 1 inf.*\(test_calls.py:\d+\)"):
         f([1.0, 0.0])
+
+
+def test_python_numbers_for_scalars(mode):
+    for dtype in ("float32", "float64", "float16"):
+        x, lr = gx.input("x", ("n",), dtype), gx.input("lr", (), dtype)
+        f = gx.function([x, lr], x * lr, mode=mode)
+        a = np.ones(3, dtype)
+        for number in (0.1, 2, np.float64(0.1), np.array(0.1, dtype)):
+            want = a * np.asarray(number).astype(dtype)
+            for got in (f(a, number), f(a, lr=number), f(a, number, out=np.empty(3, dtype))):
+                np.testing.assert_array_equal(got, want)

@@ -119,6 +119,14 @@ def test_state_and_failure():
     assert state.array == 5
 
 
+def test_python_floats_for_scalars():
+    state, native = counter()
+    assert native.call(1.5) is None and native.call(-1.0) is SLOW
+    assert native.call(2) is SLOW and native.call(True) is SLOW
+    assert native.call(np.float64(1)) is SLOW and native.call(np.zeros(1, np.float32)) is SLOW
+    assert state.array == 1.5
+
+
 def test_a_held_lock_goes_to_the_slow_path():
     state, native = counter()
     one = np.array(1, np.float32)
