@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from graphc.cli import main
 
 # Line numbers are part of what the tests assert: `loss` stands on line 10, `picked` on line 15.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphc.cli import COMMANDS
 
 import graphc as gx
+from graphc.cli import COMMANDS
 
 X = np.array([[1, 2, 3, 4], [4, 3, 2, 1], [0, 0, 0, 0]], "float32")
 Y = np.array([0, 2, 1])
@@ -86,7 +86,8 @@ def test_run_dimension_that_no_input_shows(graphc: Any, folder: Path) -> None:
     (folder / "ones.py").write_text(
         "import graphc as gx\nf = gx.function([], gx.ones((gx.dim('n'),)), name='f')\n"
     )
-    assert graphc("run", "ones.py", "--dim", "n=3").out == "output: f32[3]\n  [1., 1., 1.]\n"
+    ran = graphc("run", "ones.py", "--dim", "n=3")
+    assert ran == (0, "output: f32[3]\n  [1., 1., 1.]\n", "")
     graphc("run", "ones.py").fails(
         "f: dimension 'n' stands alone in no input, so give it: n=..."
     )
