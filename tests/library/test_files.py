@@ -170,7 +170,11 @@ def test_no_linker(tmp_path, monkeypatch):
     import graphc.codegen.library_link as link
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    find = link.importlib.util.find_spec
+    monkeypatch.setattr(
+        link.importlib.util, "find_spec",
+        lambda name, *more: None if name == "ziglang" else find(name, *more),
+    )
     fails(tmp_path / "libf.so", r"no linker was found.*pip install ziglang.*\.o")
     assert not list(tmp_path.iterdir())
     gx.export(small(), tmp_path / "f.o")
@@ -191,6 +195,17 @@ def test_a_linker_that_fails_and_another_that_works(tmp_path, monkeypatch):
     monkeypatch.setattr(link, "linkers", lambda: [([false], True), ([real], False)])
     lib = export_loaded([small()], tmp_path / "libf.so")
     assert lib.call("f", None, np.ones(3, "float32"))[0].tolist() == [2, 2, 2]
+
+
+def test_every_linker_at_hand(tmp_path, monkeypatch):
+    import graphc.codegen.library_link as link
+
+    for k, found in enumerate(link.linkers()):
+        monkeypatch.setattr(link, "linkers", lambda found=found: [found])
+        lib = export_loaded(digits_functions(), tmp_path / f"libmade{k}.so", cpu="native")
+        x, y = batch(9)
+        want = digits_functions()[0](x, y)["loss"]
+        assert same_bits(lib.call("step", lib.new_state(), x, y)[0], want), found
 
 
 def test_wrong_calls(tmp_path):

@@ -2,10 +2,11 @@
 
 import ctypes
 import mmap
+import subprocess
 
 import numpy as np
 import pytest
-from library_samples import batch, export_loaded, same_bits
+from library_samples import batch, digits_functions, export_loaded, needs_cc, same_bits
 
 import graphc as gx
 
@@ -95,3 +96,56 @@ def test_many_kernels(tmp_path, n):
         got, _ = run_guarded(lib, "f", [a, b], None, at_end)
         want = f(a, b)
         assert all(same_bits(g, w) for g, w in zip(got, want.values(), strict=True))
+
+
+FAULTS = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "digits.h"
+
+void *__real_malloc(size_t size);
+static int calls, failing, threads;
+void *__wrap_malloc(size_t size) { calls++; return failing ? NULL : __real_malloc(size); }
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *p) {
+  (void)t; (void)a; (void)f; (void)p; threads++; return 11;
+}
+
+int main(void) {
+  static float x[512 * 64];
+  static int64_t y[512], labels[512];
+  float loss = 0, again = 0;
+  digits_state *s = (digits_state *)__real_malloc(sizeof *s);
+  digits_state *was = (digits_state *)__real_malloc(sizeof *s);
+  void *arena = __real_malloc((size_t)digits_step_arena(512));
+  for (int i = 0; i < 512 * 64; i++) x[i] = (float)(i * 7919 % 1000) / 1000;
+  digits_init(s);
+  digits_set_threads(2);
+  if (digits_step(s, x, y, &loss, 512, arena) || calls) return 1;
+  if (digits_predict(s, x, labels, 512, arena) || calls) return 2;
+  memcpy(was, s, sizeof *s);
+  failing = 1;
+  if (digits_step(s, x, y, &loss, 512, NULL) != DIGITS_OUT_OF_MEMORY || calls != 1) return 3;
+  if (memcmp(was, s, sizeof *s)) return 4;
+  failing = 0;
+  if (digits_step(s, x, y, &loss, 512, NULL) || calls != 2) return 5;
+  if (digits_step(was, x, y, &again, 512, arena) || memcmp(&loss, &again, 4)) return 6;
+  if (memcmp(was, s, sizeof *s)) return 7;
+  printf("%d", threads);
+  return 0;
+}
+"""
+
+
+@needs_cc
+def test_allocations_and_their_failures(tmp_path):
+    """With an arena nothing is allocated; without, once; threads that cannot start are no harm."""
+    gx.export(digits_functions(128), tmp_path / "digits.a")
+    (tmp_path / "faults.c").write_text(FAULTS)
+    subprocess.run(
+        ["cc", "-O1", "faults.c", "digits.a", "-Wl,--wrap=malloc,--wrap=pthread_create", "-o",
+         "faults", "-pthread"], cwd=tmp_path, check=True,
+    )
+    done = subprocess.run(["./faults"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and int(done.stdout) >= 1
