@@ -23,6 +23,7 @@ from graphc.codegen.program import (
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
+from graphc.codegen.waves import WaveRunner
 from graphc.conditions import requirements
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
@@ -182,9 +183,6 @@ class _Compiler:
         failing = [k for k, c in enumerate(plan.calls) if c.fallible]
         if failing:
             allocas += ["  %error = alloca i32, align 4", "  store i32 -1, ptr %error, align 4"]
-        slots = max((c.slots.count for c in plan.calls), default=0)
-        if slots:
-            allocas.append(f"  %ctx = alloca [{slots} x ptr], align 16")
         # what is handed on as it was at entry is copied before any state changes
         for old, slot in plan.shadows.items():
             self._copy(
@@ -194,23 +192,25 @@ class _Compiler:
             if v.node.op.kind is Kind.LEAF:
                 self._copy(e, pointer(place), where(v), sizes.value(_bytes(v.type)))
         scratch = "null" if plan.scratch is None else pointer(Place("arena", plan.scratch))
-        for k, c in enumerate(plan.calls):
-            values = [("ptr", where(a)) for a in c.args]
-            outs = [where(o) for o in c.outs]
-            if c.slots.params > len(c.args):  # a product's own buffer
-                if c.c_output is not None:
-                    values.append(("ptr", outs[c.c_output]))
-                else:
-                    values.append(("ptr", pointer(Place("arena", plan.workspaces[k]))))
-            values += [("ptr", o) for o in outs]
-            values += [("i64", regs[n]) for n in c.slots.dims]
-            if c.fallible:
-                values.append(("ptr", "%error"))
-            for j, (t, what) in enumerate(values):
-                p = e(f"getelementptr inbounds ptr, ptr %ctx, i64 {j}")
-                e.do(f"store {t} {what}, ptr {p}, align 8")
-            e.do(f"call void @{c.name}(ptr %ctx, ptr {scratch})")
-            if failing and k == failing[-1]:
+        runner = WaveRunner(self.module, self.name, plan, e, allocas, sizes, scratch)
+        for w, wave in enumerate(plan.waves):
+            filled: list[str] = []
+            for k in wave:
+                c = plan.calls[k]
+                values = [("ptr", where(a)) for a in c.args]
+                outs = [where(o) for o in c.outs]
+                if c.slots.params > len(c.args):  # a product's own buffer, or accumulators
+                    own = outs[c.c_output] if c.c_output is not None else pointer(
+                        Place("arena", plan.workspaces[k])
+                    )
+                    values.append(("ptr", own))
+                values += [("ptr", o) for o in outs]
+                values += [("i64", regs[n]) for n in c.slots.dims]
+                if c.fallible:
+                    values.append(("ptr", "%error"))
+                filled.append(runner.fill(c, values, len(filled)))
+            runner.run(w, [plan.calls[k] for k in wave], filled)
+            if failing and failing[-1] in wave:
                 code = e("load i32, ptr %error, align 4")
                 bad, good = e.fresh("bad"), e.fresh("good")
                 e.do(f"br i1 {e(f'icmp ne i32 {code}, -1')}, label %{bad}, label %{good}")

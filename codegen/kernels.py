@@ -30,6 +30,8 @@ class Call:
     nest: Nest | None
     c_output: int | None = None   # dot: the output that holds the product
     in_place: dict[int, list[int]] = field(default_factory=dict)  # output -> operands it may reuse
+    work: Size = 0                # estimated cycles
+    splits: bool = True           # whether the kernel shares itself out among threads
 
     @property
     def args(self) -> tuple[Value, ...]:
@@ -57,13 +59,17 @@ def define_kernel(
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
         return Call(
-            name, node, dot.slots, dot.workspace, True, fallible, dot.nest, dot.c_output, reuse
+            name, node, dot.slots, dot.workspace, True, fallible, dot.nest, dot.c_output, reuse,
+            dot.work,
         )
     if any(n.op.name in ("scatter", "scatter_add") and not loops.one_per_row(n)
            for n in body.nodes):
         scatter = ScatterKernel(module, target, node, name, codes, fastmath)
         scatter.define()
-        return Call(name, node, scatter.slots, 0, False, fallible, None)
+        return Call(
+            name, node, scatter.slots, 0, False, fallible, None,
+            work=node.args[2].type.size, splits=False,
+        )
     backwards = frozenset(
         a for a in node.attrs["reduced"]
         if any(_runs_back(n) for n in body.nodes)
@@ -78,7 +84,8 @@ def define_kernel(
     if s.sweeps <= 1 and not s.final:
         reuse = _in_place(kernel.nest, set(), len(node.args), None)
     return Call(
-        name, node, kernel.slots, kernel.workspace, False, fallible, kernel.nest, None, reuse
+        name, node, kernel.slots, kernel.workspace, False, fallible, kernel.nest, None, reuse,
+        s.items * s.cycles, s.items != 1,
     )
 
 

@@ -20,6 +20,7 @@ from graphc.ir import Graph, State, Value
 from graphc.ops.row import Kind
 
 ALIGN = 64
+MAX_WAVE = 16        # kernels that may run side by side
 REPRESENTATIVE = 64  # what a symbolic dimension counts as when slots are chosen
 
 
@@ -36,6 +37,7 @@ class Plan:
     """Where everything is, and in which order kernels run."""
 
     calls: list[Call]
+    waves: list[list[int]]                # calls of one wave do not depend on each other
     places: dict[Value, Place]            # of root values
     roots: dict[Value, Value]             # views -> the value whose buffer they show
     slots: list[Size]                     # sizes of arena slots, in bytes
@@ -92,6 +94,20 @@ def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[
     return [calls[k] for k in (*early, *sorted(last, key=lambda k: (not calls[k].fallible, k)))]
 
 
+def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
+    """Runs of consecutive kernels that could as well run at the same time."""
+    waves: list[list[int]] = []
+    made: set[Value] = set()
+    for k, c in enumerate(calls):
+        reads = {roots.get(a, a) for a in c.args}
+        if not waves or not made.isdisjoint(reads) or len(waves[-1]) == MAX_WAVE:
+            waves.append([])
+            made = set()
+        waves[-1].append(k)
+        made.update(c.outs)
+    return waves
+
+
 def make_plan(
     g: Graph, calls: list[Call], states: tuple[State, ...], constants: list[Value],
     scratch_bytes: int,
@@ -99,6 +115,8 @@ def make_plan(
     """Decide order and places for a fused graph."""
     roots = root_of(g)
     calls = order_calls(g, calls, roots)
+    waves = find_waves(calls, roots)
+    wave_of = {k: w for w, ks in enumerate(waves) for k in ks}
 
     def root(v: Value) -> Value:
         return roots.get(v, v)
@@ -114,9 +132,11 @@ def make_plan(
         places[v] = Place("constant", k)
     made_at = {o: k for k, c in enumerate(calls) for o in c.outs}
     last_read: dict[Value, int] = {}
+    readers: dict[Value, set[int]] = {}
     for k, c in enumerate(calls):
         for a in c.args:
             last_read[root(a)] = k
+            readers.setdefault(root(a), set()).add(k)
     copies: list[tuple[Value, Place]] = []
     for k, v in enumerate(g.outputs):
         r = root(v)
@@ -124,8 +144,12 @@ def make_plan(
             places[r] = Place("output", k)
         else:
             copies.append((r, Place("output", k)))
-    state_reads = {number[n.attrs["state"]]: last_read.get(n.out, -1)
-                   for n in g.nodes if n.op.name == "variable"}
+    state_reads: dict[int, set[int]] = {}
+    for n in g.nodes:
+        if n.op.name == "variable":
+            state_reads.setdefault(number[n.attrs["state"]], set()).update(
+                readers.get(n.out, ())
+            )
     outside = {roots.get(v, v) for v in g.outputs}
     last_failing = max((k for k, c in enumerate(calls) if c.fallible), default=-1)
     commits: list[tuple[Value, int]] = []
@@ -133,11 +157,14 @@ def make_plan(
         r, k = root(v), number[s]
         at = made_at.get(r, -1)
         call = calls[at] if at >= 0 else None
-        may = call is not None and r not in places and r not in outside and at > last_failing
-        if may and call is not None and state_reads.get(k, -1) >= at:
+        may = call is not None and r not in places and r not in outside and (
+            at >= 0 and last_failing < waves[wave_of[at]][0]
+        )
+        late = {q for q in state_reads.get(k, ()) if wave_of[q] >= wave_of.get(at, 0)}
+        if may and call is not None and late:
             o = call.outs.index(r)
             own = [p for p, a in enumerate(call.args) if places.get(root(a)) == Place("state", k)]
-            may = state_reads[k] == at and all(p in call.in_place.get(o, []) for p in own)
+            may = late == {at} and all(p in call.in_place.get(o, []) for p in own)
         if may:
             places[r] = Place("state", k)
         else:
@@ -149,13 +176,15 @@ def make_plan(
     for r, _ in commits:
         if r in made_at:
             last_read[r] = end
-    return _assign(g, calls, places, roots, last_read, copies, commits, scratch_bytes)
+    return _assign(
+        calls, waves, places, roots, last_read, readers, copies, commits, scratch_bytes
+    )
 
 
 def _assign(
-    g: Graph, calls: list[Call], places: dict[Value, Place], roots: dict[Value, Value],
-    last_read: dict[Value, int], copies: list[tuple[Value, Place]],
-    commits: list[tuple[Value, int]], scratch_bytes: int,
+    calls: list[Call], waves: list[list[int]], places: dict[Value, Place],
+    roots: dict[Value, Value], last_read: dict[Value, int], readers: dict[Value, set[int]],
+    copies: list[tuple[Value, Place]], commits: list[tuple[Value, int]], scratch_bytes: int,
 ) -> Plan:
     """Give every other value a slot of the arena."""
     sizes: list[Size] = []
@@ -178,31 +207,30 @@ def _assign(
         weights.append(weight)
         return len(sizes) - 1
 
-    for k, c in enumerate(calls):
-        taken: set[Value] = set()
-        for o_index, o in enumerate(c.outs):
-            if o in places:
-                continue
-            for p in c.in_place.get(o_index, []):
-                a = roots.get(c.args[p], c.args[p])
-                if (a in slot_of and last_read.get(a) == k and a not in taken
-                        and size_of(a) == size_of(o)):
-                    slot_of[o] = slot_of.pop(a)
-                    taken.add(a)
-                    break
-            else:
-                slot_of[o] = take(size_of(o))
-            holds[slot_of[o]] = o
-            places[o] = Place("arena", slot_of[o])
-        if c.workspace != 0:
-            workspaces[k] = take(c.workspace)
-        lines.append(
-            f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs)
-        )
-        if k in workspaces:
-            free.append(workspaces[k])
+    # a wave is one moment: what it reads or writes is all alive at once
+    for wave in waves:
+        for k in wave:
+            c = calls[k]
+            for o_index, o in enumerate(c.outs):
+                if o in places:
+                    continue
+                for p in c.in_place.get(o_index, []):
+                    a = roots.get(c.args[p], c.args[p])
+                    alone = readers.get(a, set()).intersection(wave) == {k}
+                    if (a in slot_of and last_read.get(a) == k and alone
+                            and size_of(a) == size_of(o)):
+                        slot_of[o] = slot_of.pop(a)
+                        break
+                else:
+                    slot_of[o] = take(size_of(o))
+                holds[slot_of[o]] = o
+                places[o] = Place("arena", slot_of[o])
+            if c.workspace != 0:
+                workspaces[k] = take(c.workspace)
+            lines.append(f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs))
+        free += [workspaces[k] for k in wave if k in workspaces]
         for slot, v in list(holds.items()):
-            if last_read.get(v, -1) <= k:
+            if last_read.get(v, -1) <= wave[-1]:
                 free.append(slot)
                 slot_of.pop(v, None)
                 del holds[slot]
@@ -226,7 +254,7 @@ def _assign(
         for k, (o, s) in enumerate(zip(offsets, sizes, strict=True))
     ), f"arena: {arena} bytes"])
     return Plan(
-        calls, places, roots, sizes, offsets, arena, workspaces, scratch, copies, commits,
+        calls, waves, places, roots, sizes, offsets, arena, workspaces, scratch, copies, commits,
         shadows, text,
     )
 

@@ -1,0 +1,119 @@
+"""Waves: kernels that do not depend on each other, run one after the other or side by side.
+
+Which of the two is decided per call from the estimated cycles, never from the number of threads:
+side by side pays where there is enough work, and no kernel is so large that it had better share
+itself out among all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphc import dims
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.kernels import Call
+from graphc.codegen.plan import Plan
+from graphc.codegen.sizes import SizeCode
+from graphc.dims import Size
+
+ENOUGH = 40_000   # cycles of a wave from which a second thread pays, some 12 us
+LARGE = 200_000   # cycles of a kernel from which it uses all threads by itself
+
+
+class WaveRunner:
+    """Writes the calls of an entry point's waves."""
+
+    def __init__(
+        self, module: Module, name: str, plan: Plan, e: Emitter, allocas: list[str],
+        sizes: SizeCode, scratch: str,
+    ):
+        self.module, self.name, self.e, self.sizes, self.scratch = module, name, e, sizes, scratch
+        self.slots = max((c.slots.count for c in plan.calls), default=0)
+        most = max((len(w) for w in plan.waves), default=0)
+        if most:
+            allocas.append(f"  %ctx = alloca [{self.slots * most} x ptr], align 16")
+
+    def fill(self, c: Call, values: Sequence[tuple[str, str]], place: int) -> str:
+        """Write a kernel's context into the `place`-th array; returns its address."""
+        e = self.e
+        first = place * self.slots
+        for j, (t, what) in enumerate(values):
+            p = e(f"getelementptr inbounds ptr, ptr %ctx, i64 {first + j}")
+            e.do(f"store {t} {what}, ptr {p}, align 8")
+        return "%ctx" if not first else e(f"getelementptr inbounds ptr, ptr %ctx, i64 {first}")
+
+    def run(self, number: int, calls: list[Call], contexts: list[str]) -> None:
+        """Run one wave."""
+        e = self.e
+        together = self.pays(calls) if len(calls) > 1 else "false"
+        if together == "false":
+            self._one_by_one(calls, contexts)
+            return
+        side, row, after = e.fresh("side"), e.fresh("row"), e.fresh("after")
+        e.do(f"br i1 {together}, label %{side}, label %{row}")
+        e.label(side)
+        self.module.declare(
+            "graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)"
+        )
+        e.do(
+            f"call void @graphc_parallel(ptr @{self.name}.w{number}, ptr %ctx, "
+            f"i64 {len(calls)}, ptr {self.scratch})"
+        )
+        e.do(f"br label %{after}")
+        e.label(row)
+        self._one_by_one(calls, contexts)
+        e.do(f"br label %{after}")
+        e.label(after)
+        self._define(number, calls)
+
+    def _one_by_one(self, calls: list[Call], contexts: list[str]) -> None:
+        for c, ctx in zip(calls, contexts, strict=True):
+            self.e.do(f"call void @{c.name}(ptr {ctx}, ptr {self.scratch})")
+
+    def pays(self, calls: list[Call]) -> str:
+        """An i1: whether the kernels should run side by side (a constant where sizes are known)."""
+        total: Size = 0
+        lonely: Size = 0
+        most: Size = 0
+        for c in calls:
+            total = total + c.work
+            if c.splits:
+                most = dims.maximum(most, c.work)
+            else:
+                lonely = lonely + c.work
+        if all(isinstance(x, int) for x in (total, lonely, most)):
+            pays = (total >= ENOUGH and most < LARGE) or lonely >= ENOUGH  # type: ignore[operator]
+            return "true" if pays else "false"
+        e = self.e
+        a = e(f"icmp sge i64 {self.sizes.value(total)}, {ENOUGH}")
+        b = e(f"icmp slt i64 {self.sizes.value(most)}, {LARGE}")
+        c_ = e(f"icmp sge i64 {self.sizes.value(lonely)}, {ENOUGH}")
+        both = e(f"and i1 {a}, {b}")
+        return e(f"or i1 {both}, {c_}")
+
+    def _define(self, number: int, calls: list[Call]) -> None:
+        """The task that runs the kernels [begin, end) of a wave."""
+        t = Emitter(self.module)
+        t.label("entry")
+
+        def body(i: str, _: list[str]) -> list[str]:
+            first = t(f"mul nsw i64 {i}, {self.slots}")
+            ctx = t(f"getelementptr inbounds ptr, ptr %ctx, i64 {first}")
+            done = t.fresh("done")
+            labels = [t.fresh("case") for _ in calls]
+            cases = " ".join(f"i64 {k}, label %{x}" for k, x in enumerate(labels))
+            t.do(f"switch i64 {i}, label %{done} [ {cases} ]")
+            for c, x in zip(calls, labels, strict=True):
+                t.label(x)
+                t.do(f"call void @{c.name}(ptr {ctx}, ptr %scratch)")
+                t.do(f"br label %{done}")
+            t.label(done)
+            return []
+
+        t.loop("%begin", "%end", 1, [], body)
+        t.do("ret void")
+        self.module.define(
+            f"{self.name}.w{number}",
+            f"define internal void @{self.name}.w{number}(ptr %ctx, i64 %begin, i64 %end, "
+            f"ptr %scratch) nounwind {{\n{t.text()}\n}}",
+        )
