@@ -21,6 +21,7 @@ DECLARE = {
     "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
     "PyDict_New": "declare ptr @PyDict_New()",
     "PyDict_SetItem": "declare i32 @PyDict_SetItem(ptr, ptr, ptr)",
+    "PyErr_Clear": "declare void @PyErr_Clear()",
     "PyErr_Fetch": "declare void @PyErr_Fetch(ptr, ptr, ptr)",
     "PyErr_Restore": "declare void @PyErr_Restore(ptr, ptr, ptr)",
     "malloc": "declare ptr @malloc(i64)",

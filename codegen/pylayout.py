@@ -28,7 +28,7 @@ _ARRAY_TYPE, _DESCR_FROM_TYPE, _ARRAY_NEW = 2, 45, 93             # places in Nu
 C_API = (
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall", "Py_IncRef", "Py_DecRef",
     "PyList_New", "PyList_SetItem", "PyTuple_New", "PyTuple_SetItem", "PyDict_New",
-    "PyDict_SetItem", "PyErr_Fetch", "PyErr_Restore",
+    "PyDict_SetItem", "PyErr_Clear", "PyErr_Fetch", "PyErr_Restore",
 )
 
 

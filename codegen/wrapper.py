@@ -63,7 +63,6 @@ class Wrapper:
         e.do(f"%dimv = alloca [{max(1, len(p.dims))} x i64], align 8")
         widest = max((len(o.type.shape) for o in p.outputs), default=0)
         e.do(f"%shape = alloca [{max(1, widest)} x i64], align 8")
-        e.do("%error = alloca [3 x ptr], align 8")
         if self.given:
             e.do(f"%ranges = alloca [{2 * slots + 2} x i64], align 8")
         if self._arena_on_stack():
@@ -381,18 +380,7 @@ class Wrapper:
             e.do(f"call void @Py_DecRef(ptr {self.made[k - 1]})")
             e.do(f"br label %nomemory{k - 1}")
         e.label("nomemory0")
-        second = e("getelementptr ptr, ptr %error, i64 1")
-        third = e("getelementptr ptr, ptr %error, i64 2")
-        e.do(f"call void @PyErr_Fetch(ptr %error, ptr {second}, ptr {third})")
-        e.do("call void @PyErr_Restore(ptr null, ptr null, ptr null)")
-        for at in ("%error", second, third):
-            o = e(f"load ptr, ptr {at}")
-            some, drop, on = e(f"icmp ne ptr {o}, null"), e.fresh(), e.fresh()
-            e.do(f"br i1 {some}, label %{drop}, label %{on}")
-            e.label(drop)
-            e.do(f"call void @Py_DecRef(ptr {o})")
-            e.do(f"br label %{on}")
-            e.label(on)
+        e.do("call void @PyErr_Clear()")
         e.do("br label %slow")
         e.label("slow")
         r = e("call ptr @PyObject_Vectorcall(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)")
