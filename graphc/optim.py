@@ -180,19 +180,22 @@ def _adam(
             start, d = p, _decayed(g, p, weight_decay)
         m1 = _lerp(m, d, 1.0 - b1)
         v1 = ew.add(ew.multiply(v, b2), ew.multiply(ew.square(d), 1.0 - b2))
-        c1, c2 = _correction(b1, step, p), _correction(b2, step, p)
+        c1, c2 = _correction(b1, count, p), _correction(b2, count, p)
         root = ew.add(ew.divide(ew.sqrt(v1), ew.sqrt(c2)), eps)
         new = ew.subtract(start, ew.multiply(ew.divide(rate, c1), ew.divide(m1, root)))
         updates += [(p, new), (m, m1), (v, v1)]
     return updates
 
 
-def _correction(beta: float, step: Tensor, p: Tensor) -> Tensor:
-    """1 - beta**step, without cancellation: -expm1(step * log(beta))."""
+def _correction(beta: float, count: Tensor, p: Tensor) -> Tensor:
+    """1 - beta**t for t = count + 1, without cancellation: -expm1(t * log(beta)).
+
+    From the count and not from its new value, so that no parameter waits for that.
+    """
     work = p.dtype.compute
     if beta == 0.0:
         return as_tensor(1.0, p.dtype)
-    t = cast(step, work)
+    t = ew.add(cast(count, work), 1.0)
     return cast(prim.neg(prim.expm1(ew.multiply(t, math.log(beta)))), p.dtype)
 
 
