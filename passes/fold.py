@@ -54,9 +54,10 @@ def _fold(g: Graph) -> Graph:
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if n.op.name == "constant":
             elements = array_of(n.attrs["value"])
+            kept = b.keep(n)
             if elements is not None:
-                known[n.out] = elements, elements.size
-            return None
+                known[kept[0]] = elements, elements.size
+            return kept
         if len(n.outs) != 1 or not args or not all(a in known for a in args):
             return None
         t = n.outs[0].type

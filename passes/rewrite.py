@@ -1,8 +1,9 @@
 """Applies rule tables to a graph.
 
 Nodes are re-emitted in order, so a node's operands are already in normal form when the node is
-tried; what a rule builds is emitted the same way. So one sweep reaches the fixpoint and costs time
-linear in the nodes: rules are found by the op's and its operands' names in one table look-up.
+tried; what a rule builds is emitted the same way. So one sweep reaches the fixpoint (but for rules
+that wait for a use to go) and costs time linear in the nodes: rules are found by the op's and its
+operands' names in one table look-up.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from graphc.types import TensorType
 # A chain of rules, each fired inside the right side of another, ends here: the node stays as it
 # is, which is correct. No table comes near it; it guards against rules that feed each other.
 MAX_DEPTH = 40
+# Rarely more than two; each further one needs a use that only the one before removed.
+MAX_SWEEPS = 8
 
 
 def splat(v: Value) -> np.ndarray[Any, Any] | None:
@@ -119,7 +122,9 @@ class Match:
 
     def single_use(self, v: Value) -> bool:
         """Whether nothing but the whole uses v."""
-        return self.rewriter.uses.get(v, 0) <= 1
+        single = self.rewriter.uses.get(v, 0) <= 1
+        self.rewriter.refused |= not single
+        return single
 
     def match(self, p: Apply, args: Sequence[Value], attrs: Mapping[str, Any]) -> bool:
         """Whether an op with these operands and attributes has the form of p."""
@@ -191,6 +196,7 @@ class Rewriter:
         self.builder = Builder()
         self.depth = 0
         self.fired: list[Rule] = []
+        self.refused = False  # whether something was not done because of another use
         self.uses: dict[Value, int] = {}
         self.opaque: frozenset[Value] = frozenset()
 
@@ -296,20 +302,26 @@ def apply_rules(
     Values in `protect`, and all that they are computed from, stay the very same; no rule looks
     through them, and bodies stay as they are. `fired` is filled with the rules that were applied.
     """
+    log = [] if fired is None else fired
     if protect:
-        return _sweep(g, rules, protect, fired)
-    return deep(g, lambda graph: _sweep(graph, rules, protect, fired))
+        return _sweep(g, rules, protect, log)
+    return deep(g, lambda graph: _sweep(graph, rules, protect, log))
 
 
-def _sweep(
-    g: Graph, rules: RuleSet, protect: frozenset[Value], fired: list[Rule] | None
-) -> Graph:
-    fixed = set(reachable(protect))
+def _sweep(g: Graph, rules: RuleSet, protect: frozenset[Value], fired: list[Rule]) -> Graph:
+    """g rewritten; once more where a use that stood in the way of a rule may have gone since."""
+    for _ in range(MAX_SWEEPS):
+        r = Rewriter(rules)
+        r.opaque = protect
+        g = _sweep_once(g, r, set(reachable(protect)))
+        fired += r.fired
+        if not (r.refused and r.fired):
+            break
+    return g
+
+
+def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
     old_uses = count_uses(g)
-    r = Rewriter(rules)
-    r.opaque = protect
-    if fired is not None:
-        r.fired = fired
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:
         r.builder = b
