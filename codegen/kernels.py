@@ -62,13 +62,14 @@ def define_kernel(
             name, node, dot.slots, dot.workspace, True, fallible, dot.nest, dot.c_output, reuse,
             dot.work,
         )
-    if any(n.op.name in ("scatter", "scatter_add") and not loops.one_per_row(n)
-           for n in body.nodes):
+    scatters = [n for n in body.nodes
+                if n.op.name in ("scatter", "scatter_add") and not loops.one_per_row(n)]
+    if scatters:
         scatter = ScatterKernel(module, target, node, name, codes, fastmath)
         scatter.define()
         return Call(
             name, node, scatter.slots, 0, False, fallible, None,
-            work=node.args[2].type.size, splits=False,
+            work=scatters[0].args[2].type.size, splits=False,
         )
     backwards = frozenset(
         a for a in node.attrs["reduced"]

@@ -3,7 +3,9 @@ import sys
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+HERE = os.path.dirname(__file__)
+sys.path.insert(0, HERE)
+sys.path.append(os.path.join(os.path.dirname(HERE), "passes"))  # its random graphs
 
 
 @pytest.fixture(scope="session")
