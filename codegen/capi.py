@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphc.codegen import pylayout as py
 
 OBJECTS = (
-    "gx_arena", "gx_table", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
+    "gx_arena", "gx_table", "gx_names", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
     "_Py_NoneStruct",
 )
 DECLARE = {
@@ -106,6 +106,42 @@ on:
   br label %each
 done:
   ret void
+}}
+"""
+
+# gx_counted: there are n arguments, and those by name are the inputs that come next, in order.
+COUNTED = f"""
+define internal i1 @gx_counted(i64 %nargs, ptr %kwnames, i64 %n) nounwind {{
+entry:
+  %plain = icmp eq ptr %kwnames, null
+  br i1 %plain, label %positional, label %named
+positional:
+  %right = icmp eq i64 %nargs, %n
+  ret i1 %right
+named:
+  %size.at = getelementptr i8, ptr %kwnames, i64 {py.TUPLE_SIZE}
+  %size = load i64, ptr %size.at
+  %items = getelementptr i8, ptr %kwnames, i64 {py.TUPLE_ITEMS}
+  %total = add i64 %nargs, %size
+  %complete = icmp eq i64 %total, %n
+  br i1 %complete, label %each, label %no
+each:
+  %i = phi i64 [ 0, %named ], [ %i.next, %compare ]
+  %more = icmp ult i64 %i, %size
+  br i1 %more, label %compare, label %yes
+compare:
+  %item.at = getelementptr ptr, ptr %items, i64 %i
+  %item = load ptr, ptr %item.at
+  %place = add i64 %nargs, %i
+  %name.at = getelementptr ptr, ptr @gx_names, i64 %place
+  %name = load ptr, ptr %name.at
+  %same = icmp eq ptr %item, %name
+  %i.next = add i64 %i, 1
+  br i1 %same, label %each, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }}
 """
 

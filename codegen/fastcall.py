@@ -8,6 +8,7 @@ there is none, and calls go through `Native.run`, which uses ctypes.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -113,6 +114,8 @@ class Native:
             exported.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
+            names = [[sys.intern(q.name)] for q in program.inputs]
+            imports |= _addresses(keep, "gx_names", names)
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
             imports["gx_table"] = ctypes.addressof(table)

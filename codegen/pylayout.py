@@ -20,6 +20,7 @@ TYPE = 8
 DATA, NDIM, SHAPE, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64  # in PyArrayObject
 BYTEORDER, TYPE_NUM = 26, 28                                      # in PyArray_Descr
 FLOAT_VALUE = 16                                                  # in PyFloatObject
+TUPLE_SIZE, TUPLE_ITEMS = 16, 24                                  # in PyTupleObject
 RLOCK_COUNT = 32                                                  # in _thread.RLock
 
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
@@ -104,6 +105,8 @@ def _arrays_match() -> bool:
             == (a.dtype.byteorder == ">")
         )
     number = ctypes.c_double.from_address(id(x := 1.5e300) + FLOAT_VALUE).value
+    pair = ("a", "b")
+    ok = ok and _word(id(pair) + TUPLE_SIZE) == 2 and _word(id(pair) + TUPLE_ITEMS) == id("a")
     return ok and number == x and descr(11) == id(np.dtype(np.float32))
 
 

@@ -2,23 +2,24 @@
 
     ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)      METH_FASTCALL|METH_KEYWORDS
 
-It serves the plain case: every input given by position as a C-contiguous, aligned, native-order
-ndarray of the declared dtype and a fitting shape, or a Python float for a 0-d f32 or f64. It
+It serves the plain case: every input given in order, by position or by name, as a C-contiguous,
+aligned, native-order ndarray of the declared dtype and a fitting shape, or a Python float for a
+0-d f32 or f64. It
 binds the dimensions, allocates the outputs, takes the arena, runs the entry, and makes the result.
 Everything else (other arguments, sizes that overflow, a status that is not success) undoes what
 was begun and calls `%self`, the Python path, with the same arguments; it converts or explains.
 That path runs a failed call again, which is right because a failed call changes nothing.
 
 Imports: the C API, NumPy's, `gx_arena` (one pointer: the cached arena), `gx_table` (pointers of
-states and constants), `gx_keys` (key strings of a dict), `gx_locks` (per lock: the lock, its
-acquire, its release).
+states and constants), `gx_names` (the inputs' names, interned), `gx_keys` (key strings of a dict),
+`gx_locks` (per lock: the lock, its acquire, its release).
 """
 
 from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, DECLARE, LOCKS, OBJECTS
+from graphc.codegen.capi import APART, COUNTED, DECLARE, LOCKS, OBJECTS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.runtime import SCRATCH_BYTES
@@ -71,7 +72,7 @@ class Wrapper:
         for i in scalars:
             e.do(f"%number{i} = alloca double, align 8")
         count = len(p.inputs) + len(p.outputs) * self.given
-        self._require(e(f"icmp eq i64 %nargs, {count}"), e("icmp eq ptr %kwnames, null"))
+        self._require(e(f"call i1 @gx_counted(i64 %nargs, ptr %kwnames, i64 {count})"))
         for i, q in enumerate(p.inputs):
             if i in scalars:
                 self._number(i, q.type)
@@ -86,7 +87,7 @@ class Wrapper:
         self.module.define(
             "gx_call",
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
-            + e.text() + "\n}\n" + LOCKS * bool(self.locks) + APART * self.given,
+            + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks) + APART * self.given,
         )
         for name in DECLARE:
             if f"@{name}(" in self.module.functions["gx_call"]:

@@ -177,14 +177,22 @@ class Function:
                     states=states, locks=self._locks(), threads=self.options.threads,
                 )
                 if native.call is not None:
-                    body = {"__call__": native.call, "__module__": __name__,
-                            "__doc__": Function.__doc__, "__qualname__": "Function"}
+                    body = {
+                        "__call__": native.call, "__module__": __name__,
+                        "__doc__": Function.__doc__, "__qualname__": "Function",
+                    }
                     self.__class__ = type("Function", (Function,), body)
         return self
 
     # -- calling ---------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inputs by position or name; dimensions that no input shows, and `out=`, by name.
+
+        Arrays of other dtypes convert where that is safe, Python numbers and lists by their kind;
+        everything else is refused with the reason. The results are new arrays, or those of `out=`,
+        which has the structure of the result. A call that fails changes no variable.
+        """
         if self.mode == "jit" and self._native is None:
             self.compile()
             return self(*args, **kwargs)

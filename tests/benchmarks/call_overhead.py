@@ -40,6 +40,12 @@ def main() -> None:
         f(arg)
         print(f"{name:20} {nanoseconds(f, arg):7.0f} ns")
     f = cases["one output"][0]
+    scaled = gx.function([x, s], x * s)
+    out = np.empty_like(a)
+    scaled(a, one)
+    print(f"{'and a Python float':20} {nanoseconds(scaled, a, 0.5):7.0f} ns")
+    print(f"{'by name':20} {nanoseconds(lambda x: scaled(x=x, s=0.5), a):7.0f} ns")
+    print(f"{'out=':20} {nanoseconds(lambda x: f(x, out=out), a):7.0f} ns")
     print(f"{'converting a list':20} {nanoseconds(f, a.tolist()):7.0f} ns")
     print(f"{'numpy x + 1':20} {nanoseconds(lambda x: x + np.float32(1), a):7.0f} ns")
     print(f"{'numpy.empty(16)':20} {nanoseconds(np.empty, 16):7.0f} ns")

@@ -137,3 +137,11 @@ def test_without_the_native_call_path(monkeypatch):
     out = {"y": np.empty(3, np.float32)}
     assert f(a, out=out) is out and out["y"].tolist() == [2, 3, 4] and v.value == 3
     assert type(f) is gx.Function and f.compilations == 1
+
+
+def test_names_in_order_take_the_native_path(monkeypatch):
+    f = axpy()
+    x, y = np.ones(3, np.float32), np.zeros(3, np.float32)
+    assert f(x, y).tolist() == [2, 2, 2] == f(y=y, x=x).tolist()
+    monkeypatch.setattr(f, "_signature", None)
+    assert f(x, y=y).tolist() == f(x=x, y=y).tolist() == [2, 2, 2]

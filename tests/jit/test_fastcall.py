@@ -51,7 +51,8 @@ def test_what_it_hands_on():
 
     unaligned = np.zeros(17, np.uint8)[1:].view(np.float32)
     for args, kwargs in (
-        ((), {}), ((x[0], x[0]), {}), ((), {"x": x[0]}), ((x[0],), {"out": x[1]}),
+        ((), {}), ((x[0], x[0]), {}), ((x[0],), {"x": x[0]}), ((x[0],), {"out": x[1]}),
+        ((), {"z": x[0]}),
         ((x,), {}), ((x[:, 0],), {}), ((x[0].astype(">f4"),), {}), ((x[0].astype("f8"),), {}),
         ((x[0].view(Sub),), {}), ((unaligned,), {}), (([1.0],), {}), ((1.0,), {}), ((None,), {}),
     ):
