@@ -21,11 +21,13 @@ from graphc.codegen.program import (
     Site,
 )
 from graphc.codegen.runtime import SCRATCH_BYTES
+from graphc.codegen.scalars import EMIT
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
 from graphc.codegen.waves import WaveRunner
 from graphc.conditions import requirements
 from graphc.dims import Size
+from graphc.errors import CompileError
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.stages import lower
@@ -120,6 +122,7 @@ class _Compiler:
             self.checks.append((r.condition.size, r.condition.zero, code))
         for n in g.nodes:
             if n.op.name == "fused":
+                _refuse_unwritten(n.attrs["body"])
                 for m in body_sites(n.attrs["body"]):
                     if m not in self.codes:
                         kind = "index" if m.op.kind is Kind.INDEX else "division"
@@ -270,6 +273,16 @@ def _bytes(t: TensorType) -> Size:
 
 def _after_op(message: str) -> str:
     return message.split(": ", 1)[1]
+
+
+def _refuse_unwritten(body: Graph) -> None:
+    """CompileError for an op of the user's own that came without `emit=`."""
+    for n in body.nodes:
+        if n.op.kind is Kind.ELEMENTWISE and n.op.name not in EMIT:
+            raise CompileError(
+                f"{n.op.name}: there is no native code for it, define_op got no emit=; run it with "
+                "mode='interpret'", n.loc
+            )
 
 
 def _reason(n: Node) -> str:

@@ -107,6 +107,10 @@ def _dispatch(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )
     command.configure(parser)
+    parser.add_argument(
+        "--load", metavar="FILE.py", action="append", default=[],
+        help="execute it first: it defines operations that a .gir uses",
+    )
     try:
         options = parser.parse_intermixed_args(rest)
     except SystemExit as e:  # --help
@@ -114,6 +118,8 @@ def _dispatch(arguments: list[str]) -> int:
     from graphc.cli.sources import Sources
 
     with Sources() as sources:
+        for path in options.load:
+            sources.module(path)
         command.run(options, sources)
     return 0
 

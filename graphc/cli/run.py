@@ -35,7 +35,7 @@ EXAMPLE = """example:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.usage = "%(prog)s FILE [INPUT ...] [-o OUT.npz] [--mode MODE] [--dim NAME=SIZE ...]"
+    parser.usage = "%(prog)s FILE [INPUT ...] [-o OUT.npz] [--mode MODE] [--dim NAME=SIZE]"
     parser.add_argument(
         "function", metavar="FILE", nargs="?", help="FILE.py:NAME, FILE.py or FILE.gir"
     )

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from graphc.ops import OPS
+
 
 def test_module_is_executed_once(graphc: Any, folder: Path) -> None:
     (folder / "count.py").write_text(
@@ -221,3 +223,23 @@ def test_two_inputs_of_one_name(graphc: Any, folder: Path) -> None:
         'graph @f(%x: f32[], %y: f32[] = "x") {\n  %0: f32[] = add %x, %y\n  return %0\n}\n'
     )
     graphc("run", "f.gir").fails("f: two inputs are both called 'x'")
+
+
+def test_load_defines_the_operations_of_a_graph(graphc: Any, folder: Path) -> None:
+    (folder / "ops_of_mine.py").write_text(
+        "import numpy as np\nimport graphc as gx\n"
+        "triple = gx.define_op(gx.Op('triple_of_cli', gx.Kind.ELEMENTWISE, 1, "
+        "type=gx.same_float('triple_of_cli'), ref=lambda x: x * 3, differentiable=False))\n"
+    )
+    (folder / "t.gir").write_text(GIR.replace("exp", "triple_of_cli"))
+    run = ("run", "t.gir", "x=[2]", "--mode", "interpret")
+    ran = graphc(*run)
+    assert ran.status == 1 and "expected an operation" in ran.err
+    assert graphc(*run, "--load", "ops_of_mine.py").out == "output: f32[1]\n  [6.]\n"
+    graphc(*run, "--load", "no.py").fails("cannot read no.py: No such file or directory")
+    OPS.pop("triple_of_cli")
+    graphc("run", "t.gir", "x=[2]", "--load", "ops_of_mine.py").fails(
+        "triple_of_cli: there is no native code for it, define_op got no emit=; run it with "
+        "mode='interpret'"
+    )
+    OPS.pop("triple_of_cli")
