@@ -159,12 +159,12 @@ def describe(name: str, array: Array) -> str:
 
 
 def _range(array: Array) -> str:
-    values = array
     if array.dtype.kind == "b":
         return f"  ({int(array.sum())} of {array.size} true)"
-    if array.dtype.kind not in "iu":
-        wide = array.astype(np.float64)
-        values = wide[np.isfinite(wide)]
+    if array.dtype.kind in "iu":
+        return f"  (min {array.min()}, max {array.max()}, mean {array.mean():.6g})"
+    wide = array.astype(np.float64)
+    values = wide[np.isfinite(wide)]
     if not values.size:
         return "  (no finite element)"
     text = f"min {values.min():.6g}, max {values.max():.6g}, mean {values.mean():.6g}"

@@ -164,5 +164,6 @@ def _named(f: Function, result: Any) -> dict[str, Array]:
     if isinstance(result, dict):
         return result
     if isinstance(result, (list, tuple)):
-        return {f"output{i}": a for i, a in enumerate(result)}
+        names = f.graph.output_names
+        return {n or f"output{i}": a for i, (n, a) in enumerate(zip(names, result, strict=True))}
     return {"output": result}

@@ -80,6 +80,9 @@ def test_run_prints_large_arrays_short(graphc: Any) -> None:
     head = ran.out.splitlines()[0]
     assert head == "output0: f32[40,40]  (min 2, max 2, mean 2)"
     assert "..." in ran.out and len(ran.out) < 1000
+    np.save("x.npy", np.full((100, 4), 2, "float32"))
+    ran = graphc("run", "model.py:predict", "x.npy")
+    assert ran.out.splitlines()[0] == "output: i64[100]  (min 2, max 2, mean 2)"
 
 
 def test_run_dimension_that_no_input_shows(graphc: Any, folder: Path) -> None:
