@@ -72,8 +72,10 @@ def random_array(t: TensorType, rng: np.random.Generator, env: dict[str, int]) -
 
 
 def run(g: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs, then new values of updated variables; every variable holds ones."""
-    states = {s: np.ones(s.type.shape, s.type.dtype.numpy) for s in g.variables()}
+    """Outputs, then new values of updated variables; those read from text alone hold ones."""
+    states = {
+        s: np.ones(s.type.shape, s.type.dtype.numpy) for s in g.variables() if s.array is None
+    }
     outputs, updates = interpret(g, inputs, states=states)
     return [*outputs, *(updates[s] for s, _ in g.updates)]
 
