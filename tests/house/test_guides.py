@@ -1,0 +1,96 @@
+"""What README.md and codegen/README.md show is what comes out; --update-golden rewrites it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+README, CODEGEN = ROOT / "README.md", ROOT / "codegen" / "README.md"
+
+
+def block(text, language):
+    """The contents of the first block of a language."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+    assert found, language
+    return found[1]
+
+
+def outputs(text):
+    """Blocks without a language that follow `**name**` and an empty line."""
+    return dict(re.findall(r"^\*\*(\w+)\*\*[^\n]*\n\n```\n(.*?)```$", text, re.M | re.S))
+
+
+def check(path, shown, update):
+    text = path.read_text()
+    found = outputs(text)
+    assert set(shown) <= set(found)
+    if update:
+        for name, new in shown.items():
+            head = re.compile(rf"(^\*\*{name}\*\*[^\n]*\n\n```\n).*?(```$)", re.M | re.S)
+            text = head.sub(lambda m, new=new: m[1] + new + m[2], text)
+        path.write_text(text)
+        return
+    for name, new in shown.items():
+        assert found[name] == new, f"{path.name}: {name} has changed; --update-golden rewrites it"
+
+
+def test_codegen_example(update_golden):
+    space = {}
+    exec(block(CODEGEN.read_text(), "python"), space)
+    f = space["f"]
+    check(CODEGEN, {
+        "loops": "".join(f"{k.name}\n{k.text}\n" for k in f.kernels),
+        "plan": f.memory_plan() + "\n",
+    }, update_golden)
+
+
+def test_codegen_names_every_file():
+    text = CODEGEN.read_text()
+    families = ("matmul", "vecmath_", "library")
+    inside = {"__init__", "emitter", "lanes", "program", "coefficients", "rare"}  # tools of all
+    for path in (ROOT / "codegen").glob("*.py"):
+        named = f"`{path.stem}`" in text or path.stem.startswith(families)
+        assert named or path.stem in inside, f"codegen/README.md does not name {path.stem}"
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The Python example of README.md, run in an empty folder."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "line.py").write_text(block(README.read_text(), "python"))
+    return folder
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler"
+)
+def test_readme_examples(example, update_golden):
+    text = README.read_text()
+    (example / "line.c").write_text(block(text, "c"))
+    shown = {}
+    for name, command in (
+        ("Python", [sys.executable, "line.py"]),
+        (None, ["cc", "line.c", "-L.", "-lline", "-Wl,-rpath,.", "-o", "line"]),
+        ("C", ["./line"]),
+    ):
+        done = subprocess.run(command, cwd=example, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        if name:
+            shown[name] = done.stdout
+    check(README, shown, update_golden)
+
+
+def test_readme_links_exist():
+    for path in (README, CODEGEN, ROOT / "passes" / "README.md"):
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / link).exists(), f"{path.name} links to {link}"
+
+
+def test_readme_is_one_page():
+    assert len(README.read_text().split()) < 1300
