@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,17 @@ class Declaration:
     kind: str
     keys: tuple[str, ...]
     updates: tuple[tuple[State, Value], ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a function is compiled; see `function`."""
+
+    mode: str = "jit"
+    pipeline: Sequence[Any] | None = None
+    fastmath: bool = False
+    stabilise: bool = True
+    threads: int | None = None
 
 
 def declare(
@@ -172,3 +183,12 @@ def check_variables(graph: Graph, loc: Loc | None) -> None:
                 "apart", loc
             )
         seen.add(s.name)
+
+
+def check_values(name: str, states: Sequence[State]) -> None:
+    """UsageError if a variable has no value."""
+    for s in states:
+        if s.array is None:
+            raise UsageError(
+                f"{name}: variable @{s.name} has no value: the graph was read without its .npz file"
+            )

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc import declaration, inspection
 from graphc.arguments import Array, Results, Signature, direct
+from graphc.declaration import Options as Options
 from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
@@ -61,17 +61,6 @@ def function(
     graph = collect(d.name, d.inputs, d.outputs, d.updates, d.keys if d.kind == "dict" else None)
     declaration.check_variables(graph, loc)
     return Function(graph, d.kind, Options(mode, pipeline, fastmath, stabilise, threads))
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a function is compiled; see `function`."""
-
-    mode: str = "jit"
-    pipeline: Sequence[Any] | None = None
-    fastmath: bool = False
-    stabilise: bool = True
-    threads: int | None = None
 
 
 class Function:
@@ -170,7 +159,7 @@ class Function:
                 program = self.program
                 self._objects = self._objects or fastcall.compile_program(program, host())
                 states = [self._own(s) for s in program.states]
-                _check_values(self.name, states)
+                declaration.check_values(self.name, states)
                 self._native = native = fastcall.Native(
                     program, self._objects, host(), slow=self._call, plain=self._run_converted,
                     given=self._run_into, shape=self._results.kind, keys=self._results.keys,
@@ -200,20 +189,24 @@ class Function:
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """Any call, with conversion and explanation."""
-        out = None
+        native = self._native if self._native and self._native.converted is not None else None
         if "out" in kwargs and "out" not in self._signature.place:
-            out = kwargs.pop("out")
+            return self._call_into(kwargs.pop("out"), args, kwargs, native)
         arrays, given = self._signature.convert(args, kwargs)
-        native = self._native
-        fast = native is not None and native.converted is not None and not given
+        if native is not None and not given:
+            return native.converted(*arrays)
+        return self._results.pack(self._run(arrays, given, None))
+
+    def _call_into(
+        self, out: Any, args: Sequence[Any], kwargs: Mapping[str, Any], native: Native | None
+    ) -> Any:
         if out is None:
-            if fast and native is not None:
-                return native.converted(*arrays)
-            return self._results.pack(self._run(arrays, given, None))
+            return self._call(*args, **kwargs)
         targets = self._results.flatten(out)
-        if fast and native is not None:
-            native.into()(*arrays, *targets)
+        if native is not None and not kwargs and len(args) == len(self.graph.inputs):
+            native.into()(*args, *targets)
         else:
+            arrays, given = self._signature.convert(args, kwargs)
             self._run(arrays, given, targets)
         return out
 
@@ -221,10 +214,11 @@ class Function:
         """What the builtin does not serve even after conversion: mistakes, and calls that fail."""
         return self._results.pack(self._run(arrays, {}, None))
 
-    def _run_into(self, *arrays: Array) -> None:
-        """The same for inputs followed by the arrays of `out=`."""
+    def _run_into(self, *args: Any) -> None:
+        """The same for inputs, not yet converted, followed by the arrays of `out=`."""
         n = len(self.graph.inputs)
-        self._run(arrays[:n], {}, arrays[n:])
+        arrays, _ = self._signature.convert(args[:n], {})
+        self._run(arrays, {}, args[n:])
 
     def _run(
         self, arrays: Sequence[Array], given: Mapping[str, int], out: Sequence[Array] | None
@@ -403,11 +397,3 @@ class Function:
         import html
 
         return f"<pre>{html.escape(str(self.graph))}</pre>"
-
-
-def _check_values(name: str, states: Sequence[State]) -> None:
-    for s in states:
-        if s.array is None:
-            raise UsageError(
-                f"{name}: variable @{s.name} has no value: the graph was read without its .npz file"
-            )
