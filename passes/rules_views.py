@@ -75,7 +75,7 @@ def _adds_ones(inner: Shape, outer: Shape) -> bool:
 
 def _rows() -> Iterator[Rule]:
     for name, row in OPS.items():
-        if row.kind is not Kind.ELEMENTWISE or not row.arity:
+        if row.kind is not Kind.ELEMENTWISE or row.arity not in (1, 2, 3):
             continue
         names = "xyz"[: row.arity]
         yield _before_broadcast(name, names)
