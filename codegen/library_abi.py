@@ -227,12 +227,11 @@ def _layout(units: Sequence[Unit], kept: Iterable[State]) -> tuple[tuple[Field, 
     fields = []
     for s in used:
         if s in wanted:
-            item = s.type.dtype.itemsize
+            item = s.type.dtype.itemsize if nbytes(s) else 1  # C has no empty arrays
             offset = -(-offset // item) * item
             fields.append(Field(s, names(identifier(s.name)), offset))
-            if nbytes(s):
-                offset += nbytes(s)
-                widest = max(widest, item)
+            offset += nbytes(s)
+            widest = max(widest, item)
     return tuple(fields), -(-offset // widest) * widest
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from graphc.declare import Variable
 from graphc.errors import ArgumentError, CompileError, Loc, UsageError, user_loc
@@ -75,18 +78,32 @@ def _export(
     initial, kept = _state(chosen, state, loc)
     triple = host().triple
     units = [_unit(f, targets(triple, levels)) for f in chosen]
-    values: dict[State, Any] = {}
+    write_library(
+        make_library(prefix, units, triple, _values(chosen, initial, loc), kept), path
+    )
+
+
+def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[State, Any]:
+    """Copies of what the variables hold, all at one moment."""
+    names: dict[str, State] = {}
     for f in chosen:
         for s in map(f._own, f.graph.variables()):
-            with s.lock:
-                value = s.initial if initial else s.array
-                if value is None:
-                    raise UsageError(
-                        f"export: variable @{s.name} has no value: the graph was read without "
-                        "its .npz file", loc
-                    )
-                values[s] = value.copy()
-    write_library(make_library(prefix, units, triple, values, kept), path)
+            if names.setdefault(s.name, s) is not s:
+                raise UsageError(
+                    f"export: two different variables are both called {s.name!r}; functions in "
+                    "one library share variables, so name these apart", loc
+                )
+            if s.array is None:
+                raise UsageError(
+                    f"export: variable @{s.name} has no value: the graph was read without its "
+                    ".npz file", loc
+                )
+    with contextlib.ExitStack() as held:
+        for lock in sorted({id(s.lock): s.lock for s in names.values()}.items()):
+            held.enter_context(lock[1])
+        return {
+            s: np.array(s.initial if initial else s.array, order="C") for s in names.values()
+        }
 
 
 def _unit(f: Function, targets: Any) -> Unit:

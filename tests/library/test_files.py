@@ -104,6 +104,23 @@ def test_every_kind_links_into_the_same_library(digits, tmp_path):
     assert not (tmp_path / "only.so").exists() and "only_step(" in (tmp_path / "only.h").read_text()
 
 
+@needs_cc
+def test_archives_side_by_side(tmp_path):
+    for name in ("one", "two"):
+        gx.export(digits_functions(), tmp_path / f"{name}.a")
+    source = """#include "one.h"
+#include "two.h"
+static one_state a; static two_state b;
+int main(void) { float x[64] = {1}, l = 0, m = 0; int64_t y = 3;
+  one_init(&a); two_init(&b); one_warmup(); two_warmup();
+  return one_step(&a, x, &y, &l, 1, 0) || two_step(&b, x, &y, &m, 1, 0) || l != m; }
+"""
+    (tmp_path / "both.c").write_text(source)
+    subprocess.run(["cc", "-std=c99", "-Wall", "-Werror", "both.c", "one.a", "two.a", "-pthread",
+                    "-o", "both"], cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "both"]).returncode == 0
+
+
 def test_threads_end_when_the_library_is_unloaded(tmp_path):
     x = gx.input("x", ("n",))
     path = gx.export(gx.function([x], gx.exp(x), name="f"), tmp_path / "libgone.so")
@@ -221,4 +238,7 @@ def test_wrong_calls(tmp_path):
     fails(path, "'current', 'initial'", error=ArgumentError, state="latest")
     fails(path, "which none of the functions reads", error=UsageError, state=[v])
     fails(path, "list of variables, got int", error=UsageError, state=3)
+    w = gx.variable(np.zeros(2, "float32"), "v")
+    two = [gx.function([], v + 1, name="a"), gx.function([], w + 1, name="b")]
+    fails(path, "two different variables are both called 'v'", two, UsageError)
     assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from library_samples import Loaded
 from random_graphs import graphs
@@ -53,6 +53,7 @@ def check(lib, f, inputs, at_end):
 @given(g=graphs(), seed=st.integers(0, 100), at_end=st.booleans())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_graphs(g, seed, at_end):
+    assume(len({s.name for s in g.variables()}) == len(g.variables()))
     f = Function(g, "list", Options())
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:

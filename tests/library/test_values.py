@@ -175,20 +175,23 @@ def test_initial_and_current_values(tmp_path):
 
 def test_functions_share_the_state_in_mixed_alignment(tmp_path):
     flag = gx.variable(np.array(True), "flag")
+    empty = gx.variable(np.zeros((0, 4), "float64"), "empty")
     half = gx.variable(np.zeros(3, "float16"), "half")
     count = gx.variable(np.int64(0), "count")
-    empty = gx.variable(np.zeros((0, 4), "float32"), "empty")
-    up = gx.function([], count, updates={
-        count: count + 1, flag: gx.logical_not(flag), half: half + 0.5, empty: empty + 1,
+    up = gx.function([], [flag, empty, count], updates={
+        empty: empty + 1, half: half + 0.5, count: count + 1, flag: gx.logical_not(flag),
     }, name="up")
     down = gx.function([], [count, half, flag], updates={count: count - 1}, name="down")
     lib = export_loaded([up, down], tmp_path / "libmixed.so")
     assert lib.state_bytes == 16
     s = lib.new_state()
-    assert [lib.call("up", s)[0] for _ in range(3)] == [0, 1, 2]
+    assert [lib.call("up", s)[2] for _ in range(3)] == [0, 1, 2]
     count_, half_, flag_ = lib.call("down", s)
     assert (count_, half_.tolist(), flag_) == (3, [1.5] * 3, False)
-    assert lib.call("up", s)[0] == 2
+    assert lib.call("up", s)[2] == 2
+    struct = lib.header.split("typedef struct mixed_state {")[1].split("}")[0]
+    fields = [line.split()[1].strip("[];3") for line in struct.splitlines() if ";" in line]
+    assert fields == ["flag", "half", "count"]
 
 
 @pytest.mark.parametrize("threads", (1, 2))
