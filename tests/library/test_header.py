@@ -1,9 +1,12 @@
 """Headers compile everywhere, whatever the user's names are."""
 
+import os
 import re
+import shutil
 import subprocess
 
 import numpy as np
+import pytest
 from library_samples import batch, digits_functions, export_loaded, needs_cc, needs_cxx, same_bits
 
 import graphc as gx
@@ -127,12 +130,9 @@ int main(int argc, char **argv) {
 """
 
 
-@needs_cc
-@needs_cxx
-def test_programs_in_c_and_cpp_train(tmp_path):
-    functions = digits_functions()
+def train_data(tmp_path, functions):
+    """The program's data file, the library, and what the program must write."""
     lib = export_loaded(functions, tmp_path / "libtrain.so")
-    gx.export(functions, tmp_path / "train.a")
     (tmp_path / "main.c").write_text(TRAIN)
     data, want = b"", b""
     state = lib.new_state()
@@ -143,6 +143,15 @@ def test_programs_in_c_and_cpp_train(tmp_path):
         want += (loss.tobytes() if n else b"") + lib.call("predict", state, x)[0].tobytes()
     want += state.tobytes()
     (tmp_path / "data").write_bytes(data)
+    return want
+
+
+@needs_cc
+@needs_cxx
+def test_programs_in_c_and_cpp_train(tmp_path):
+    functions = digits_functions()
+    want = train_data(tmp_path, functions)
+    gx.export(functions, tmp_path / "train.a")
     builds = {
         "c": ["cc", "-std=c99", *STRICT, "main.c", "-L.", "-ltrain", "-Wl,-rpath,."],
         "cpp": ["c++", "-std=c++11", *STRICT, "-x", "c++", "main.c", "-L.", "-ltrain",
@@ -153,3 +162,19 @@ def test_programs_in_c_and_cpp_train(tmp_path):
         subprocess.run([*command, "-o", name], cwd=tmp_path, check=True)
         subprocess.run([f"./{name}", "data", f"{name}.out"], cwd=tmp_path, check=True)
         assert (tmp_path / f"{name}.out").read_bytes() == want, name
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
+@pytest.mark.parametrize("level", ("v2", "v3"))  # valgrind knows no AVX-512
+def test_valgrind_has_nothing_to_say(tmp_path, level):
+    want = train_data(tmp_path, digits_functions())
+    subprocess.run(["cc", "-g", "-std=c99", "main.c", "-L.", "-ltrain", "-Wl,-rpath,.", "-o",
+                    "main"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full",
+         "--errors-for-leak-kinds=definite", "./main", "data", "out"],
+        cwd=tmp_path, env=os.environ | {"GRAPHC_CPU": level}, capture_output=True, text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert level != "v3" or (tmp_path / "out").read_bytes() == want

@@ -97,6 +97,20 @@ def test_sixteen_threads_with_their_own_states(digits):
     assert all(v == got["serial"] for v in got.values())
 
 
+def test_a_forked_child_goes_on(digits):
+    """The child has no threads of its parent; it starts its own."""
+    digits.symbol("set_threads")(2)
+    digits.symbol("warmup")()
+    x, y = batch(700)
+    (want,) = digits.call("step", digits.new_state(), x, y)
+    child = os.fork()
+    if child == 0:
+        (got,) = digits.call("step", digits.new_state(), x, y)
+        os._exit(0 if same_bits(got, want) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert same_bits(digits.call("step", digits.new_state(), x, y)[0], want)
+
+
 def test_two_libraries_in_one_process(digits, tmp_path):
     other = export_loaded(digits_functions(hidden=16), tmp_path / "libother.so")
     again = export_loaded(digits_functions(), tmp_path / "libdigits.so")  # the same prefix
