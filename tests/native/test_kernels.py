@@ -1,0 +1,194 @@
+"""How many kernels functions compile to, that one compilation serves all sizes, and that native
+calls run on nothing but native code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc import interpret
+from graphc.ops import OPS
+
+RNG = np.random.default_rng(0)
+SIZES = (0, 1, 7, 1000)
+
+
+def kernels(f: gx.Function) -> int:
+    return len(f.program.kernels)
+
+
+def agree(f: gx.Function, *arrays: np.ndarray, rtol: float = 2e-5) -> None:
+    """Native code and the interpreter on the declared graph."""
+    got = f(*arrays)
+    got = list(got.values()) if isinstance(got, dict) else got
+    got = got if isinstance(got, list) else [got]
+    want, _ = interpret.evaluate(f.graph, arrays)
+    for a, b in zip(got, want, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-5)
+
+
+def softmax_like(name):
+    x = gx.input("x", ("n", 33))
+    y = getattr(gx.nn, name)(x, axis=1)
+    return [x], y, gx.grad(gx.sum(y * gx.cos(x)), x)
+
+
+def layer_norm(affine):
+    x = gx.input("x", ("n", 33))
+    w, b = (gx.input(k, (33,)) for k in "wb")
+    y = gx.nn.layer_norm(x, w, b) if affine else gx.nn.layer_norm(x)
+    cost = gx.sum(y * gx.cos(x))
+    if not affine:
+        return [x], y, gx.grad(cost, x)
+    return [x, w, b], y, gx.grad(cost, [x, w, b])
+
+
+def cross_entropy():
+    x, y = gx.input("x", ("n", 33)), gx.input("y", ("n",), "int64")
+    cost = gx.nn.cross_entropy(x, y)
+    return [x, y], cost, gx.grad(cost, x)
+
+
+CASES = {
+    "softmax": lambda: softmax_like("softmax"),
+    "log_softmax": lambda: softmax_like("log_softmax"),
+    "layer_norm": lambda: layer_norm(False),
+    "affine layer_norm": lambda: layer_norm(True),
+    "cross_entropy": cross_entropy,
+}
+
+
+def arrays(inputs, n):
+    out = []
+    for t in inputs:
+        shape = [n if isinstance(s, gx.Dim) else s for s in t.type.shape]
+        a = RNG.integers(0, 33, shape) if t.dtype.is_int else RNG.normal(size=shape)
+        out.append(a.astype(t.dtype.numpy))
+    return out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_kernel_for_every_size(name):
+    inputs, value, gradient = CASES[name]()
+    for outputs in (value, gradient):
+        f = gx.function(inputs, outputs)
+        assert kernels(f) == 1, f"{f.optimized}"
+        for n in SIZES:
+            if n or "entropy" not in name:  # whose mean over nothing is NaN on both sides
+                agree(f, *arrays(inputs, n))
+        assert f.compilations == 1
+
+
+def test_value_and_gradient_of_layer_norm_in_each_input_alone():
+    inputs, _, gradients = layer_norm(True)
+    for g in gradients:
+        assert kernels(gx.function(inputs, g)) == 1
+
+
+def test_thirty_elementwise_ops_with_broadcasts_are_one_kernel():
+    x, row, column = gx.input("x", ("n", "m")), gx.input("r", ("m",)), gx.input("c", ("n", 1))
+    y = x
+    for i in range(10):
+        y = gx.tanh(y * row) + column - i / 7
+    f = gx.function([x, row, column], y)
+    assert len(f.graph.nodes) >= 30 and kernels(f) == 1
+    for n, m in ((0, 3), (1, 1), (7, 33), (50, 64)):
+        shapes = ((n, m), (m,), (n, 1))
+        agree(f, *(RNG.normal(size=s).astype(np.float32) for s in shapes))
+    assert f.compilations == 1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
+def test_an_update_takes_no_more_kernels_than_parameters(optimizer):
+    """With the step counter of Adam, one more number, in one of them."""
+    shapes = [(64, 128), (128,), (128, 10), (10,)]
+    params = [gx.variable(RNG.normal(size=s).astype("f4"), f"p{i}") for i, s in enumerate(shapes)]
+    grads = [gx.input(f"g{i}", s) for i, s in enumerate(shapes)]
+    f = gx.function(grads, None, updates=getattr(gx.optim, optimizer)(params, grads, lr=1e-2))
+    assert kernels(f) <= len(params)
+    before = [p.value for p in params]
+    arrays = [RNG.normal(size=s).astype("f4") for s in shapes]
+    _, want = interpret.evaluate(f.graph, arrays)
+    f(*arrays)
+    for p, old in zip(params, before, strict=True):
+        assert not np.array_equal(p.value, old)
+        np.testing.assert_allclose(p.value, want[p.state], rtol=1e-5, atol=1e-6)
+
+
+def mlp(x, depth=3, width=32):
+    """Layers of relu, the last linear; and their parameters."""
+    params = []
+    for i in range(depth):
+        w = gx.variable(RNG.normal(size=(x.shape[1], width)).astype("f4") / 6, f"w{i}")
+        b = gx.variable(RNG.normal(size=width).astype("f4"), f"b{i}")
+        params += [w, b]
+        x = x @ w + b
+        x = gx.nn.relu(x) if i < depth - 1 else x
+    return x, params
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_one_kernel_per_layer(depth):
+    x = gx.input("x", ("n", 48))
+    f = gx.function([x], mlp(x, depth)[0])
+    assert kernels(f) == depth
+    for n in SIZES:
+        agree(f, RNG.normal(size=(n, 48)).astype("f4"), rtol=1e-4)
+    assert f.compilations == 1
+
+
+def training_step():
+    x, y = gx.input("x", ("n", 48)), gx.input("y", ("n",), "int64")
+    logits, params = mlp(x)
+    cost = gx.nn.cross_entropy(gx.nn.layer_norm(logits), y)
+    updates = gx.optim.adam(params, gx.grad(cost, params))
+    return gx.function([x, y], {"cost": cost, "best": gx.argmax(logits, axis=1)}, updates=updates)
+
+
+def test_a_training_step_compiles_once():
+    f = training_step()
+    for n in SIZES:
+        x, y = RNG.normal(size=(n, 48)).astype("f4"), RNG.integers(0, 32, n)
+        want = interpret.evaluate(f.graph, [x, y])[0][0]
+        np.testing.assert_allclose(f(x, y)["cost"], want, rtol=1e-3)
+    assert f.compilations == 1
+
+
+def refuse(*args, **kwargs):
+    raise AssertionError("native mode called NumPy or the interpreter")
+
+
+def test_native_calls_run_on_native_code_alone(monkeypatch):
+    step = training_step()
+    x = gx.input("x", ("n", 33))
+    y = gx.nn.softmax(x, axis=1)
+    softmax = gx.function([x], [y, gx.grad(gx.sum(y * y), x), gx.cumulative_sum(x, axis=1)])
+    data = RNG.normal(size=(7, 48)).astype("f4"), RNG.integers(0, 32, 7)
+    rows = RNG.normal(size=(5, 33)).astype("f4")
+    want = interpret.evaluate(step.graph, data)[0], interpret.evaluate(softmax.graph, [rows])[0]
+    step.compile()
+    softmax.compile()
+    names = [
+        (module, name)
+        for module in (np, np.linalg, np.random, np.lib.stride_tricks)
+        for name, member in vars(module).items()
+        if callable(member) and not isinstance(member, type) and not name.startswith("_")
+    ]
+    with monkeypatch.context() as patch:
+        for row in OPS.values():
+            patch.setitem(row.__dict__, "ref", refuse)
+        for name in ("evaluate", "_run", "_step"):
+            patch.setattr(interpret, name, refuse)
+        for module, name in names:
+            patch.setattr(module, name, refuse)
+        got = step(*data), softmax(rows)
+        with pytest.raises(AssertionError, match="native mode called"):
+            np.add(1, 1)
+        with pytest.raises(AssertionError, match="native mode called"):
+            OPS["add"].ref(1, 1)
+    np.testing.assert_allclose(got[0]["cost"], want[0][0], rtol=1e-4)
+    assert (got[0]["best"] == want[0][1]).all()
+    for a, b in zip(got[1], want[1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
