@@ -56,9 +56,15 @@ def verify(g: Graph) -> None:
 def bound_names(g: Graph) -> set[str]:
     """The dimension names that a call of g gives a value: those alone in an input, and `dim`s."""
     found = {name for v in g.inputs for s in v.type.shape if (name := lone_name(s)) is not None}
-    for n in g.nodes:
-        if n.op.name == "dim":
-            found.update(names(n.attrs["size"]))
+    graphs, seen = [g], {g}  # a fused body may have taken the `dim` in
+    while graphs:
+        for n in graphs.pop().nodes:
+            if n.op.name == "dim":
+                found.update(names(n.attrs["size"]))
+            for body in n.attrs.values():
+                if isinstance(body, Graph) and body not in seen:
+                    seen.add(body)
+                    graphs.append(body)
     return found
 
 
