@@ -281,7 +281,7 @@ class NestKernel:
         e.do(f"call void @{self.name}.task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
         e.do(f"br label %{after}")
         e.label(after)
-        if s.sums or s.flat:
+        if any(s.is_late(x) and x.expr not in s.columns for x in s.nest.stores):
             self.combine(f, partials, chunks)
         if s.columns:
             self.add_columns(f, chunks)
@@ -352,7 +352,7 @@ class NestKernel:
                 new += wide.merge(one, old, part)
             return new
 
-        totals = e.loop("0", chunks, 1, carried, body)
+        totals = e.loop("0", chunks, 1, carried, body) if s.sums else []
         scope = Scope(f, f.top, e.section(), {}, ready=FINAL)
         one = Lanes(scope.e, 1, self.target)
         at = 0

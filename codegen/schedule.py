@@ -57,7 +57,8 @@ class Schedule:
 
     def is_late(self, s: Store) -> bool:
         """Whether a store is made once, after all items."""
-        return s.expr in self.final or (bool(self.sums or self.flat) and not s.axes)
+        once = bool(self.sums or self.flat or self.nest.outer)
+        return s.expr in self.final or (once and not s.axes)
 
 
 def polynomials(nest: Nest) -> list[Size]:

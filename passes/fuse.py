@@ -24,6 +24,7 @@ from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes.grouping import (
+    MAX_NODES,
     ONE,
     WILD,
     Group,
@@ -51,9 +52,10 @@ def is_lazy(n: Node) -> bool:
     return n.op.name in LAZY or n.op.name == "stop_gradient"
 
 
-def is_barrier(n: Node) -> bool:
-    """Whether n only orders: what follows it starts when all of its operands are there."""
-    return n.op.kind is Kind.META and n.op.unique
+def is_kept(n: Node) -> bool:
+    """Whether n stays as it is: a kernel made before, or a barrier, which only orders (what
+    follows it starts when all of its operands are there)."""
+    return n.op.kind is Kind.REGION or (n.op.kind is Kind.META and n.op.unique)
 
 
 def is_free(v: Value) -> bool:
@@ -71,7 +73,7 @@ def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def is_opaque(n: Node) -> bool:
     """Whether n wants its operands as buffers, having a template of its own or no code at all."""
-    if n.op.kind is Kind.CONTRACT or is_barrier(n):
+    if n.op.kind is Kind.CONTRACT or is_kept(n):
         return True
     return n.op.name in ("scatter", "scatter_add") and n.args[1].type.ndim != n.attrs["batch"]
 
@@ -105,17 +107,13 @@ class Fusion:
             if n.op.kind not in (Kind.ELEMENTWISE, Kind.LAYOUT) or n.outs[0].type.size != 1:
                 continue
             if n.op.fails_on([a.type for a in n.args]) or not all(
-                a.node.op.kind is Kind.LEAF or a in length or self._is_scalar_view(a, length)
-                for a in n.args
+                a.node.op.kind is Kind.LEAF or a in length for a in n.args
             ):
                 continue
             total = 1 + sum(length.get(a, 0) for a in n.args)
-            if total <= SCALARS:
+            if total <= SCALARS and n.outs[0] not in self.needed:
                 length[n.outs[0]] = total
-        return {v.node for v in length if v not in self.needed}
-
-    def _is_scalar_view(self, v: Value, length: dict[Value, int]) -> bool:
-        return v.node.op.kind is Kind.META and v.node.args[v.index] in length
+        return {v.node for v in length}
 
     def is_lazy(self, n: Node) -> bool:
         """Whether kernels that want n contain it, so that it needs no place of its own."""
@@ -149,7 +147,7 @@ class Fusion:
         for n in computed:
             sizes, space, reduced, result = own_label(n)
             self.proto[n] = (sizes, space, reduced, result)
-            labels = operand_labels(n, space)
+            labels = [(None, False)] * len(n.args) if is_opaque(n) else operand_labels(n, space)
             self.uses[n] = [
                 self.resolve(a, lab, inj) for a, (lab, inj) in zip(n.args, labels, strict=True)
             ]
@@ -160,10 +158,31 @@ class Fusion:
             self.remaining[root] = self.remaining.get(root, 0) + 1
         for n in computed:
             self.place(n)
+        self.adopt(computed)
         seen: dict[Group, None] = {}
         for n in computed:
             seen.setdefault(self.group_of[n.outs[0]].root())
         return list(seen)
+
+    def adopt(self, computed: list[Node]) -> None:
+        """Give outputs that are single numbers, unconnected to any kernel, to a kernel that is
+        there anyway (the step counter of an optimizer, say)."""
+        groups = dict.fromkeys(self.group_of[n.outs[0]].root() for n in computed)
+        read = {u.value for us in self.uses.values() for u in us}
+        host = next(
+            (h for h in reversed(groups) if h.kind == "loops" and h.outer and h.scan is None), None
+        )
+        if host is None:
+            return
+        for g in groups:
+            if g.kind != "loops" or g.axes or any(v in read for v in g.labels):
+                continue
+            if any(u.value in self.group_of for n in g.nodes for u in self.uses[n]):
+                continue
+            if len(host.nodes) + len(g.nodes) <= MAX_NODES:
+                both = combine(g, host, {}, [])
+                (host if both is g else g).merged = both
+                host = both
 
     def place(self, n: Node) -> None:
         """Give n a group of its own, then merge it with its operands' groups where allowed.
@@ -194,7 +213,7 @@ class Fusion:
         if kind != "loops":
             return
         mains = [h for h in order if h.level == top]
-        joined = self.join(n, g, mains, by_group, top)
+        joined = self.join(n, g, mains, by_group, top) if mains else None
         if joined is not None:
             g = joined
         for h in order:
@@ -276,7 +295,7 @@ class Fusion:
     def emit(self, groups: list[Group]) -> Graph:
         """The graph of fused nodes, in dependency order and otherwise in program order."""
         g = self.g
-        groups = [h for h in groups if not is_barrier(h.nodes[0])]
+        groups = [h for h in groups if not is_kept(h.nodes[0])]
         position = {n: k for k, n in enumerate(g.nodes)}
         for h in groups:
             h.nodes.sort(key=lambda n: position[n])
@@ -291,7 +310,7 @@ class Fusion:
                 continue
             leaf = n.op.kind is Kind.LEAF and (n.op.name == "constant" or not is_free(n.outs[0]))
             view = self.is_view(n) and not self.needed.isdisjoint(n.outs)
-            if leaf or view or is_barrier(n):
+            if leaf or view or is_kept(n):
                 units.append(n)
         made_by: dict[Value, Group | Node] = {}
         for u in units:

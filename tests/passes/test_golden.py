@@ -29,8 +29,7 @@ def test_golden(path: Path, update_golden: bool) -> None:
         gf.write(path, after)
     else:
         assert str(after) == expected
-    if path.parent.name != "fuse":  # which makes kernels of kernels
-        assert str(run(after)) == str(after), "the pass is not idempotent"
+    assert str(run(after)) == str(after), "the pass is not idempotent"
     assert str(parse(str(after))) == str(after)
 
 
