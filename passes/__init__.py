@@ -1,7 +1,8 @@
 """Passes: Graph -> Graph, one file each, and the order in which a function runs them.
 
 A pass is `run(g: Graph) -> Graph` in the file of its name. To add one, see README.md here.
-`autodiff` is a pass too, but not of the pipeline: gradients are made when they are declared.
+`autodiff` is a pass too, but not of the pipeline: gradients are made when they are declared. Nor is
+`recompute`, which trades time for memory and stands before `fuse` where it is wanted.
 """
 
 from graphc.passes.manager import PassStats, Report, dump, load_pass, run_pipeline

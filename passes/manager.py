@@ -121,7 +121,7 @@ def load_pass(name: str) -> Pass:
     if run is None:
         from graphc.passes import PIPELINE
 
-        known = ", ".join(dict.fromkeys((*PIPELINE, "autodiff")))
+        known = ", ".join(dict.fromkeys((*PIPELINE, "recompute", "autodiff")))
         raise UsageError(f"there is no pass {name!r}; known: {known}")
     return run  # type: ignore[no-any-return]
 
