@@ -1,14 +1,15 @@
 #!/bin/sh
 # The virtual environment .venv of this checkout, with graphc installed from it: made if missing,
-# used again if pyproject.toml is what it was.      usage: sh examples/venv.sh [EXTRA]
+# used again if pyproject.toml is what it was.      usage: sh examples/venv.sh [EXTRAS]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/.venv
-extra=${1:-}
+extras=${1:-}
 
 current() { { echo "$root"; cat "$root/pyproject.toml"; } | cmp -s - "$venv/installed-$1"; }
 
-if "$venv/bin/python" -c '' 2>/dev/null && { current "$extra" || { [ -z "$extra" ] && current test; }; }
+if "$venv/bin/python" -c '' 2>/dev/null && { current "$extras" || {
+    [ -z "$extras" ] && current test,examples; }; }
 then
     exit 0
 fi
@@ -26,5 +27,5 @@ fi
 echo "installing graphc into $venv"
 "$venv/bin/python" -c '' 2>/dev/null || "$found" -m venv --clear "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --editable "$root${extra:+[$extra]}"
-{ echo "$root"; cat "$root/pyproject.toml"; } > "$venv/installed-$extra"
+    --editable "$root${extras:+[$extras]}"
+{ echo "$root"; cat "$root/pyproject.toml"; } > "$venv/installed-$extras"

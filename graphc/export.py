@@ -14,6 +14,7 @@ from graphc.declare import Variable
 from graphc.errors import ArgumentError, CompileError, Loc, UsageError, user_loc
 from graphc.function import Function
 from graphc.ir import State
+from graphc.tensor import Tensor
 
 if TYPE_CHECKING:
     from graphc.codegen.library_abi import Unit
@@ -45,7 +46,7 @@ def export(
     """
     loc = user_loc()
     given = [functions] if isinstance(functions, Function) else functions
-    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Tensor)):
         raise UsageError(f"export: takes functions, got {type(functions).__name__}", loc)
     chosen = list(given)
     for f in chosen:

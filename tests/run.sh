@@ -3,7 +3,7 @@
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-sh examples/venv.sh test
+sh examples/venv.sh test,examples
 bin=$root/.venv/bin
 failed=
 

@@ -145,7 +145,7 @@ def test_threads_end_when_the_library_is_unloaded(tmp_path):
 
 def fails(path, match, functions=None, error=CompileError, **options):
     with pytest.raises(error, match=match) as told:
-        gx.export(functions or [small()], path, **options)
+        gx.export([small()] if functions is None else functions, path, **options)
     assert "test_files.py:" in str(told.value)
 
 
@@ -230,6 +230,7 @@ def test_wrong_calls(tmp_path):
     v = gx.variable(np.zeros(2, "float32"), "v")
     fails(path, "takes functions", [3], UsageError)
     fails(path, "takes functions, got int", 3, UsageError)
+    fails(path, "takes functions, got Tensor", gx.input("x", ("n",)) + 1, UsageError)
     with pytest.raises(UsageError, match="at least one"):
         gx.export([], path)
     fails(path, "two functions are both called 'f'", [small(), small()])
