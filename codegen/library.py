@@ -1,7 +1,7 @@
 """From compiled functions to a native library: the pieces put together, and what can be written.
 
     library = make_library("digits", units, values, triple)
-    library.header, library.object(directory), library.assembly(), library.llvm()
+    library.header, library.object(), library.assembly(), library.llvm()
 
 One LLVM module holds everything: the exported functions of the API, each function's kernels at
 every CPU level, the thread pool, and the data. Only the API is visible outside.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from graphc.codegen import jit
@@ -63,16 +62,12 @@ class Library:
         """A self-contained module as assembly."""
         return jit.assembly(self.llvm(), baseline(self.triple))
 
-    def object(self, directory: Path) -> bytes:
-        """The object file; `directory` takes a temporary file with the data."""
-        path = directory / "data.bin"
-        try:
-            if self.data.size:
-                self.data.write(path)
-            text = self.data.external(path) + self._code
-            return jit.compile_object(text, baseline(self.triple), use_cache=False)
-        finally:
-            path.unlink(missing_ok=True)
+    def object(self) -> list[Any]:
+        """The object file, as parts to write one after another."""
+        text = self.data.placeholder() + self._code
+        return self.data.fill(
+            jit.compile_object(text, baseline(self.triple), use_cache=not self.data.size)
+        )
 
 
 def make_library(

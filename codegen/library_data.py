@@ -1,22 +1,24 @@
 """The constant data of a library: one block of bytes, and the code of `init`.
 
-The block goes into the object through the assembler (`.incbin` of a file), never as LLVM text, so
-hundreds of megabytes take seconds. `.ll` and `.s` files, which must stand alone, hold it as text.
+LLVM leaves room for the block, which begins with a mark; the bytes are put there once the object
+file is made. So hundreds of megabytes take seconds, for every target and without an assembler.
+`.ll` and `.s` files, which must stand alone, hold the block as text.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphc.codegen.library_abi import Field
+from graphc.errors import CompileError
 from graphc.ir import Literal, State
 
 ALIGN = 64
+_MARK = 64  # bytes
 _RUN = 256  # blocks of zeros of so many bytes are cleared instead of copied
 
 
@@ -41,25 +43,39 @@ class Data:
             self.size = offset + len(raw)
         return f"getelementptr (i8, ptr @graphc.data, i64 {self._known[digest]})"
 
-    def write(self, path: Path) -> None:
-        """The block as a file."""
-        with open(path, "wb") as f:
-            for offset, raw in self._chunks:
-                f.write(bytes(offset - f.tell()))
-                f.write(raw)
+    def placeholder(self) -> str:
+        """Module text with room for the block, which begins with a mark.
 
-    def external(self, path: Path) -> str:
-        """Module text that takes the block from a file."""
+        The room is called externally initialised, so that LLVM takes nothing for known about it.
+        """
         if not self.size:
             return ""
-        quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
-        lines = [
-            '.section .rodata.graphc,"a",@progbits', f".p2align {ALIGN.bit_length() - 1}",
-            ".type graphc.data,@object", "graphc.data:", f'.incbin "{quoted}"',
-            f".size graphc.data, {self.size}", ".text",
-        ]
-        asm = "\n".join(f'module asm "{_escape(line.encode())}"' for line in lines)
-        return f"{asm}\n@graphc.data = external hidden constant [{self.size} x i8], align {ALIGN}\n"
+        mark, rest = self._mark(), max(0, self.size - _MARK)
+        return (
+            f"@graphc.data = internal externally_initialized constant "
+            f"<{{ [{_MARK} x i8], [{rest} x i8] }}> <{{ [{_MARK} x i8] "
+            f'c"{_escape(mark)}", [{rest} x i8] zeroinitializer }}>, align {ALIGN}\n'
+        )
+
+    def fill(self, obj: bytes) -> list[Any]:
+        """An object file with the block in its place, as parts to write one after another."""
+        if not self.size:
+            return [obj]
+        mark = self._mark()
+        at = obj.find(mark)
+        if at < 0 or obj.find(mark, at + 1) >= 0:
+            raise CompileError("export: the place of the data was not found in the object file")
+        parts: list[Any] = [memoryview(obj)[:at]]
+        end = 0
+        for offset, raw in self._chunks:
+            parts += [bytes(offset - end), raw]
+            end = offset + len(raw)
+        room = max(self.size, _MARK)
+        return [*parts, bytes(room - end), memoryview(obj)[at + room:]]
+
+    def _mark(self) -> bytes:
+        """Bytes that stand nowhere else in the object: they depend on all data."""
+        return hashlib.sha512(b"graphc" + b"".join(self._known)).digest()
 
     def inline(self) -> str:
         """Module text that holds the block itself."""

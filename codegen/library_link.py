@@ -12,8 +12,9 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from graphc.codegen import jit
 from graphc.codegen.target import Target
@@ -45,7 +46,14 @@ def linkers() -> list[tuple[list[str], bool]]:
     return found
 
 
-def link_shared(obj: bytes, soname: str, directory: Path, target: Target) -> Path:
+def write_parts(path: Path, parts: Iterable[Any]) -> None:
+    """Write buffers one after another."""
+    with open(path, "wb") as f:
+        for p in parts:
+            f.write(p)
+
+
+def link_shared(obj: Iterable[Any], soname: str, directory: Path, target: Target) -> Path:
     """A shared library, in `directory`, of one object; CompileError if no linker can."""
     if "linux" not in target.triple:
         raise CompileError(
@@ -55,7 +63,7 @@ def link_shared(obj: bytes, soname: str, directory: Path, target: Target) -> Pat
     commands = linkers()
     if not commands:
         raise CompileError(f"export: no linker was found to make {soname}; {_ADVICE}")
-    (directory / "library.o").write_bytes(obj)
+    write_parts(directory / "library.o", obj)
     stub = "".join(f"define void @{n}() {{\n  ret void\n}}\n" for n in LIBC)
     (directory / "stub.o").write_bytes(jit.compile_object(stub, target))
     reasons = []
@@ -91,7 +99,7 @@ def _link(
     return " ".join(lines[-3:]) or f"exit code {done.returncode}"
 
 
-def archive(obj: bytes, member: str, symbols: Sequence[str]) -> bytes:
+def archive(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[Any]:
     """A static library of one object, with the symbol index that linkers want; no dates."""
     names = b"".join(s.encode() + b"\0" for s in symbols)
     index_size = 4 + 4 * len(symbols) + len(names)
@@ -99,13 +107,14 @@ def archive(obj: bytes, member: str, symbols: Sequence[str]) -> bytes:
     long_names = f"{member}/\n".encode()
     long_names += b"\n" * (len(long_names) % 2)
     at = 8 + 60 + index_size + 60 + len(long_names)
+    size = sum(map(len, obj))
     index = struct.pack(f">{1 + len(symbols)}I", len(symbols), *[at] * len(symbols)) + names
-    return b"".join([
+    return [
         b"!<arch>\n",
         _member("/", len(index) + len(index) % 2), index, b"\0" * (len(index) % 2),
         _member("//", len(long_names)), long_names,
-        _member("/0", len(obj), "100644"), obj, b"\n" * (len(obj) % 2),
-    ])
+        _member("/0", size, "100644"), *obj, b"\n" * (size % 2),
+    ]
 
 
 def _member(name: str, size: int, mode: str = "0") -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphc.codegen.library import Library, baseline
 from graphc.codegen.library_abi import identifier
-from graphc.codegen.library_link import archive, link_shared
+from graphc.codegen.library_link import archive, link_shared, write_parts
 from graphc.errors import CompileError
 
 KINDS = (".so", ".a", ".o", ".ll", ".s", ".h")
@@ -55,19 +55,19 @@ def _header(library: Library, work: Path) -> Path:
 
 
 def _shared(library: Library, path: Path, work: Path) -> Path:
-    return link_shared(library.object(work), path.name, work, baseline(library.triple))
+    return link_shared(library.object(), path.name, work, baseline(library.triple))
 
 
 def _archive(library: Library, path: Path, work: Path) -> Path:
     out = work / "library.a"
     member = path.name.removesuffix(".a") + ".o"
-    out.write_bytes(archive(library.object(work), member, library.symbols))
+    write_parts(out, archive(library.object(), member, library.symbols))
     return out
 
 
 def _object(library: Library, path: Path, work: Path) -> Path:
     out = work / "library.o"
-    out.write_bytes(library.object(work))
+    write_parts(out, library.object())
     return out
 
 
