@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from graphc import dims
-from graphc.codegen import loops
+from graphc.codegen import loops, pull
+from graphc.codegen.along import Along
 from graphc.codegen.emitter import Module
+from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul import product
-from graphc.codegen.nest import Frame, Slots, slots_of
 from graphc.codegen.schedule import coalesce, plan
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Sweeper
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.dims import product as times
@@ -85,7 +85,7 @@ class DotKernel:
         self.b = body.inputs.index(self.dot.args[1])
         outputs = [env.get(o, o) for o in body.outputs]
         epilogue = Graph("epilogue", (*body.inputs, holder), rest, outputs)
-        nest = loops.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
+        nest = pull.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
         self.nest = self._in_groups(nest)
         self.c_output = self._c_output(body, c)
         stored = [s for s in self.nest.stores if not self._is_copy_of_c(s.expr, s.output)]
@@ -199,29 +199,30 @@ class DotKernel:
         schedule = plan(self.nest, self.target, vector)
         f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
         e = f.e
-        sweeper = Sweeper(f)
+        body = Along(f)
         bound: dict[str, str] = {}
         _decompose(f, self.batch, "%batch", bound)
 
-        def element(row: str, column: str) -> None:
+        def element(row: str, column: str) -> list[str]:
             here = dict(bound)
             _decompose(f, self.rows, row, here)
             _decompose(f, self.cols, column, here)
-            sweeper.along(Scope(f, f.top, e.section(), here), "0", "1", {})
+            body.run(Scope(f, f.top, e.section(), here), "0", "1", {})
+            return []
 
         def row(i: str, _: list[str]) -> list[str]:
             if vector:
                 here = dict(bound)
                 _decompose(f, self.rows, i, here)
                 grid = Scope(f, f.top, e.section(), here)
-                sweeper.along(grid, "%c0", "%c1", {}, partial=True)
+                body.run(grid, "%c0", "%c1", {}, partial=True)
             else:
-                e.loop("%c0", "%c1", 1, [], lambda j, _: element(i, j) or [])
+                e.loop("%c0", "%c1", 1, [], lambda j, _: element(i, j))
             return []
 
         if vector and not self.cols:
             grid = Scope(f, f.top, e.section(), bound)
-            sweeper.along(grid, "%r0", "%r1", {}, partial=True)
+            body.run(grid, "%r0", "%r1", {}, partial=True)
         else:
             e.loop("%r0", "%r1", 1, [], row)
         return f.finish(

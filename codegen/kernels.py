@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from graphc.codegen import loops
+from graphc.codegen import pull
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
+from graphc.codegen.frame import Slots
 from graphc.codegen.loops import Nest
-from graphc.codegen.nest import NestKernel, Slots
+from graphc.codegen.nest import NestKernel
 from graphc.codegen.scatter import ScatterKernel
 from graphc.codegen.schedule import coefficient
 from graphc.codegen.target import Target
@@ -63,7 +64,7 @@ def define_kernel(
             dot.work,
         )
     scatters = [n for n in body.nodes
-                if n.op.name in ("scatter", "scatter_add") and not loops.one_per_row(n)]
+                if n.op.name in ("scatter", "scatter_add") and not pull.one_per_row(n)]
     if scatters:
         scatter = ScatterKernel(module, target, node, name, codes, fastmath)
         scatter.define()
@@ -75,7 +76,7 @@ def define_kernel(
         a for a in node.attrs["reduced"]
         if any(_runs_back(n) for n in body.nodes)
     )
-    nest = loops.lower(
+    nest = pull.lower(
         body, node.attrs["axes"], node.attrs["reduced"], node.attrs["outputs"], backwards
     )
     kernel = NestKernel(module, target, nest, name, codes, fastmath)

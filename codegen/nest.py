@@ -3,138 +3,36 @@
     define internal void @K.task(ptr %ctx, i64 %begin, i64 %end, ptr %scratch)   chunks of items
     define internal void @K(ptr %ctx, ptr %scratch)                               the whole kernel
 
-`ctx` is an array of 8-byte slots: operands, results, dimensions (in the order of `Kernel.slots`),
-then slots that the driver fills in itself. Work is split by shapes alone: never by thread count.
+`ctx` is an array of 8-byte slots: operands, results, dimensions (in the order of `Slots`), then
+slots that the driver fills in itself. Work is split by shapes alone: never by thread count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from graphc import dims
+from graphc.codegen import columns
+from graphc.codegen.across import Across
+from graphc.codegen.along import Along
 from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.loops import Expr, Nest
+from graphc.codegen.loops import Nest
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import (
+    BLOCK,
     CHUNK_CYCLES,
     FINAL,
     MAX_CHUNKS,
-    Schedule,
+    ceildiv,
     coalesce,
     plan,
-    polynomials,
 )
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Sweeper
+from graphc.codegen.sweep import Totals
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Node
-
-ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Where things stand in a kernel's ctx."""
-
-    params: int
-    outputs: int
-    dims: tuple[str, ...]
-
-    @property
-    def error(self) -> int:
-        return self.params + self.outputs + len(self.dims)
-
-    @property
-    def items(self) -> int:
-        return self.error + 1
-
-    @property
-    def chunk(self) -> int:
-        return self.error + 2
-
-    @property
-    def partials(self) -> int:
-        return self.error + 3
-
-    @property
-    def count(self) -> int:
-        return self.error + 4
-
-
-def slots_of(nest: Nest, extra: Sequence[Size] = ()) -> Slots:
-    """The ctx layout of a nest: its operands, results, and the symbolic dimensions it needs."""
-    seen: dict[str, None] = {}
-    for p in [*nest.sizes.values(), *polynomials(nest), *extra]:
-        for n in dims.names(p):
-            if not n.startswith("%"):
-                seen.setdefault(n)
-    return Slots(len(nest.params), len(nest.outputs), tuple(seen))
-
-
-class Frame:
-    """One LLVM function being written for a nest: pointers, dimensions, failure flags."""
-
-    def __init__(
-        self, module: Module, target: Target, schedule: Schedule, slots: Slots,
-        codes: dict[Node, int], fastmath: bool,
-    ):
-        self.schedule, self.nest, self.target = schedule, schedule.nest, target
-        self.module, self.slots, self.fastmath = module, slots, fastmath
-        self.codes = codes
-        self.sites = set(self.nest.sites)
-        self.e = Emitter(module)
-        self.e.label("entry")
-        self.allocas: list[str] = []
-        self.e.lines.append(self.allocas)
-        self.addresses: dict[tuple[Scope, tuple[str, int, str]], str] = {}
-        self.flags: dict[Node, str] = {}
-        pointers = [self.slot("ptr", k) for k in range(slots.params + slots.outputs)]
-        self.params, self.outputs = pointers[: slots.params], pointers[slots.params :]
-        base = slots.params + slots.outputs
-        self.dims = {n: self.slot("i64", base + k) for k, n in enumerate(slots.dims)}
-        self.top = Scope(self, None, self.e.section(), {})
-
-    def slot(self, ty: str, k: int) -> str:
-        """Load ctx[k]."""
-        p = self.e(f"getelementptr inbounds ptr, ptr %ctx, i64 {k}")
-        return self.e(f"load {ty}, ptr {p}, align 8")
-
-    def set_slot(self, ty: str, k: int, value: str) -> None:
-        p = self.e(f"getelementptr inbounds ptr, ptr %ctx, i64 {k}")
-        self.e.do(f"store {ty} {value}, ptr {p}, align 8")
-
-    def alloca(self, ty: str, align: int = 64) -> str:
-        name = f"%{self.e.fresh('slot')}"
-        self.allocas.append(f"  {name} = alloca {ty}, align {align}")
-        return name
-
-    def report(self, scope: Scope, node: Node, cond: str) -> None:
-        """Remember that `cond` (an i1) held at a fallible node."""
-        flag = self.flags.get(node)
-        if flag is None:
-            flag = self.flags[node] = self.alloca("i8", 1)
-            self.allocas.append(f"  store i8 0, ptr {flag}, align 1")
-        bit = scope.e(f"zext i1 {cond} to i8")
-        old = scope.e(f"load i8, ptr {flag}, align 1")
-        scope.e.do(f"store i8 {scope.e(f'or i8 {old}, {bit}')}, ptr {flag}, align 1")
-
-    def flush_errors(self) -> None:
-        """Put the lowest code of what failed into the call's error word."""
-        if not self.flags:
-            return
-        word = self.slot("ptr", self.slots.error)
-        for node, flag in self.flags.items():
-            hit = self.e(f"icmp ne i8 {self.e(f'load i8, ptr {flag}, align 1')}, 0")
-            code = self.e(f"select i1 {hit}, i32 {self.codes[node]}, i32 -1")
-            self.e.do(f"%{self.e.fresh('old')} = atomicrmw umin ptr {word}, i32 {code} monotonic")
-
-    def finish(self, header: str) -> str:
-        self.flush_errors()
-        self.e.do("ret void")
-        return f"{header} {ATTRS} {{\n{self.e.text()}\n}}"
 
 
 class NestKernel:
@@ -154,13 +52,7 @@ class NestKernel:
         self.workspace: Size = 0
         if self.schedule.columns:
             self.slots = replace(self.slots, params=self.slots.params + 1)
-            self.workspace = MAX_CHUNKS * self.columns_bytes
-
-    @property
-    def columns_bytes(self) -> Size:
-        """Bytes of the accumulators of one chunk."""
-        row = dims.product(self.nest.sizes[n] for n in self.nest.reduced)
-        return 8 * len(self.schedule.columns) * row
+            self.workspace = MAX_CHUNKS * columns.chunk_bytes(self.schedule)
 
     def frame(self) -> Frame:
         return Frame(
@@ -179,7 +71,7 @@ class NestKernel:
         e, s = f.e, self.schedule
         items, chunk = f.slot("i64", self.slots.items), f.slot("i64", self.slots.chunk)
         partials = f.slot("ptr", self.slots.partials) if s.sums else ""
-        sweeper = Sweeper(f)
+        body = Across(f) if s.across else Along(f)
         totals = {
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }
@@ -195,10 +87,10 @@ class NestKernel:
                 for t, cell, v in zip(wide.types, cells, wide.start(one), strict=True):
                     e.do(f"store {t} {v}, ptr {cell}, align 8")
 
-            cells = self.clear_columns(f, c)
+            body.columns = columns.clear(f, c)
 
             def item_body(i: str, _: list[str]) -> list[str]:
-                sweeper.item(i, totals, cells)
+                item(f, body, i, totals)
                 return []
 
             e.loop(low, high, 1, [], item_body)
@@ -218,24 +110,6 @@ class NestKernel:
             f"define internal void @{self.name}.task(ptr %ctx, i64 %begin, i64 %end, "
             "ptr %scratch)"
         )
-
-    def clear_columns(self, f: Frame, chunk: str) -> dict[Expr, str]:
-        """Set a chunk's column accumulators to 0; where each stands."""
-        if not self.schedule.columns:
-            return {}
-        e = f.e
-        size = f.top.size(self.columns_bytes)
-        at = e(f"mul nsw i64 {chunk}, {size}")
-        base = e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {at}")
-        self.module.declare(
-            "llvm.memset.p0.i64", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        )
-        e.do(f"call void @llvm.memset.p0.i64(ptr {base}, i8 0, i64 {size}, i1 false)")
-        each = e(f"sdiv i64 {size}, {len(self.schedule.columns)}")
-        return {
-            r: e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul nsw i64 {each}, {k}')}")
-            for k, r in enumerate(self.schedule.columns)
-        }
 
     @property
     def partial_words(self) -> int:
@@ -284,46 +158,8 @@ class NestKernel:
         if any(s.is_late(x) and x.expr not in s.columns for x in s.nest.stores):
             self.combine(f, partials, chunks)
         if s.columns:
-            self.add_columns(f, chunks)
+            columns.add_up(f, chunks)
         return f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
-
-    def add_columns(self, f: Frame, chunks: str) -> None:
-        """Add up the chunks' column accumulators in order and store the sums."""
-        e, s = f.e, self.schedule
-        size = f.top.size(self.columns_bytes)
-        row = f.top.size(dims.product(self.nest.sizes[n] for n in self.nest.reduced))
-        for k, r in enumerate(s.columns):
-            kind = reduction_of(r)
-            (t,) = kind.types
-            first = e(f"mul nsw i64 {row}, {8 * k}")
-            base = e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {first}")
-            outs = [x.output for x in s.nest.stores if x.expr is r]
-
-            def column(i: str, _: list[str]) -> list[str]:
-                free = Lanes(e, s.width, self.target)
-                left = e(f"trunc i64 {e(f'sub nsw i64 {row}, {i}')} to i32")
-                steps = ", ".join(f"i32 {j}" for j in range(s.width))
-                mask = e(f"icmp slt {free.vec('i32')} <{steps}>, {free.spread('i32', left)}")
-                L = Lanes(e, s.width, self.target, mask=mask)
-                v, m = L.vec(t), L.vec("i1")
-                load = f"llvm.masked.load.{L.suffix(t)}.p0"
-                self.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
-
-                def add(c: str, state: list[str]) -> list[str]:
-                    at = e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul i64 {c}, {size}')}")
-                    at = e(f"getelementptr inbounds {t}, ptr {at}, i64 {i}")
-                    x = e(f"call {v} @{load}(ptr {at}, i32 4, {m} {mask}, {v} zeroinitializer)")
-                    return kind.merge(L, state, [x])
-
-                total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add)
-                value = kind.finish(L, total, r.dtype)
-                for o in outs:
-                    d = self.nest.outputs[o].dtype
-                    to = e(f"getelementptr inbounds [{d.itemsize} x i8], ptr {f.outputs[o]}, i64 {i}")
-                    L.store(d, value, to)
-                return []
-
-            e.loop("0", row, s.width, [], column)
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
         """Add up the chunks in order, then compute and store what depends on the totals."""
@@ -367,3 +203,43 @@ class NestKernel:
         for x in stores:
             scope.store(x.output, x.offset, x.expr, vector=False)
 
+
+def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
+    """Emit grid item number `i`: the values of the grid's axes, the range of the vector axis."""
+    s, e, nest = f.schedule, f.e, f.nest
+    bound: dict[str, str] = {}
+    low, high = "0", ""
+    rest = i
+    if s.flat:
+        first = nest.reduced[0]
+        size = f.top.size(nest.sizes[first])
+        if first == s.vector:
+            low = e(f"mul nsw i64 {i}, {BLOCK}")
+            high = _least(e, e(f"add nsw i64 {low}, {BLOCK}"), size)
+        else:
+            low, high = i, e(f"add nsw i64 {i}, 1")
+    elif s.vector is not None and not s.across:
+        n = nest.sizes[s.vector]
+        blocks = ceildiv(n, BLOCK)
+        if blocks == 1:
+            high = f.top.size(n)
+        else:
+            nb = f.top.size(blocks)
+            block = e(f"urem i64 {i}, {nb}") if s.grid else i
+            rest = e(f"udiv i64 {i}, {nb}") if s.grid else i
+            low = e(f"mul nsw i64 {block}, {BLOCK}")
+            high = _least(e, e(f"add nsw i64 {low}, {BLOCK}"), f.top.size(n))
+    for k, name in enumerate(reversed(s.grid)):
+        if k == len(s.grid) - 1:
+            bound[name] = rest
+        else:
+            n_reg = f.top.size(nest.sizes[name])
+            bound[name] = e(f"urem i64 {rest}, {n_reg}")
+            rest = e(f"udiv i64 {rest}, {n_reg}")
+    grid = Scope(f, f.top, e.section(), bound)
+    body.run(grid, low, high, totals)
+
+
+def _least(e: Emitter, a: str, b: str) -> str:
+    less = e(f"icmp slt i64 {a}, {b}")
+    return e(f"select i1 {less}, i64 {a}, i64 {b}")

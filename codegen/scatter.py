@@ -8,9 +8,9 @@ wins; post is walked in vectors.
 from __future__ import annotations
 
 from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest, strides
-from graphc.codegen.nest import Frame, slots_of
 from graphc.codegen.scalars import emit
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope

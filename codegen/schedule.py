@@ -23,6 +23,8 @@ from graphc.dims import Apply, Dim, Size
 
 BLOCK = 4096          # elements of the vector axis in a grid item
 MAX_CHUNKS = 64       # tasks of a kernel: enough to share among threads, few enough to combine
+MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
+COSTLY = 8            # vector cost from which reading back beats computing again
 FINAL = 1 << 20       # "ready" after all items
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
 # Cycles that a vector of an expression takes, roughly.
@@ -54,11 +56,20 @@ class Schedule:
     items: Size
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
     columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
+    cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
 
     def is_late(self, s: Store) -> bool:
         """Whether a store is made once, after all items."""
         once = bool(self.sums or self.flat or self.nest.outer)
         return s.expr in self.final or (once and not s.axes)
+
+
+def flatten_row(nest: Nest) -> Size:
+    """The position within a row, in the order of its axes."""
+    total: Size = 0
+    for name in nest.reduced:
+        total = total * nest.sizes[name] + axis(name)
+    return total
 
 
 def polynomials(nest: Nest) -> list[Size]:
@@ -243,13 +254,52 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
     else:
         cycles = row * cost
-    return Schedule(
+    schedule = Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
         sweeps, flat, unroll, dims.floordiv(cycles, width) + 20, items,
         [e for e in nest.exprs
          if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")],
         [e for e in nest.exprs if e in sums_rows and e.axes],
     )
+    schedule.cached = _cached(schedule)
+    return schedule
+
+
+def _cached(s: Schedule) -> dict[Expr, int]:
+    """Costly elements of a row that a later sweep wants again, and the sweep that makes them."""
+    size = dims.product(s.nest.sizes[n] for n in s.nest.reduced)
+    if not (s.across and s.sweeps > 1 and isinstance(size, int) and size <= MAX_CACHED_ROW):
+        return {}
+    wanted = [_wanted(s, p, {}) for p in range(s.sweeps)]
+    cached: dict[Expr, int] = {}
+    for e in s.nest.exprs:
+        if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.attrs[0], 0) >= COSTLY:
+            uses = [p for p in range(s.sweeps) if e in wanted[p]]
+            if len(uses) > 1 and e.dtype.kind != "b":
+                cached[e] = uses[0]
+    again = [_wanted(s, p, cached) for p in range(s.sweeps)]
+    return {e: p for e, p in cached.items() if any(e in w for w in again[p + 1 :])}
+
+
+def _wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
+    """The expressions of the row that sweep p computes or reads back."""
+    roots = [a for r, q in s.sweep.items() if q == p for a in r.args]
+    roots += [r.args[0] for r in s.columns if s.ready[r.args[0]] == p]
+    roots += [
+        x.expr for x in s.nest.stores
+        if set(x.axes) & set(s.nest.reduced) and s.ready[x.expr] == p
+    ]
+    seen: set[Expr] = set()
+    while roots:
+        e = roots.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.kind == "reduce" or cached.get(e, p) < p:
+            continue
+        roots += e.args
+        roots += [d for q in expr_polynomials(e) for d in s.nest.dynamic(q)]
+    return seen
 
 
 def ceildiv(a: Size, b: int) -> Size:

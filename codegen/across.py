@@ -1,0 +1,222 @@
+"""Rows swept across: the vector axis is reduced.
+
+A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of lanes, element i in
+lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
+results of earlier ones: softmax takes three, for the maximum, the sum and the quotients.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.loops import Expr, Store
+from graphc.codegen.reductions import reduction_of
+from graphc.codegen.scope import Scope
+from graphc.codegen.sweep import Body, Totals, memory_of
+
+STRAIGHT = 48  # expressions times vectors up to which a row is written out without a loop
+
+
+class Across(Body):
+    """Emits one row after the other."""
+
+    def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
+        s = self.s
+        scope = grid
+        for p in range(s.sweeps):
+            if p:
+                scope = Scope(self.f, scope, self.e.section(), {}, ready=p)
+            states = self.sweep(scope, p, low, high)
+            if s.flat:
+                self.add_up(states, totals)
+                return
+            following = Scope(self.f, scope, self.e.section(), {}, ready=p + 1)
+            one = Lanes(following.e, 1, self.f.target)
+            for r, state in states.items():
+                following.scalars[r] = reduction_of(r).finish(one, state, r.dtype)
+            scope = following
+        self.row_end(scope, totals)
+
+    def row_end(self, scope: Scope, totals: Totals) -> None:
+        """Per-row results, and what is added up over rows."""
+        over_rows = [r for r in totals if r not in self.s.sweep]
+        wanted = [x.expr for x in self.late_stores]
+        wanted += [a for r in over_rows for a in r.args]
+        scope = Scope(self.f, scope, self.e.section(), {}, ready=scope.ready)
+        scope.demand(wanted)
+        for x in self.late_stores:
+            scope.store(x.output, x.offset, x.expr, vector=False)
+        self.add_up({r: [scope.scalar(a) for a in r.args] for r in over_rows}, totals)
+
+    def sweep(self, scope: Scope, p: int, low: str, high: str) -> dict[Expr, list[str]]:
+        """One pass over the row: accumulate the reductions of sweep p, store what is ready."""
+        s, e = self.s, self.e
+        reduces, stores = self.reduces[p], self.row_stores[p]
+        self.f.sweeping = p
+        assert s.vector is not None
+        n = self.nest.sizes[s.vector]
+        vectors = -(-n // s.width) if isinstance(n, int) else 1 << 30
+        per = s.lanes // s.width
+        straight = (
+            not s.loops and not s.flat and 0 < vectors <= per
+            and vectors * self.body_cost <= max(STRAIGHT, self.body_cost)
+        )
+        if straight:
+            return self.straight(scope, reduces, stores, int(n), vectors, per)
+        cells = {
+            r: [self.f.alloca(f"[{s.lanes} x {memory_of(t)}]") for t in reduction_of(r).types]
+            for r in reduces
+        }
+        L = Lanes(e, s.width, self.f.target)
+        for r, bases in cells.items():
+            for t, base, v in zip(
+                reduction_of(r).types, bases, reduction_of(r).start(L), strict=True
+            ):
+                for k in range(per):
+                    e.do(f"store {L.vec(t)} {v}, ptr {self._cell(base, t, str(k * s.width))}, "
+                         "align 8")
+        begin, end = ("0", self.f.top.size(n))
+        outer = list(s.loops)
+        if s.flat and self.nest.reduced[0] == s.vector:
+            begin, end = low, high
+
+        def nested(depth: int, around: Scope) -> None:
+            if depth == len(outer):
+                self.row(around, reduces, stores, cells, begin, end, n)
+                return
+            name = outer[depth]
+            first, last = "0", self.f.top.size(self.nest.sizes[name])
+            if s.flat and name == self.nest.reduced[0]:
+                first, last = low, high
+
+            def body(i: str, _: list[str]) -> list[str]:
+                inner = Scope(self.f, around, e.section(), {name: i}, ready=around.ready)
+                nested(depth + 1, inner)
+                return []
+
+            e.loop(first, last, 1, [], body)
+
+        nested(0, scope)
+        out: dict[Expr, list[str]] = {}
+        for r, bases in cells.items():
+            kind = reduction_of(r)
+            parts: list[list[str] | None] = [
+                [
+                    e(f"load {L.vec(t)}, ptr {self._cell(base, t, str(k * s.width))}, align 8")
+                    for t, base in zip(kind.types, bases, strict=True)
+                ]
+                for k in range(per)
+            ]
+            out[r] = kind.fold(L, parts)
+        return out
+
+    def _cell(self, base: str, t: str, lane: str) -> str:
+        if lane == "0":
+            return base
+        return self.e(f"getelementptr inbounds {memory_of(t)}, ptr {base}, i64 {lane}")
+
+    def straight(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store], n: int, vectors: int,
+        per: int,
+    ) -> dict[Expr, list[str]]:
+        """A short row of known length, without a loop."""
+        s = self.s
+        parts: dict[Expr, list[list[str] | None]] = {r: [None] * per for r in reduces}
+        for k in range(vectors):
+            start = str(k * s.width)
+            mask = None if (k + 1) * s.width <= n else self.mask(start, str(n))
+            inner = self.vectors_at(scope, start, mask)
+            self.evaluate(inner, reduces, stores)
+            L = inner.lanes(True)
+            for r in reduces:
+                kind = reduction_of(r)
+                x = [inner.vector(a) for a in r.args]
+                parts[r][k] = kind.step(L, kind.start(L), x)
+        L = Lanes(self.e, s.width, self.f.target)
+        return {r: reduction_of(r).fold(L, parts[r]) for r in reduces}
+
+    def row(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store],
+        cells: dict[Expr, list[str]], begin: str, end: str, n: object,
+    ) -> None:
+        """Vectors from begin to end: an unrolled loop, then a loop of masked vectors."""
+        s, e = self.s, self.e
+        per = s.lanes // s.width
+        cheap = self.body_cost <= 24
+        group = (per if reduces else s.unroll) if cheap else 1
+        unrolled = group > 1 and not (isinstance(n, int) and n < group * s.width)
+        step = group * s.width
+        main_end = begin
+        if unrolled:
+            length = e(f"sub nsw i64 {end}, {begin}")
+            whole = e(f"srem i64 {length}, {step}")
+            main_end = e(f"sub nsw i64 {end}, {whole}")
+            L = Lanes(e, s.width, self.f.target)
+            carried: list[tuple[str, str]] = []
+            for r in reduces:
+                for k in range(per):
+                    for t, base in zip(reduction_of(r).types, cells[r], strict=True):
+                        cell = self._cell(base, t, str(k * s.width))
+                        carried.append(
+                            (L.vec(t), e(f"load {L.vec(t)}, ptr {cell}, align 8"))
+                        )
+
+            def body(i: str, state: list[str]) -> list[str]:
+                new: dict[tuple[Expr, int], list[str]] = {}
+                for k in range(group):
+                    start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
+                    inner = self.vectors_at(scope, start, None)
+                    self.evaluate(inner, reduces, stores)
+                    L = inner.lanes(True)
+                    at = 0
+                    for r in reduces:
+                        kind = reduction_of(r)
+                        m = len(kind.types)
+                        old = state[at + k * m : at + (k + 1) * m]
+                        new[r, k] = kind.step(L, old, [inner.vector(a) for a in r.args])
+                        at += per * m
+                return [v for r in reduces for k in range(per) for v in new[r, k]]
+
+            final = e.loop(begin, main_end, step, carried, body)
+            at = 0
+            for r in reduces:
+                for k in range(per):
+                    for t, base in zip(reduction_of(r).types, cells[r], strict=True):
+                        cell = self._cell(base, t, str(k * s.width))
+                        e.do(f"store {L.vec(t)} {final[at]}, ptr {cell}, align 8")
+                        at += 1
+        if isinstance(n, int) and n % (step if unrolled else s.width) == 0 and not s.flat:
+            if unrolled:
+                return
+            self._rolled(scope, reduces, stores, cells, begin, end, masked=False)
+            return
+        if not unrolled:
+            length = e(f"sub nsw i64 {end}, {begin}")
+            whole = e(f"srem i64 {length}, {s.width}")
+            main_end = e(f"sub nsw i64 {end}, {whole}")
+            self._rolled(scope, reduces, stores, cells, begin, main_end, masked=False)
+        self._rolled(scope, reduces, stores, cells, main_end, end, masked=True)
+
+    def _rolled(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store],
+        cells: dict[Expr, list[str]], begin: str, end: str, masked: bool,
+    ) -> None:
+        s, e = self.s, self.e
+
+        def body(i: str, _: list[str]) -> list[str]:
+            inner = self.vectors_at(scope, i, self.mask(i, end) if masked else None)
+            self.evaluate(inner, reduces, stores)
+            L = inner.lanes(True)
+            lane = e(f"and i64 {i}, {s.lanes - 1}")
+            for r in reduces:
+                kind = reduction_of(r)
+                at = [self._cell(b, t, lane) for t, b in zip(kind.types, cells[r], strict=True)]
+                old = [
+                    e(f"load {L.vec(t)}, ptr {c}, align 8")
+                    for t, c in zip(kind.types, at, strict=True)
+                ]
+                new = kind.step(L, old, [inner.vector(a) for a in r.args])
+                for t, c, v in zip(kind.types, at, new, strict=True):
+                    e.do(f"store {L.vec(t)} {v}, ptr {c}, align 8")
+            return []
+
+        e.loop(begin, end, s.width, [], body)

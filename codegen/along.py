@@ -1,0 +1,172 @@
+"""Rows side by side: the vector axis is an outer one, and every lane is a row of its own.
+
+Reduced axes are scalar loops around vector accumulators; a nest without reductions is the same
+with no inner loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphc.codegen.loops import Expr, Store
+from graphc.codegen.reductions import Reduction, reduction_of
+from graphc.codegen.schedule import BLOCK
+from graphc.codegen.scope import Scope
+from graphc.codegen.sweep import Body, Totals, memory_of
+from graphc.dims import Size
+
+if TYPE_CHECKING:
+    from graphc.codegen.frame import Frame
+
+
+class Along(Body):
+    """Emits vectors of rows."""
+
+    def run(
+        self, grid: Scope, low: str, high: str, totals: Totals, partial: bool = False
+    ) -> None:
+        """Vectors of rows from low to high; `partial` says that these need not be all."""
+        s, e = self.s, self.e
+        if s.vector is None:
+            self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
+            return
+        n: Size | None = None if partial else self.nest.sizes[s.vector]
+        group = s.unroll
+        if isinstance(n, int):
+            while group > 1 and n < group * s.width:
+                group //= 2
+        step = group * s.width
+        main_end = low
+        fits = isinstance(n, int) and n % step == 0 and n <= BLOCK
+        if not (isinstance(n, int) and n < s.width):
+            if fits:
+                main_end = high
+            else:
+                length = e(f"sub nsw i64 {high}, {low}")
+                main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
+
+            def body(i: str, _: list[str]) -> list[str]:
+                starts = [
+                    e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i for k in range(group)
+                ]
+                self.rows(grid, [self.vectors_at(grid, x, None) for x in starts], totals)
+                return []
+
+            if isinstance(n, int) and n == step and fits:
+                body("0", [])
+            else:
+                e.loop(low, main_end, step, [], body)
+        if fits:
+            return
+
+        def tail(i: str, _: list[str]) -> list[str]:
+            mask = self.mask(i, high) if s.width > 1 else None
+            self.rows(grid, [self.vectors_at(grid, i, mask)], totals)
+            return []
+
+        e.loop(main_end, high, s.width, [], tail)
+
+    def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
+        """Rows in lanes: sweep the reduced axes with scalar loops, then store."""
+        s = self.s
+        wide = s.width > 1 and s.vector is not None
+        for scope in scopes:
+            for x in self.scans:
+                slot = self.f.alloca(scope.lanes(wide).vec(memory_of(reduction_of(x).types[0])))
+                (grid if s.vector is None else scope).slots[x] = slot
+        for p in range(s.sweeps):
+            if p:
+                scopes = [
+                    Scope(self.f, c, self.e.section(), {}, ready=p, mask=c.mask) for c in scopes
+                ]
+            states = self.reduce_rows(grid, scopes, p, wide)
+            following = []
+            for c, state in zip(scopes, states, strict=True):
+                f = Scope(self.f, c, self.e.section(), {}, ready=p + 1, mask=c.mask)
+                L = f.lanes(wide)
+                for r, regs in state.items():
+                    value = reduction_of(r).finish(L, regs, r.dtype)
+                    (f.vectors if f.is_vector(r) else f.scalars)[r] = value
+                following.append(f)
+            scopes = following
+        over_rows = [r for r in totals if r not in self.s.sweep]
+        for scope in scopes:
+            end = Scope(self.f, scope, self.e, {}, ready=scope.ready, mask=scope.mask)
+            end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
+            for late in self.late_stores:
+                end.store(late.output, late.offset, late.expr, vector=wide)
+            self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
+
+    def reduce_rows(
+        self, grid: Scope, scopes: list[Scope], p: int, wide: bool
+    ) -> list[dict[Expr, list[str]]]:
+        s, e = self.s, self.e
+        reduces, stores = self.reduces[p], self.row_stores[p]
+        kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in reduces]
+        lanes = [c.lanes(wide) for c in scopes]
+        start: list[tuple[str, str]] = []
+        for L in lanes:
+            for _, kind in kinds:
+                start += list(zip([L.vec(t) for t in kind.types], kind.start(L), strict=True))
+        for c, L in zip(scopes, lanes, strict=True):
+            for x in self.scans:
+                kind = reduction_of(x)
+                first = f"{L.vec(kind.types[0])} {kind.start(L)[0]}"
+                e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
+
+        def nested(
+            depth: int, arounds: list[Scope], shared: Scope, state: list[str]
+        ) -> list[str]:
+            if depth == len(s.loops):
+                out: list[str] = []
+                at = 0
+                for c in arounds:
+                    self._evaluate_row(c, reduces, stores, wide)
+                    L = c.lanes(wide)
+                    for r, kind in kinds:
+                        m = len(kind.types)
+                        x = [c.operand(a, wide) for a in r.args]
+                        out += kind.merge(L, state[at : at + m], x)
+                        at += m
+                return out
+            name = s.loops[depth]
+
+            def body(i: str, inner: list[str]) -> list[str]:
+                common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
+                local = [_under(self.f, c, common) for c in arounds]
+                return nested(depth + 1, local, common, inner)
+
+            carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
+            return e.loop("0", self.f.top.size(self.nest.sizes[name]), 1, carried, body)
+
+        final = nested(0, scopes, grid, [v for _, v in start])
+        out = []
+        at = 0
+        for _ in scopes:
+            state: dict[Expr, list[str]] = {}
+            for r, kind in kinds:
+                state[r] = final[at : at + len(kind.types)]
+                at += len(kind.types)
+            out.append(state)
+        return out
+
+    def _evaluate_row(
+        self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool
+    ) -> None:
+        c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
+        for x in stores:
+            c.store(x.output, x.offset, x.expr, vector=wide)
+
+
+def _under(frame: Frame, rows: Scope, common: Scope) -> Scope:
+    """A scope for one vector of rows inside the loop that `common` stands for.
+
+    Values that do not depend on the rows are shared by all vectors: `common` comes first.
+    """
+    inner = Scope(frame, rows, frame.e, {}, ready=rows.ready, mask=rows.mask)
+    extra = [c for c in common.chain if c not in rows.chain]
+    split = len(common.chain) - len(extra)
+    inner.chain = [*rows.chain[:split], *extra, *rows.chain[split:], inner]
+    inner.known = rows.known | common.known
+    return inner

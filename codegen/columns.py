@@ -1,0 +1,83 @@
+"""Column sums beside a row kernel: sums over all rows, for each element of a row.
+
+Every chunk of rows adds into accumulators of its own, a row long, in the kernel's workspace; the
+chunks are added up in order at the end, so the sums do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from graphc import dims
+from graphc.codegen.frame import Frame
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.loops import Expr
+from graphc.codegen.reductions import reduction_of
+from graphc.codegen.schedule import Schedule
+from graphc.dims import Size
+
+
+def chunk_bytes(s: Schedule) -> Size:
+    """Bytes of the accumulators of one chunk."""
+    row = dims.product(s.nest.sizes[n] for n in s.nest.reduced)
+    return 8 * len(s.columns) * row
+
+
+def clear(f: Frame, chunk: str) -> dict[Expr, str]:
+    """Set a chunk's accumulators to 0; where each stands."""
+    s, e = f.schedule, f.e
+    if not s.columns:
+        return {}
+    size = f.top.size(chunk_bytes(s))
+    base = _at(f, f"{e(f'mul nsw i64 {chunk}, {size}')}")
+    f.module.declare("llvm.memset.p0.i64", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    e.do(f"call void @llvm.memset.p0.i64(ptr {base}, i8 0, i64 {size}, i1 false)")
+    each = e(f"sdiv i64 {size}, {len(s.columns)}")
+    return {
+        r: e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul nsw i64 {each}, {k}')}")
+        for k, r in enumerate(s.columns)
+    }
+
+
+def _at(f: Frame, offset: str) -> str:
+    return f.e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {offset}")
+
+
+def add_up(f: Frame, chunks: str) -> None:
+    """Add up the chunks' accumulators in order and store the sums."""
+    for k, r in enumerate(f.schedule.columns):
+        _add_up_one(f, chunks, k, r)
+
+
+def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
+    e, s = f.e, f.schedule
+    size = f.top.size(chunk_bytes(s))
+    row = f.top.size(dims.product(s.nest.sizes[n] for n in s.nest.reduced))
+    kind = reduction_of(r)
+    (t,) = kind.types
+    base = _at(f, f"{e(f'mul nsw i64 {row}, {8 * k}')}")
+    outs = [x.output for x in s.nest.stores if x.expr is r]
+    free = Lanes(e, s.width, f.target)
+    v, m = free.vec(t), free.vec("i1")
+    load = f"llvm.masked.load.{free.suffix(t)}.p0"
+    f.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
+    steps = ", ".join(f"i32 {j}" for j in range(s.width))
+
+    def column(i: str, _: list[str]) -> list[str]:
+        left = e(f"trunc i64 {e(f'sub nsw i64 {row}, {i}')} to i32")
+        mask = e(f"icmp slt {free.vec('i32')} <{steps}>, {free.spread('i32', left)}")
+        L = Lanes(e, s.width, f.target, mask=mask)
+
+        def add(c: str, state: list[str]) -> list[str]:
+            first = e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul i64 {c}, {size}')}")
+            at = e(f"getelementptr inbounds {t}, ptr {first}, i64 {i}")
+            x = e(f"call {v} @{load}(ptr {at}, i32 4, {m} {mask}, {v} zeroinitializer)")
+            return kind.merge(L, state, [x])
+
+        total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add)
+        value = kind.finish(L, total, r.dtype)
+        for o in outs:
+            d = f.nest.outputs[o].dtype
+            to = f"getelementptr inbounds [{d.itemsize} x i8], ptr {f.outputs[o]}, i64 {i}"
+            L.store(d, value, e(to))
+        return []
+
+    e.loop("0", row, s.width, [], column)

@@ -1,0 +1,132 @@
+"""One LLVM function of a kernel being written: its context, dimensions and failure flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphc import dims
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.lanes import register_type
+from graphc.codegen.loops import Expr, Nest
+from graphc.codegen.positions import Positions
+from graphc.codegen.schedule import Schedule, polynomials
+from graphc.codegen.scope import Scope
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.ir import Node
+
+ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where things stand in a kernel's ctx."""
+
+    params: int
+    outputs: int
+    dims: tuple[str, ...]
+
+    @property
+    def error(self) -> int:
+        return self.params + self.outputs + len(self.dims)
+
+    @property
+    def items(self) -> int:
+        return self.error + 1
+
+    @property
+    def chunk(self) -> int:
+        return self.error + 2
+
+    @property
+    def partials(self) -> int:
+        return self.error + 3
+
+    @property
+    def count(self) -> int:
+        return self.error + 4
+
+
+def slots_of(nest: Nest, extra: Sequence[Size] = ()) -> Slots:
+    """The ctx layout of a nest: its operands, results, and the symbolic dimensions it needs."""
+    seen: dict[str, None] = {}
+    for p in [*nest.sizes.values(), *polynomials(nest), *extra]:
+        for n in dims.names(p):
+            if not n.startswith("%"):
+                seen.setdefault(n)
+    return Slots(len(nest.params), len(nest.outputs), tuple(seen))
+
+
+class Frame:
+    """One LLVM function being written for a nest: pointers, dimensions, failure flags."""
+
+    def __init__(
+        self, module: Module, target: Target, schedule: Schedule, slots: Slots,
+        codes: dict[Node, int], fastmath: bool,
+    ):
+        self.schedule, self.nest, self.target = schedule, schedule.nest, target
+        self.module, self.slots, self.fastmath = module, slots, fastmath
+        self.codes = codes
+        self.sites = set(self.nest.sites)
+        self.e = Emitter(module)
+        self.e.label("entry")
+        self.allocas: list[str] = []
+        self.e.lines.append(self.allocas)
+        self.addresses: dict[tuple[Scope, tuple[str, int, str]], str] = {}
+        self.flags: dict[Node, str] = {}
+        self.sweeping = 0  # the sweep over a row that is being written
+        self._kept: dict[Expr, str] = {}
+        pointers = [self.slot("ptr", k) for k in range(slots.params + slots.outputs)]
+        self.params, self.outputs = pointers[: slots.params], pointers[slots.params :]
+        base = slots.params + slots.outputs
+        self.dims = {n: self.slot("i64", base + k) for k, n in enumerate(slots.dims)}
+        self.top = Scope(self, None, self.e.section(), {})
+
+    def slot(self, ty: str, k: int) -> str:
+        """Load ctx[k]."""
+        p = self.e(f"getelementptr inbounds ptr, ptr %ctx, i64 {k}")
+        return self.e(f"load {ty}, ptr {p}, align 8")
+
+    def set_slot(self, ty: str, k: int, value: str) -> None:
+        p = self.e(f"getelementptr inbounds ptr, ptr %ctx, i64 {k}")
+        self.e.do(f"store {ty} {value}, ptr {p}, align 8")
+
+    def alloca(self, ty: str, align: int = 64) -> str:
+        name = f"%{self.e.fresh('slot')}"
+        self.allocas.append(f"  {name} = alloca {ty}, align {align}")
+        return name
+
+    def kept(self, x: Expr) -> str:
+        """The array that keeps an expression of the row between sweeps, a vector longer than it."""
+        if x not in self._kept:
+            s = self.schedule
+            n = dims.product(s.nest.sizes[a] for a in s.nest.reduced)
+            assert isinstance(n, int)
+            self._kept[x] = self.alloca(f"[{n + s.width} x {register_type(x.dtype)}]")
+        return self._kept[x]
+
+    def report(self, scope: Positions, node: Node, cond: str) -> None:
+        """Remember that `cond` (an i1) held at a fallible node."""
+        flag = self.flags.get(node)
+        if flag is None:
+            flag = self.flags[node] = self.alloca("i8", 1)
+            self.allocas.append(f"  store i8 0, ptr {flag}, align 1")
+        bit = scope.e(f"zext i1 {cond} to i8")
+        old = scope.e(f"load i8, ptr {flag}, align 1")
+        scope.e.do(f"store i8 {scope.e(f'or i8 {old}, {bit}')}, ptr {flag}, align 1")
+
+    def flush_errors(self) -> None:
+        """Put the lowest code of what failed into the call's error word."""
+        if not self.flags:
+            return
+        word = self.slot("ptr", self.slots.error)
+        for node, flag in self.flags.items():
+            hit = self.e(f"icmp ne i8 {self.e(f'load i8, ptr {flag}, align 1')}, 0")
+            code = self.e(f"select i1 {hit}, i32 {self.codes[node]}, i32 -1")
+            self.e.do(f"%{self.e.fresh('old')} = atomicrmw umin ptr {word}, i32 {code} monotonic")
+
+    def finish(self, header: str) -> str:
+        self.flush_errors()
+        self.e.do("ret void")
+        return f"{header} {ATTRS} {{\n{self.e.text()}\n}}"

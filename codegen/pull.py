@@ -1,0 +1,423 @@
+"""Fused bodies -> loop nests, by pulling.
+
+To know an output at an index, ask each operand at the index that the op's map gives: one rule per
+op, or per kind of op, in `PULL` and `BY_KIND`. Rules are generators: they yield what they need of
+their operands and return an expression, so that bodies may be as deep as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from graphc import dims
+from graphc.codegen.loops import (
+    Expr,
+    Idx,
+    Nest,
+    Pred,
+    Preds,
+    Store,
+    axis,
+    flatten,
+    reindex,
+)
+from graphc.dims import Size
+from graphc.ir import Graph, Node, Value
+from graphc.ops.row import Kind
+from graphc.types import DType, bool_, i64, u8, u32
+
+Pull = Generator[tuple[Value, Idx, Preds], Expr, Expr]
+
+
+class Lowering:
+    """Builds the expressions of one nest."""
+
+    def __init__(self, body: Graph, reduced: tuple[int, ...], axes: tuple[Size, ...]):
+        self.body = body
+        self.names = [f"%i{k}" for k in range(len(axes))]
+        self.sizes = dict(zip(self.names, axes, strict=True))
+        self.reduced = [self.names[k] for k in reduced]
+        self.outer = [n for n in self.names if n not in self.reduced]
+        self.exprs: list[Expr] = []
+        self.table: dict[Any, Expr] = {}
+        self.params = {v: k for k, v in enumerate(body.inputs)}
+        self.done: dict[tuple[Value, Idx, Preds], Expr] = {}
+        self.sites: list[Node] = []
+
+    def make(
+        self, kind: str, dtype: DType, args: Iterable[Expr] = (), attrs: tuple[Any, ...] = (),
+        indices: Iterable[Size] = (), node: Node | None = None, axes: frozenset[str] | None = None,
+    ) -> Expr:
+        """An interned expression; `indices` are the polynomials whose axes it depends on."""
+        args = tuple(args)
+        key = (kind, dtype, args, attrs)
+        found = self.table.get(key)
+        if found is not None:
+            return found
+        if axes is None:
+            free: set[str] = set()
+            for a in args:
+                free |= a.axes
+            for p in indices:
+                for n in dims.names(p):
+                    if n in self.sizes:
+                        free.add(n)
+                    elif n.startswith("%e"):
+                        free |= self.exprs[int(n[2:])].axes
+            axes = frozenset(free)
+        e = Expr(len(self.exprs), kind, dtype, args, attrs, axes, node)
+        self.exprs.append(e)
+        self.table[key] = e
+        return e
+
+    def counter(self, k: int, backwards: bool) -> Size:
+        """The index that axis k gives a dimension; 0 for dimensions of size 1, which have none."""
+        if k < 0:
+            return 0
+        i = axis(self.names[k])
+        return self.sizes[self.names[k]] - 1 - i if backwards else i
+
+    def op(
+        self, name: str, dtype: DType, *args: Expr, node: Node | None = None,
+        attrs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Expr:
+        return self.make("op", dtype, args, (name, tuple(attrs.items())), node=node)
+
+    def cast(self, e: Expr, dtype: DType) -> Expr:
+        return self.op("cast", dtype, e, attrs={"dtype": dtype})
+
+    def const(self, dtype: DType, value: Any) -> Expr:
+        array = np.asarray(value, dtype.numpy)
+        return self.make("const", dtype, (), (array.tobytes(),))
+
+    def index(self, size: Size) -> Expr:
+        """The i64 value of a polynomial."""
+        return self.make("index", i64, self.dynamic(size), (size,), [size])
+
+    def dynamic(self, size: Size) -> list[Expr]:
+        return [self.exprs[int(n[2:])] for n in dims.names(size) if n.startswith("%e")]
+
+    def inside(self, preds: Preds) -> Expr:
+        """Whether all preds hold."""
+        polys = [s for p in preds for s in (p.index, p.lo, p.hi)]
+        deps = [d for s in polys for d in self.dynamic(s)]
+        return self.make("inside", bool_, deps, preds, polys)
+
+    def load(self, param: int, idx: Idx, preds: Preds) -> Expr:
+        t = self.body.inputs[param].type
+        offset = flatten(idx, t.shape)
+        polys = [offset, *(s for p in preds for s in (p.index, p.lo, p.hi))]
+        deps = [d for s in polys for d in self.dynamic(s)]
+        return self.make("load", t.dtype, deps, (param, offset, preds), polys)
+
+    def position(self, e: Expr, size: Size, negative: bool, preds: Preds, node: Node) -> Size:
+        """A data-dependent index, checked against [0, size) or [-size, size) and clamped."""
+        if node not in self.sites:
+            self.sites.append(node)
+        if e.dtype is not i64:
+            e = self.cast(e, i64)
+        p = self.make(
+            "position", i64, (e,), (size, negative, preds, self.sites.index(node)),
+            [size, *(s for q in preds for s in (q.index, q.lo, q.hi))], node,
+        )
+        return axis(f"%e{p.id}")
+
+    def pull(self, value: Value, idx: Idx, preds: Preds = ()) -> Expr:
+        """The expression of `value` at `idx` (a trampoline: bodies may be deep)."""
+        stack: list[tuple[tuple[Value, Idx, Preds], Pull]] = []
+        key = (value, idx, preds)
+        result = self._begin(key, stack)
+        while stack:
+            top_key, gen = stack[-1]
+            try:
+                if result is None:
+                    want = next(gen)
+                else:
+                    want = gen.send(result)
+            except StopIteration as stop:
+                stack.pop()
+                result = self.done[top_key] = stop.value
+                continue
+            result = self._begin(want, stack)
+        assert result is not None
+        return result
+
+    def _begin(
+        self, key: tuple[Value, Idx, Preds],
+        stack: list[tuple[tuple[Value, Idx, Preds], Pull]],
+    ) -> Expr | None:
+        found = self.done.get(key)
+        if found is not None:
+            return found
+        value, idx, preds = key
+        if value in self.params:
+            e = self.done[key] = self.load(self.params[value], idx, preds)
+            return e
+        node = value.node
+        rule = PULL.get(node.op.name) or BY_KIND.get(node.op.kind)
+        if rule is None:
+            raise NotImplementedError(f"{node.op.name} has no loop rule")
+        stack.append((key, rule(self, value, idx, preds)))
+        return None
+
+
+def _elementwise(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    node = value.node
+    args = []
+    for a in node.args:
+        args.append((yield a, idx, preds))
+    if node.op.fails_on([a.type for a in node.args]) and node not in lw.sites:
+        lw.sites.append(node)
+    return lw.op(node.op.name, value.type.dtype, *args, node=node, attrs=node.attrs)
+
+
+def _identity(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    return (yield value.node.args[value.index], idx, preds)
+
+
+def _constant(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    array = value.node.attrs["value"].array
+    return lw.const(value.type.dtype, array.reshape(-1)[0])
+    yield  # a generator, like every rule
+
+
+def _dim(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    return lw.index(value.node.attrs["size"])
+    yield
+
+
+def _iota(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    e = lw.index(idx[value.node.attrs["axis"]])
+    d = value.type.dtype
+    return e if d is i64 else lw.cast(e, d)
+    yield
+
+
+def _broadcast(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    return (yield value.node.args[0], tuple(idx[k] for k in value.node.attrs["axes"]), preds)
+
+
+def _transpose(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    perm = value.node.attrs["perm"]
+    source: list[Size] = [0] * len(perm)
+    for j, k in enumerate(perm):
+        source[k] = idx[j]
+    return (yield value.node.args[0], tuple(source), preds)
+
+
+def _reshape(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    source = value.node.args[0]
+    return (yield source, reindex(idx, value.type.shape, source.type.shape), preds)
+
+
+def _slice(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    at = value.node.attrs
+    moved = tuple(
+        i * step + start for i, start, step in zip(idx, at["start"], at["step"], strict=True)
+    )
+    return (yield value.node.args[0], moved, preds)
+
+
+def _reverse(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    axes = value.node.attrs["axes"]
+    moved = tuple(
+        (n - 1) - i if k in axes else i
+        for k, (i, n) in enumerate(zip(idx, value.type.shape, strict=True))
+    )
+    return (yield value.node.args[0], moved, preds)
+
+
+def _pad(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    x, fill = value.node.args
+    at = value.node.attrs
+    moved: list[Size] = []
+    here: list[Pred] = []
+    for i, n, low, high, interior in zip(
+        idx, x.type.shape, at["low"], at["high"], at["interior"], strict=True
+    ):
+        e = i - low
+        if interior:
+            here.append(Pred(dims.mod(e, interior + 1), 0, 1))
+            e = dims.floordiv(e, interior + 1)
+        if low != 0 or high != 0 or interior:
+            here.append(Pred(e, 0, n))
+        moved.append(e)
+    outside = yield fill, (), preds
+    if not here:
+        return (yield x, tuple(moved), preds)
+    within = yield x, tuple(moved), _and(preds, here)
+    return lw.op("select", value.type.dtype, lw.inside(tuple(here)), within, outside)
+
+
+def _and(preds: Preds, more: Iterable[Pred]) -> Preds:
+    return preds + tuple(p for p in more if p not in preds)
+
+
+def _concat(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    k = value.node.attrs["axis"]
+    start: Size = 0
+    parts: list[tuple[Pred, Expr]] = []
+    for a in value.node.args:
+        n = a.type.shape[k]
+        here = Pred(idx[k] - start, 0, n)
+        moved = (*idx[:k], idx[k] - start, *idx[k + 1 :])
+        parts.append((here, (yield a, moved, _and(preds, [here]))))
+        start = start + n
+    out = parts[-1][1]
+    for here, e in reversed(parts[:-1]):
+        out = lw.op("select", value.type.dtype, lw.inside((here,)), e, out)
+    return out
+
+
+def _update_slice(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    x, u = value.node.args
+    moved = tuple(i - s for i, s in zip(idx, value.node.attrs["start"], strict=True))
+    here = tuple(
+        Pred(i, 0, n)
+        for i, n, full in zip(moved, u.type.shape, x.type.shape, strict=True)
+        if n != full
+    )
+    if not here:
+        return (yield u, moved, preds)
+    new = yield u, moved, _and(preds, here)
+    old = yield x, idx, preds
+    return lw.op("select", value.type.dtype, lw.inside(here), new, old)
+
+
+def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    x, where = value.node.args
+    at = value.node.attrs
+    k, batch = at["axis"], at["batch"]
+    ni = where.type.ndim - batch
+    e = yield where, (*idx[:batch], *idx[k : k + ni]), preds
+    n = x.type.shape[k]
+    p = lw.position(e, n, at["negative"], preds, value.node)
+    if not isinstance(n, int) or n == 0:  # an empty axis has nothing that may be read
+        preds = _and(preds, [Pred(p, 0, n)])
+    return (yield x, (*idx[:k], p, *idx[k + ni :]), preds)
+
+
+def one_per_row(node: Node) -> bool:
+    """Whether a scatter writes one position per row, so that it can be pulled like a select."""
+    return bool(node.args[1].type.ndim == node.attrs["batch"])
+
+
+def _scatter_one(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    x, where, u = value.node.args
+    at = value.node.attrs
+    k, batch = at["axis"], at["batch"]
+    e = yield where, idx[:batch], preds
+    p = lw.position(e, x.type.shape[k], at["negative"], preds, value.node)
+    old = yield x, idx, preds
+    new = yield u, (*idx[:k], *idx[k + 1 :]), preds
+    d = value.type.dtype
+    if value.node.op.name == "scatter_add":
+        new = lw.op("add", d, old, new)
+    hit = lw.op("equal", bool_, lw.index(idx[k]), lw.index(p))
+    return lw.op("select", d, hit, new, old)
+
+
+def _random_bits(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    key = value.node.args[0]
+    k0 = yield key, (0,), preds
+    k1 = yield key, (1,), preds
+    linear = lw.index(flatten(idx, value.type.shape))
+    return lw.make("philox", u32, (linear, k0, k1))
+
+
+def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    node = value.node
+    at = node.attrs
+    over = at["axes"] if "axes" in at else (at["axis"],)
+    source = node.args[0].type
+    used = {n for i in idx for n in dims.names(i)}
+    free = [n for n in lw.reduced if n not in used]
+    gone = {k for k in over if source.shape[k] == 1}
+    over = tuple(k for k in over if k not in gone)
+    # what a row reduction consumes runs over all axes; totals are over what rows left, and
+    # column sums over the outer axes of all
+    full_source = sum(s != 1 for s in source.shape) == len(lw.names)
+    rows = full_source and not (lw.outer and used == set(lw.reduced))
+    if not rows:
+        free = [n for n in lw.outer if n not in used]
+    names = []
+    for k in over:
+        name = next(n for n in free if lw.sizes[n] == source.shape[k])
+        free.remove(name)
+        names.append(name)
+    full: list[Size] = []
+    rest = iter(idx)
+    by_axis = dict(zip(over, names, strict=True))
+    for k in range(source.ndim):
+        if k in by_axis:
+            full.append(axis(by_axis[k]))
+        else:
+            full.append(0 if k in gone else next(rest))
+    e = yield node.args[0], tuple(full), preds
+    d = value.type.dtype
+    name = node.op.name
+    if not over:  # every reduced axis has size 1
+        return e if name != "argmax" else lw.index(0)
+    depends = frozenset(lw.outer if rows else lw.reduced if full_source else ())
+    if name == "argmax":
+        at_index = lw.index(axis(names[0]))
+        if e.dtype is bool_:
+            e = lw.cast(e, u8)
+        return lw.make(
+            "reduce", i64, (e, at_index), (name, tuple(names)), node=node, axes=depends
+        )
+    if d is bool_:
+        e = lw.cast(e, u8)
+        r = lw.make("reduce", u8, (e,), (name, tuple(names)), node=node, axes=depends)
+        return lw.cast(r, bool_)
+    return lw.make("reduce", d, (e,), (name, tuple(names)), node=node, axes=depends)
+
+
+def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    node = value.node
+    e = yield node.args[0], idx, preds
+    if node.args[0].type.shape[node.attrs["axis"]] == 1:
+        return e
+    return lw.make(
+        "scan", value.type.dtype, (e,), (node.op.name,), node=node,
+        axes=frozenset(lw.sizes),
+    )
+
+
+PULL: dict[str, Callable[[Lowering, Value, Idx, Preds], Pull]] = {
+    "constant": _constant, "dim": _dim, "iota": _iota,
+    "stop_gradient": _identity, "barrier": _identity,
+    "broadcast": _broadcast, "transpose": _transpose, "reshape": _reshape, "slice": _slice,
+    "reverse": _reverse, "pad": _pad, "concat": _concat, "update_slice": _update_slice,
+    "gather": _gather, "scatter": _scatter_one, "scatter_add": _scatter_one,
+    "random_bits": _random_bits,
+}
+BY_KIND: dict[Kind, Callable[[Lowering, Value, Idx, Preds], Pull]] = {
+    Kind.ELEMENTWISE: _elementwise, Kind.REDUCE: _reduce, Kind.SCAN: _scan,
+}
+
+
+def lower(
+    body: Graph, axes: tuple[Size, ...], reduced: tuple[int, ...],
+    outputs: tuple[tuple[int, ...], ...], backwards: frozenset[int] = frozenset(),
+) -> Nest:
+    """The loop nest of a fused body.
+
+    axes: sizes of the loop axes; reduced: which of them reductions consume; outputs: for each
+    output, the axis of each of its dimensions; backwards: axes run from their end (reverse scans).
+    """
+    lw = Lowering(body, reduced, axes)
+    stores = []
+    for k, (v, where) in enumerate(zip(body.outputs, outputs, strict=True)):
+        idx = tuple(lw.counter(a, a in backwards) for a in where)
+        e = lw.pull(v, idx)
+        names = tuple(lw.names[a] for a in where if a >= 0)
+        stores.append(Store(k, flatten(idx, v.type.shape), e, names))
+    return Nest(
+        lw.outer, lw.reduced, lw.sizes, tuple(v.type for v in body.inputs),
+        tuple(v.type for v in body.outputs), lw.exprs, stores, lw.sites,
+    )
