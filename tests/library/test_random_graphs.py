@@ -11,6 +11,7 @@ from random_graphs import graphs
 from test_memory import Guarded, same_bits
 
 import graphc as gx
+from graphc.codegen.target import host
 from graphc.errors import GraphcError
 from graphc.function import Function, Options
 
@@ -26,6 +27,11 @@ def arrays(f, rng, n):
         values = rng.choice(SPECIAL, shape) if d.is_float else rng.integers(-3, 4, shape)
         out.append(np.ascontiguousarray(np.asarray(values).astype(d.numpy)))
     return out
+
+
+def plain(a):
+    """The array with all NaNs alike: their signs and payloads mean nothing."""
+    return np.where(np.isnan(a), np.nan, a).astype(a.dtype) if a.dtype.kind == "f" else a
 
 
 def check(lib, f, inputs, at_end):
@@ -47,17 +53,21 @@ def check(lib, f, inputs, at_end):
         return
     assert status == 0, lib.explain(status)
     for g, o, w in zip(made, outs, want, strict=True):
-        assert same_bits(g.get(o), w)
+        assert same_bits(plain(g.get(o)), plain(w)), f.graph
 
 
-@given(g=graphs(), seed=st.integers(0, 100), at_end=st.booleans())
+# v3 and v4 agree bit for bit; v2, which rounds after every operation, only nearly.
+LEVELS = [level for level in ("v3", "v4") if level <= host().cpu[-2:]] or ["native"]
+
+
+@given(g=graphs(), seed=st.integers(0, 100), at_end=st.booleans(), cpu=st.sampled_from(LEVELS))
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_random_graphs(g, seed, at_end):
+def test_random_graphs(g, seed, at_end, cpu):
     assume(len({s.name for s in g.variables()}) == len(g.variables()))
     f = Function(g, "list", Options())
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
-        path = gx.export(f, Path(folder) / "librandom.so", cpu="native")
+        path = gx.export(f, Path(folder) / "librandom.so", cpu=cpu)
         lib = Loaded(path, [f])
         for n in (0, 1, 3, 18):
             check(lib, f, arrays(f, rng, n), at_end)
