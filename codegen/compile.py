@@ -38,18 +38,22 @@ INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones ar
 
 def compile_graph(
     g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
-    declared: Graph | None = None,
+    declared: Graph | None = None, timed: bool = False,
 ) -> Program:
     """Generate code for a graph; one that is not the result of the whole pipeline is fused first.
 
     `declared` is the graph as the user wrote it: what it requires of the sizes of a call is
-    checked even where a pass has removed the node that required it.
+    checked even where a pass has removed the node that required it. A `timed` program counts the
+    ticks of every kernel (see `waves.TICKS`).
     """
-    return _Compiler(lower(g), target, fastmath, name or g.name, declared or g).program()
+    return _Compiler(lower(g), target, fastmath, name or g.name, declared or g, timed).program()
 
 
 class _Compiler:
-    def __init__(self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph):
+    def __init__(
+        self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool
+    ):
+        self.timed = timed
         self.declared = declared
         self.updates = frozenset(v for _, v in g.updates)
         self.g, self.target, self.fastmath = g, target, fastmath
@@ -92,7 +96,8 @@ class _Compiler:
             arena=plan.arena,
             sites=tuple(self.sites),
             kernels=tuple(
-                Kernel(c.name, len(c.node.attrs["body"].nodes), _text(c)) for c in plan.calls
+                Kernel(c.name, len(c.node.attrs["body"].nodes), _text(c), _lines(c))
+                for c in plan.calls
             ),
             plan=plan.text,
         )
@@ -195,7 +200,9 @@ class _Compiler:
             if v.node.op.kind is Kind.LEAF:
                 self._copy(e, pointer(place), where(v), sizes.value(_bytes(v.type)))
         scratch = "null" if plan.scratch is None else pointer(Place("arena", plan.scratch))
-        runner = WaveRunner(self.module, self.name, plan, e, allocas, sizes, scratch)
+        runner = WaveRunner(
+            self.module, self.name, plan, e, allocas, sizes, scratch, self.timed
+        )
         for w, wave in enumerate(plan.waves):
             filled: list[str] = []
             for k in wave:
@@ -300,3 +307,8 @@ def _text(c: Call) -> str:
     if c.nest is not None:
         return print_nest(c.nest)
     return str(c.node.attrs["body"].outputs[0].node.op)
+
+
+def _lines(c: Call) -> tuple[Loc, ...]:
+    found = {n.loc: None for n in c.node.attrs["body"].nodes if n.loc is not None}
+    return tuple(sorted(found))

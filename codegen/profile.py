@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import numpy as np
 from graphc.codegen import fastcall, jit
 from graphc.codegen.program import Kernel, Program
 from graphc.codegen.target import Target
+from graphc.codegen.waves import TICKS
+from graphc.errors import Loc
 from graphc.ir import State
 
 Array = np.ndarray[Any, Any]
@@ -21,60 +23,53 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel call of the entry point, averaged over the runs."""
+    """What one kernel of the entry point took in all runs together."""
 
     kernel: Kernel
-    seconds: float
+    calls: int
+    total: float  # seconds
+    share: float  # of the whole
+
+    @property
+    def mean(self) -> float:
+        """Seconds a call."""
+        return self.total / self.calls if self.calls else 0.0
+
+    @property
+    def nest(self) -> str:
+        """The head of the loop nest."""
+        return self.kernel.text.split("\n", 1)[0].rstrip(":")
+
+    @property
+    def lines(self) -> str:
+        """The user's lines that the kernel computes: `digits.py:9-11,14 nn.py:3`."""
+        return _ranges(self.kernel.lines)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Seconds per call, as a whole and per kernel in the order they run; prints as a table."""
+    """Seconds per call, as a whole and per kernel in the order they run; prints as a table.
+
+    Kernels that run side by side count in full each, so that shares may add up to more than 1.
+    """
 
     name: str
     runs: int
-    seconds: float
+    seconds: float  # a call
     kernels: tuple[KernelTime, ...]
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.seconds * 1e6:.1f} us a call, mean of {self.runs}"]
         width = max((len(k.kernel.name) for k in self.kernels), default=6)
-        for k in sorted(self.kernels, key=lambda k: -k.seconds):
-            share = k.seconds / self.seconds if self.seconds else 0.0
-            lines.append(
-                f"  {k.kernel.name:<{width}} {k.seconds * 1e6:10.1f} us {share:6.1%}"
-                f"  {k.kernel.ops} ops"
+        head = f"  {'kernel':<{width}} {'calls':>6} {'total ms':>9} {'mean us':>9} {'share':>6}"
+        lines.append(f"{head} {'ops':>4}  loops, lines")
+        for k in sorted(self.kernels, key=lambda k: -k.total):
+            row = (
+                f"  {k.kernel.name:<{width}} {k.calls:6} {k.total * 1e3:9.3f} {k.mean * 1e6:9.1f} "
+                f"{k.share:6.1%} {k.kernel.ops:4}  {k.nest}  {k.lines}"
             )
+            lines.append(row.rstrip())
         return "\n".join(lines)
-
-
-def instrument(program: Program) -> Program:
-    """The same program, adding the ticks of its k-th kernel call to `@gx_ticks[k]`."""
-    head = f"define i32 @{program.name}("
-    start = program.llvm.index(head)
-    end = program.llvm.index("\n}", start)
-    call = re.compile(rf"  call void @{re.escape(program.name)}\.k\d+\(.*")
-    lines = []
-    count = 0
-    for line in program.llvm[start:end].split("\n"):
-        if not call.fullmatch(line):
-            lines.append(line)
-            continue
-        lines += [
-            f"  %tick{count}.a = call i64 @llvm.readcyclecounter()",
-            line,
-            f"  %tick{count}.b = call i64 @llvm.readcyclecounter()",
-            f"  %tick{count}.d = sub i64 %tick{count}.b, %tick{count}.a",
-            f"  %tick{count}.p = getelementptr i64, ptr @gx_ticks, i64 {count}",
-            f"  %tick{count}.n = atomicrmw add ptr %tick{count}.p, i64 %tick{count}.d monotonic",
-        ]
-        count += 1
-    text = (
-        "declare i64 @llvm.readcyclecounter()\n"
-        f"@gx_ticks = global [{max(1, len(program.kernels))} x i64] zeroinitializer\n"
-        + program.llvm[:start] + "\n".join(lines) + program.llvm[end:]
-    )
-    return replace(program, llvm=text)
 
 
 def measure(
@@ -87,14 +82,13 @@ def measure(
     runs: int,
     threads: int | None = None,
 ) -> tuple[int, Profile]:
-    """The status of the first run, and the profile of `runs` more if that was a success."""
-    timed = instrument(program)
+    """The status of the first run of a timed program, and the profile of `runs` more."""
     native = fastcall.Native(
-        timed, fastcall.compile_program(timed, target), target, states=states, threads=threads,
-        exports=("gx_ticks",),
+        program, fastcall.compile_program(program, target), target, states=states,
+        threads=threads, exports=(TICKS,),
     )
     count = len(program.kernels)
-    ticks = (ctypes.c_int64 * max(1, count)).from_address(native.address("gx_ticks"))
+    ticks = (ctypes.c_int64 * max(1, count)).from_address(native.address(TICKS))
     if status := native.run(inputs, outputs, dims):
         return status, Profile(program.name, 0, 0.0, ())
     ctypes.memset(ticks, 0, ctypes.sizeof(ticks))
@@ -103,10 +97,25 @@ def measure(
     for _ in range(runs):
         native.run(inputs, outputs, dims)
     seconds, elapsed = time.perf_counter() - start, jit.cycles() - first
-    per_tick = seconds / elapsed if elapsed > 0 else 0.0
     return 0, Profile(
         program.name, runs, seconds / runs,
         tuple(
-            KernelTime(k, ticks[i] * per_tick / runs) for i, k in enumerate(program.kernels)
+            KernelTime(k, runs, seconds * ticks[i] / elapsed, ticks[i] / elapsed)
+            for i, k in enumerate(program.kernels)
         ),
     )
+
+
+def _ranges(lines: Sequence[Loc]) -> str:
+    """Lines by file, neighbours as ranges."""
+    parts = []
+    for _, locs in groupby(sorted(lines), key=lambda loc: loc.file):
+        spans: list[list[int]] = []
+        for loc in (found := list(locs)):
+            if spans and loc.line == spans[-1][1] + 1:
+                spans[-1][1] = loc.line
+            else:
+                spans.append([loc.line, loc.line])
+        name = str(found[0]).rpartition(":")[0]
+        parts.append(name + ":" + ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in spans))
+    return " ".join(parts)

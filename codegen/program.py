@@ -47,6 +47,7 @@ class Kernel:
     name: str
     ops: int
     text: str  # the printable loop nest
+    lines: tuple[Loc, ...] = ()  # of the user's program that it computes
 
 
 @dataclass(frozen=True)

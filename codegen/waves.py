@@ -18,6 +18,8 @@ from graphc.dims import Size
 
 ENOUGH = 40_000   # cycles of a wave from which a second thread pays, some 12 us
 LARGE = 200_000   # cycles of a kernel from which it uses all threads by itself
+COUNTER = "llvm.readcyclecounter"
+TICKS = "graphc_ticks"  # of a timed program: ticks spent in each kernel, [kernels x i64]
 
 
 class WaveRunner:
@@ -25,9 +27,17 @@ class WaveRunner:
 
     def __init__(
         self, module: Module, name: str, plan: Plan, e: Emitter, allocas: list[str],
-        sizes: SizeCode, scratch: str,
+        sizes: SizeCode, scratch: str, timed: bool = False,
     ):
         self.module, self.name, self.e, self.sizes, self.scratch = module, name, e, sizes, scratch
+        self.timed = timed
+        self.done = 0  # kernels of earlier waves
+        if timed:
+            module.declare(COUNTER, f"declare i64 @{COUNTER}()")
+            module.define_global(
+                f"@{TICKS}",
+                f"@{TICKS} = global [{max(1, len(plan.calls))} x i64] zeroinitializer, align 8",
+            )
         self.slots = max((c.slots.count for c in plan.calls), default=0)
         most = max((len(w) for w in plan.waves), default=0)
         if most:
@@ -45,9 +55,10 @@ class WaveRunner:
     def run(self, number: int, calls: list[Call], contexts: list[str]) -> None:
         """Run one wave."""
         e = self.e
+        first, self.done = self.done, self.done + len(calls)
         together = self.pays(calls) if len(calls) > 1 else "false"
         if together == "false":
-            self._one_by_one(calls, contexts)
+            self._one_by_one(first, calls, contexts)
             return
         side, row, after = e.fresh("side"), e.fresh("row"), e.fresh("after")
         e.do(f"br i1 {together}, label %{side}, label %{row}")
@@ -61,14 +72,23 @@ class WaveRunner:
         )
         e.do(f"br label %{after}")
         e.label(row)
-        self._one_by_one(calls, contexts)
+        self._one_by_one(first, calls, contexts)
         e.do(f"br label %{after}")
         e.label(after)
-        self._define(number, calls)
+        self._define(number, first, calls)
 
-    def _one_by_one(self, calls: list[Call], contexts: list[str]) -> None:
-        for c, ctx in zip(calls, contexts, strict=True):
-            self.e.do(f"call void @{c.name}(ptr {ctx}, ptr {self.scratch})")
+    def _one_by_one(self, first: int, calls: list[Call], contexts: list[str]) -> None:
+        for k, (c, ctx) in enumerate(zip(calls, contexts, strict=True), first):
+            self._call(self.e, k, c, ctx, self.scratch)
+
+    def _call(self, e: Emitter, k: int, c: Call, ctx: str, scratch: str) -> None:
+        """Call the k-th kernel of the program; a timed one adds its ticks to TICKS[k]."""
+        start = e(f"call i64 @{COUNTER}()") if self.timed else ""
+        e.do(f"call void @{c.name}(ptr {ctx}, ptr {scratch})")
+        if self.timed:
+            took = e(f"sub i64 {e(f'call i64 @{COUNTER}()')}, {start}")
+            cell = e(f"getelementptr inbounds i64, ptr @{TICKS}, i64 {k}")
+            e.do(f"%{e.fresh('old')} = atomicrmw add ptr {cell}, i64 {took} monotonic")
 
     def pays(self, calls: list[Call]) -> str:
         """An i1: whether the kernels should run side by side (a constant where sizes are known)."""
@@ -91,21 +111,21 @@ class WaveRunner:
         both = e(f"and i1 {a}, {b}")
         return e(f"or i1 {both}, {c_}")
 
-    def _define(self, number: int, calls: list[Call]) -> None:
+    def _define(self, number: int, first: int, calls: list[Call]) -> None:
         """The task that runs the kernels [begin, end) of a wave."""
         t = Emitter(self.module)
         t.label("entry")
 
         def body(i: str, _: list[str]) -> list[str]:
-            first = t(f"mul nsw i64 {i}, {self.slots}")
-            ctx = t(f"getelementptr inbounds ptr, ptr %ctx, i64 {first}")
+            at = t(f"mul nsw i64 {i}, {self.slots}")
+            ctx = t(f"getelementptr inbounds ptr, ptr %ctx, i64 {at}")
             done = t.fresh("done")
             labels = [t.fresh("case") for _ in calls]
             cases = " ".join(f"i64 {k}, label %{x}" for k, x in enumerate(labels))
             t.do(f"switch i64 {i}, label %{done} [ {cases} ]")
-            for c, x in zip(calls, labels, strict=True):
+            for k, (c, x) in enumerate(zip(calls, labels, strict=True), first):
                 t.label(x)
-                t.do(f"call void @{c.name}(ptr {ctx}, ptr %scratch)")
+                self._call(t, k, c, ctx, "%scratch")
                 t.do(f"br label %{done}")
             t.label(done)
             return []

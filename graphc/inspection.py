@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc import declaration
 from graphc.arguments import Results
-from graphc.errors import user_loc
+from graphc.errors import ArgumentError, user_loc
 from graphc.failure import failure
 from graphc.ir import collect
 
@@ -34,20 +34,26 @@ def profile(
     f: Function, args: Sequence[Any], kwargs: Mapping[str, Any], runs: int
 ) -> Profile:
     """See Function.profile."""
-    from graphc.codegen import profile
+    from graphc.codegen import compile_graph, profile
     from graphc.codegen.target import host
+
+    if runs < 1:
+        raise ArgumentError(f"profile: runs must be at least 1, got {runs}", user_loc())
 
     arrays, given = f._signature.convert(args, kwargs)
     dims = f._signature.bind(arrays, given)
     shapes = f._results.shapes(dims)
     outputs = [np.empty(s, t.dtype.numpy) for s, t in zip(shapes, f._results.types, strict=True)]
     private = f.with_state()
+    program = compile_graph(
+        f.optimized, host(), fastmath=f.options.fastmath, name=f.name, declared=f.graph, timed=True
+    )
     status, result = profile.measure(
-        f.program, host(), arrays, outputs, dims, [private._own(s) for s in f.program.states],
+        program, host(), arrays, outputs, dims, [private._own(s) for s in program.states],
         runs, f.options.threads,
     )
     if status:
-        raise failure(f.program, status)
+        raise failure(program, status)
     return result
 
 

@@ -106,25 +106,6 @@ def test_the_cache_serves_a_second_process(tmp_path, monkeypatch):
     assert axpy()(x, x).tolist() == [3, 3, 3]
 
 
-def test_dumps(tmp_path, monkeypatch):
-    monkeypatch.setenv("GRAPHC_DUMP", f"fuse,plan,llvm,assembly:{tmp_path}")
-    axpy().compile()
-    files = sorted(p.name for p in (tmp_path / "axpy").iterdir())
-    assert [f for f in files if not f.endswith(".gir")] == ["85-plan.txt", "90.ll", "92.s"]
-    assert any(f.endswith("fuse.gir") for f in files)
-    assert "define" in (tmp_path / "axpy" / "90.ll").read_text()
-
-
-def test_profile():
-    x, w = gx.input("x", ("n", 64)), gx.variable(np.ones((64, 64), np.float32), "w")
-    f = gx.function([x], gx.sum(gx.exp(x @ w)), updates={w: w * 2}, name="f")
-    p = f.profile(np.zeros((128, 64), np.float32), runs=5)
-    assert [k.kernel for k in p.kernels] == list(f.kernels) and p.seconds > 0
-    assert 0 < sum(k.seconds for k in p.kernels) <= p.seconds
-    assert (w.value == 1).all()
-    assert "us a call, mean of 5" in str(p) and "f.k0" in str(p)
-
-
 def test_without_the_native_call_path(monkeypatch):
     """As on builds whose structs differ: everything works through ctypes."""
     from graphc.codegen import pylayout
