@@ -1,0 +1,248 @@
+"""Who joins whom: the nodes of a graph, one after the other, each into the groups of its operands.
+
+What may join is decided in `grouping`; here is the order of trying. A node looks at the groups of
+its operands, the highest level first, and joins all of those or none; what is left and read by
+this node alone may still be drawn in.
+"""
+
+from __future__ import annotations
+
+from graphc.dims import Size
+from graphc.ir import Graph, Node, Value
+from graphc.ops.row import Kind
+from graphc.passes.grouping import (
+    MAX_NODES,
+    ONE,
+    WILD,
+    Group,
+    Label,
+    Use,
+    absorb,
+    can_pull,
+    combine,
+    complete,
+    cost,
+    may_merge,
+    operand_labels,
+    own_label,
+    through_layout,
+    unify,
+)
+from graphc.passes.roles import VIEWS, is_free, is_lazy, is_opaque
+
+SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
+
+
+class Joining:
+    """Groups the nodes of one graph."""
+
+    def __init__(self, g: Graph):
+        self.g = g
+        self.needed = self._buffers()
+        self.scalars = self._scalars()
+        self.group_of: dict[Value, Group] = {}
+        self.count = 0
+        self.uses: dict[Node, list[Use]] = {}
+        self.remaining: dict[Value, int] = {}   # uses not yet inside the value's own group
+        self.readers: dict[Value, list[Node]] = {}  # elementwise nodes placed so far, by operand
+
+    def _buffers(self) -> set[Value]:
+        """Values that must exist in memory because something outside kernels reads them."""
+        needed = set(self.g.results)
+        for n in reversed(self.g.nodes):
+            if is_opaque(n) or (n.op.name in VIEWS and not needed.isdisjoint(n.outs)):
+                needed.update(n.args)
+        return needed
+
+    def _scalars(self) -> set[Node]:
+        """Short chains of ops on single numbers that start at leaves: every kernel that wants
+        one computes it for itself, once."""
+        length: dict[Value, int] = {}
+        for n in self.g.nodes:
+            if n.op.kind not in (Kind.ELEMENTWISE, Kind.LAYOUT) or n.outs[0].type.size != 1:
+                continue
+            if n.op.fails_on([a.type for a in n.args]) or not all(
+                a.node.op.kind is Kind.LEAF or a in length for a in n.args
+            ):
+                continue
+            total = 1 + sum(length.get(a, 0) for a in n.args)
+            if total <= SCALARS and n.outs[0] not in self.needed:
+                length[n.outs[0]] = total
+        return {v.node for v in length}
+
+    def is_lazy(self, n: Node) -> bool:
+        """Whether kernels that want n contain it, so that it needs no place of its own."""
+        return is_lazy(n) or n in self.scalars
+
+    def is_view(self, n: Node) -> bool:
+        return n.op.name in VIEWS
+
+    def is_computed(self, n: Node) -> bool:
+        """Whether n itself must stand in a group."""
+        if n.op.kind is Kind.LEAF:
+            return is_free(n.outs[0]) and n.outs[0] in self.needed and n.op.name != "constant"
+        if self.is_lazy(n):
+            return not self.is_view(n) and n.outs[0] in self.needed
+        return True
+
+    def resolve(self, v: Value, label: Label | None, injective: bool) -> Use:
+        """The computed or given value behind lazy layout ops, and the label it is used at."""
+        while v.node.args and is_lazy(v.node) and not self.is_computed(v.node):
+            if v.node in self.scalars:
+                break
+            if v.node.op.name == "broadcast":
+                injective = False
+            label = through_layout(v.node, label)
+            v = v.node.args[0]
+        return Use(v, label, injective)
+
+    def plan(self) -> list[Group]:
+        computed = [n for n in self.g.nodes if self.is_computed(n)]
+        self.proto: dict[Node, tuple[list[Size], Label, frozenset[int], Label]] = {}
+        for n in computed:
+            sizes, space, reduced, result = own_label(n)
+            self.proto[n] = (sizes, space, reduced, result)
+            labels = [(None, False)] * len(n.args) if is_opaque(n) else operand_labels(n, space)
+            self.uses[n] = [
+                self.resolve(a, lab, inj) for a, (lab, inj) in zip(n.args, labels, strict=True)
+            ]
+            for u in self.uses[n]:
+                self.remaining[u.value] = self.remaining.get(u.value, 0) + 1
+        for v in self.needed:
+            root = self.resolve(v, None, False).value
+            self.remaining[root] = self.remaining.get(root, 0) + 1
+        for n in computed:
+            self.place(n)
+        self.adopt(computed)
+        seen: dict[Group, None] = {}
+        for n in computed:
+            seen.setdefault(self.group_of[n.outs[0]].root())
+        return list(seen)
+
+    def adopt(self, computed: list[Node]) -> None:
+        """Give outputs that are single numbers, unconnected to any kernel, to a kernel that is
+        there anyway (the step counter of an optimizer, say)."""
+        groups = dict.fromkeys(self.group_of[n.outs[0]].root() for n in computed)
+        read = {u.value for us in self.uses.values() for u in us}
+        host = next(
+            (h for h in reversed(groups) if h.kind == "loops" and h.outer and h.scan is None), None
+        )
+        if host is None:
+            return
+        for g in groups:
+            if g.kind != "loops" or g.axes or any(v in read for v in g.labels):
+                continue
+            if any(u.value in self.group_of for n in g.nodes for u in self.uses[n]):
+                continue
+            if len(host.nodes) + len(g.nodes) <= MAX_NODES:
+                both = combine(g, host, {}, [])
+                (host if both is g else g).merged = both
+                host = both
+
+    def place(self, n: Node) -> None:
+        """Give n a group of its own, then merge it with its operands' groups where allowed.
+
+        Of those on the highest level all are joined or none, so that levels grow along every edge;
+        whatever is left and read by n alone may come in from any level.
+        """
+        sizes, _, reduced, result = self.proto[n]
+        kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if is_opaque(n) else "loops"
+        g = Group(self.count, kind, sizes, 0)
+        self.count += 1
+        g.nodes.append(n)
+        g.reduced = reduced
+        g.work = cost(n)
+        if n.op.kind is Kind.SCAN and reduced:
+            g.scan = bool(n.attrs["reverse"])
+        for o in n.outs:
+            g.labels[o] = result
+            g.open += self.remaining.get(o, 0)
+            self.group_of[o] = g
+        by_group: dict[Group, list[Use]] = {}
+        for u in self.uses[n]:
+            if u.value in self.group_of:
+                by_group.setdefault(self.group_of[u.value].root(), []).append(u)
+        order = sorted(by_group, key=lambda h: (-h.level, h.kind != "dot", -len(h.nodes), h.ident))
+        top = order[0].level if order else -1
+        g.level = top + 1
+        if kind != "loops":
+            return
+        mains = [h for h in order if h.level == top]
+        joined = self.join(n, g, mains, by_group, top) if mains else None
+        if joined is not None:
+            g = joined
+        for h in order:
+            if h.merged is None and h is not g and h.open == len(by_group[h]):
+                g = self.join(n, g, [h], by_group, g.level) or g
+        if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
+            self.join_reader(n, g)
+        for u in self.uses[n]:
+            if n.op.kind is Kind.ELEMENTWISE:
+                self.readers.setdefault(u.value, []).append(n)
+
+    def join_reader(self, n: Node, g: Group) -> None:
+        """Reduce a value in a row kernel that reads it anyway."""
+        for u in self.uses[n]:
+            for m in self.readers.get(u.value, [])[-4:]:
+                h = self.group_of[m.outs[0]].root()
+                if h.level < g.level or not h.reduced or h is g or m.outs[0] in h.pulled:
+                    continue
+                to_h = dict(zip(self.proto[m][3], h.labels[m.outs[0]], strict=True))
+                seen = next(w for w in self.uses[m] if w.value is u.value)
+                if seen.label is None or u.label is None or len(seen.label) != len(u.label):
+                    continue
+                to = {
+                    a: to_h.get(b, ONE) for a, b in zip(u.label, seen.label, strict=True)
+                    if a >= 0
+                }
+                if min(to.values(), default=ONE) < 0 or len(set(to.values())) != len(to):
+                    continue
+                if may_merge(g, h, to, [], n):
+                    merged = combine(g, h, to, [])
+                    merged.level = h.level
+                    for old in (g, h):
+                        if old is not merged:
+                            old.merged = merged
+                    return
+
+    def join(
+        self, n: Node, g: Group, hs: list[Group], by_group: dict[Group, list[Use]], level: int
+    ) -> Group | None:
+        """Merge all of hs into g, the group of n, or change nothing and return None."""
+        trial, uses = g, dict(by_group)
+        merged: list[Group] = []
+        for h in hs:
+            result = self.merged(n, trial, h, uses[h], copy=len(hs) > 1)
+            if result is None:
+                return None
+            trial, rename = result
+            merged.append(h)
+            if rename is not None:
+                for k in uses:
+                    uses[k] = [u.renamed(rename) for u in uses[k]]
+        trial.level = level
+        for h in [g, *merged]:
+            if h is not trial:
+                h.merged = trial
+        for k in by_group:
+            by_group[k] = uses[k]
+        return trial
+
+    def merged(
+        self, n: Node, g: Group, h: Group, uses: list[Use], copy: bool
+    ) -> tuple[Group, dict[int, int] | None] | None:
+        """g and h as one group and how g's axes are called in it; None where it is not allowed."""
+        if "alone" in (g.kind, h.kind):
+            return None
+        moved = any(u.label is None or (WILD in u.label and not h.reduced) for u in uses)
+        if moved:
+            if not can_pull(n, g, h, uses):
+                return None
+            return absorb(g.copy() if copy else g, h, len(uses)), None
+        to = unify(g, h, uses)
+        full = None if to is None else complete(g, h, to)
+        if full is None or not may_merge(g, h, full, uses, n):
+            return None
+        if copy:
+            return combine(g.copy(), h.copy(), full, uses), full
+        return combine(g, h, full, uses), full

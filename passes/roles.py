@@ -1,0 +1,44 @@
+"""The role a node plays in fusion: index arithmetic, made from nothing, kept, or a template's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.ir import Node, Value
+from graphc.ops.row import Kind
+
+LAZY = frozenset({"broadcast", "transpose", "slice", "reshape", "reverse"})
+VIEWS = frozenset({"reshape", "stop_gradient"})
+
+
+def is_lazy(n: Node) -> bool:
+    """Whether n is index arithmetic alone."""
+    return n.op.name in LAZY or n.op.name == "stop_gradient"
+
+
+def is_kept(n: Node) -> bool:
+    """Whether n stays as it is: a kernel made before, or a barrier, which only orders (what
+    follows it starts when all of its operands are there)."""
+    return n.op.kind is Kind.REGION or (n.op.kind is Kind.META and n.op.unique)
+
+
+def is_free(v: Value) -> bool:
+    """Whether v is made from nothing inside any kernel: a scalar or splat constant, iota, dim."""
+    n = v.node
+    if n.op.name == "constant":
+        a = n.attrs["value"].array
+        return a.size > 0 and (a.size == 1 or bool(np.all(_bits(a) == _bits(a).reshape(-1)[0])))
+    return n.op.name in ("iota", "dim")
+
+
+def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return a.view(f"u{a.dtype.itemsize}") if a.dtype.itemsize in (1, 2, 4, 8) else a
+
+
+def is_opaque(n: Node) -> bool:
+    """Whether n wants its operands as buffers, having a template of its own or no code at all."""
+    if n.op.kind is Kind.CONTRACT or is_kept(n):
+        return True
+    return n.op.name in ("scatter", "scatter_add") and n.args[1].type.ndim != n.attrs["batch"]
