@@ -27,8 +27,7 @@ from graphc.codegen.target import Target
 from graphc.codegen.waves import WaveRunner
 from graphc.conditions import requirements
 from graphc.dims import Size
-from graphc.errors import Loc
-from graphc.errors import CompileError
+from graphc.errors import CompileError, Loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.stages import lower
