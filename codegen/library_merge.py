@@ -96,7 +96,7 @@ def _items(text: str) -> Iterator[tuple[str, str]]:
             yield _SYMBOL.findall(line)[0], "\n".join(body)
         elif line.startswith(("declare ", "@")):
             yield _SYMBOL.findall(line)[0], line
-        elif line.strip() and not line.startswith("!"):
+        elif line.strip() and not line.startswith(("!", ";")):
             raise ValueError(f"unexpected line in a module: {line}")
 
 
