@@ -83,7 +83,7 @@ def dropout(x: ArrayLike, key: ArrayLike, p: float = 0.5, *, training: bool = Tr
     """
     from graphc import random
 
-    if not 0.0 <= p <= 1.0:
+    if isinstance(p, Tensor) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p must be in [0, 1], got {p}", user_loc())
     t = as_float(x)
     if not training or p == 0.0:

@@ -284,6 +284,8 @@ def test_refusals(refuses):
         gx.nn.gelu(x, approximate="erf")
     with refuses("dropout: p must be in [0, 1], got 1.5"):
         gx.nn.dropout(x, gx.random.key(0), p=1.5)
+    with refuses("dropout: p must be in [0, 1], got <Tensor"):
+        gx.nn.dropout(gx.input("x", (3,)), 0.5, gx.random.key(3))  # key and p changed about
     with refuses("a key is u32[2] made by gx.random.key, got i64[]"):
         gx.nn.dropout(x, 0)
     with refuses("layer_norm: weight must have the sizes of the normalised axes [4], got f32[n]"):
