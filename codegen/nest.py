@@ -120,9 +120,31 @@ class NestKernel:
     def driver(self) -> str:
         f = self.frame()
         e, s = f.e, self.schedule
+        partials = ""
+        if s.sums:
+            partials = f.alloca(f"[{MAX_CHUNKS * self.partial_words} x i64]")
+            f.set_slot("ptr", self.slots.partials, partials)
+        if isinstance(s.items, int) and isinstance(s.cycles, int) and (
+            s.items * s.cycles < 2 * CHUNK_CYCLES
+        ):
+            chunks = "1" if s.items else "0"
+            f.set_slot("i64", self.slots.items, str(s.items))
+            f.set_slot("i64", self.slots.chunk, str(max(1, s.items)))
+            e.do(f"call void @{self.name}.task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
+        else:
+            chunks = self.share_out(f)
+        if any(s.is_late(x) and x.expr not in s.columns for x in s.nest.stores):
+            self.combine(f, partials, chunks)
+        if s.columns:
+            columns.add_up(f, chunks)
+        return f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+
+    def share_out(self, f: Frame) -> str:
+        """Split the items into chunks by their estimated cycles and run them, in parallel where
+        there are several; returns the number of chunks."""
+        e, s = f.e, self.schedule
         items = f.top.size(s.items)
-        cycles = f.top.size(s.cycles)
-        work = e(f"mul i64 {items}, {cycles}")
+        work = e(f"mul i64 {items}, {f.top.size(s.cycles)}")
         pieces = e(f"udiv i64 {work}, {CHUNK_CYCLES}")
         few = e(f"icmp ult i64 {pieces}, {MAX_CHUNKS}")
         pieces = e(f"select i1 {few}, i64 {pieces}, i64 {MAX_CHUNKS}")
@@ -136,10 +158,6 @@ class NestKernel:
         chunks = e(f"sdiv i64 {e(f'sub i64 {up}, 1')}, {chunk}")
         f.set_slot("i64", self.slots.items, items)
         f.set_slot("i64", self.slots.chunk, chunk)
-        partials = ""
-        if s.sums:
-            partials = f.alloca(f"[{MAX_CHUNKS * self.partial_words} x i64]")
-            f.set_slot("ptr", self.slots.partials, partials)
         self.module.declare(
             "graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)"
         )
@@ -155,11 +173,7 @@ class NestKernel:
         e.do(f"call void @{self.name}.task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
         e.do(f"br label %{after}")
         e.label(after)
-        if any(s.is_late(x) and x.expr not in s.columns for x in s.nest.stores):
-            self.combine(f, partials, chunks)
-        if s.columns:
-            columns.add_up(f, chunks)
-        return f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+        return chunks
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
         """Add up the chunks in order, then compute and store what depends on the totals."""

@@ -254,9 +254,10 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
     else:
         cycles = row * cost
+    # cycles decide how items are split, and so the order of sums: not by this target's width
     schedule = Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
-        sweeps, flat, unroll, dims.floordiv(cycles, width) + 20, items,
+        sweeps, flat, unroll, dims.floordiv(cycles, 512 // bits) + 20, items,
         [e for e in nest.exprs
          if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")],
         [e for e in nest.exprs if e in sums_rows and e.axes],
