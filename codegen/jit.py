@@ -53,7 +53,8 @@ def _machine(target: Target, optimisation: int) -> Any:
 
 
 @functools.cache
-def _versions() -> str:
+def versions() -> str:
+    """What compiles: graphc, llvmlite and LLVM."""
     import graphc
 
     version = getattr(graphc, "__version__", "")
@@ -76,7 +77,7 @@ def compile_object(
 ) -> bytes:
     """The object file of a module's text."""
     name = cache.key(
-        text, _versions(), target.triple, target.cpu, target.features, str(optimisation)
+        text, versions(), target.triple, target.cpu, target.features, str(optimisation)
     )
     if use_cache and (found := cache.load(name)) is not None:
         return found

@@ -156,8 +156,9 @@ class Function:
                 from graphc.codegen import fastcall
                 from graphc.codegen.target import host
 
+                if not self._objects:
+                    self._build()
                 program = self.program
-                self._objects = self._objects or fastcall.compile_program(program, host())
                 states = [self._own(s) for s in program.states]
                 declaration.check_values(self.name, states)
                 self._native = native = fastcall.Native(
@@ -172,6 +173,25 @@ class Function:
                     }
                     self.__class__ = type("Function", (Function,), body)
         return self
+
+    def _build(self) -> None:
+        """The program and its objects: found where an earlier process left them, or made now."""
+        from graphc.codegen import remember
+        from graphc.codegen.target import host
+
+        o, target, key = self.options, host(), None
+        if self._program is None:
+            key = remember.key(self.graph, target, o.pipeline, o.fastmath, o.stabilise)
+        found = remember.load(key, self.graph) if key is not None else None
+        if found is not None:
+            self._program, self._objects = found
+            self.compilations += 1
+            return
+        from graphc.codegen import fastcall
+
+        self._objects = fastcall.compile_program(self.program, target)
+        if key is not None:
+            remember.store(key, self.graph, self.program, self._objects)
 
     # -- calling ---------------------------------------------------------------------------------
 

@@ -29,4 +29,6 @@ from graphc.ops import (  # noqa: F401 -- importing a module enters its rows
 )
 from graphc.ops.row import OPS, Kind, Op, op
 
-__all__ = ["OPS", "Kind", "Op", "op"]
+BUILTIN: frozenset[Op] = frozenset(OPS.values())  # without those from `define_op`
+
+__all__ = ["BUILTIN", "OPS", "Kind", "Op", "op"]
