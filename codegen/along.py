@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.schedule import BLOCK
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Body, Totals, memory_of
+from graphc.codegen.sweep import Body, Totals, least, memory_of
 from graphc.dims import Size
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
+
+
+ROWS = 256  # elements that are added up before they join the total, which keeps long sums exact
 
 
 class Along(Body):
@@ -137,8 +141,26 @@ class Along(Body):
                 local = [_under(self.f, c, common) for c in arounds]
                 return nested(depth + 1, local, common, inner)
 
+            size = self.nest.sizes[name]
+            n = self.f.top.size(size)
             carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
-            return e.loop("0", self.f.top.size(self.nest.sizes[name]), 1, carried, body)
+            if depth or not start or (isinstance(size, int) and size <= 2 * ROWS):
+                return e.loop("0", n, 1, carried, body)
+
+            def rows(i: str, outside: list[str]) -> list[str]:
+                end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
+                inside = e.loop(i, end, 1, start, body)
+                merged: list[str] = []
+                at = 0
+                L = Lanes(e, s.width if wide else 1, self.f.target)
+                for _ in arounds:
+                    for _, kind in kinds:
+                        m = len(kind.types)
+                        merged += kind.merge(L, outside[at : at + m], inside[at : at + m])
+                        at += m
+                return merged
+
+            return e.loop("0", n, ROWS, carried, rows)
 
         final = nested(0, scopes, grid, [v for _, v in start])
         out = []

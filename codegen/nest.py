@@ -14,7 +14,7 @@ from dataclasses import replace
 from graphc.codegen import columns
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest
@@ -29,7 +29,7 @@ from graphc.codegen.schedule import (
     plan,
 )
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Totals
+from graphc.codegen.sweep import Totals, least
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Node
@@ -229,7 +229,7 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
         size = f.top.size(nest.sizes[first])
         if first == s.vector:
             low = e(f"mul nsw i64 {i}, {BLOCK}")
-            high = _least(e, e(f"add nsw i64 {low}, {BLOCK}"), size)
+            high = least(e, e(f"add nsw i64 {low}, {BLOCK}"), size)
         else:
             low, high = i, e(f"add nsw i64 {i}, 1")
     elif s.vector is not None and not s.across:
@@ -242,7 +242,7 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
             block = e(f"urem i64 {i}, {nb}") if s.grid else i
             rest = e(f"udiv i64 {i}, {nb}") if s.grid else i
             low = e(f"mul nsw i64 {block}, {BLOCK}")
-            high = _least(e, e(f"add nsw i64 {low}, {BLOCK}"), f.top.size(n))
+            high = least(e, e(f"add nsw i64 {low}, {BLOCK}"), f.top.size(n))
     for k, name in enumerate(reversed(s.grid)):
         if k == len(s.grid) - 1:
             bound[name] = rest
@@ -252,8 +252,3 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
             rest = e(f"udiv i64 {rest}, {n_reg}")
     grid = Scope(f, f.top, e.section(), bound)
     body.run(grid, low, high, totals)
-
-
-def _least(e: Emitter, a: str, b: str) -> str:
-    less = e(f"icmp slt i64 {a}, {b}")
-    return e(f"select i1 {less}, i64 {a}, i64 {b}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import reduction_of
@@ -86,3 +87,9 @@ class Body:
 
 def memory_of(t: str) -> str:
     return "i8" if t == "i1" else t
+
+
+def least(e: Emitter, a: str, b: str) -> str:
+    """The smaller of two i64 registers."""
+    less = e(f"icmp slt i64 {a}, {b}")
+    return e(f"select i1 {less}, i64 {a}, i64 {b}")
