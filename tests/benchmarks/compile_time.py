@@ -1,60 +1,114 @@
-"""From declaration to the first result: python tests/benchmarks/compile_time.py
+"""From declaration to the first result: python tests/benchmarks/compile_time.py [RUNS]
 
-A training step of a 784-512-256-10 network with Adam, each figure in a process of its own:
-once with an empty object cache, then with what that left behind.
+The training step of a 784-512-256-10 network with Adam, medians over processes of their own. Cold:
+without an object cache; cached: with what an earlier process left there. "declared" includes the
+gradient and the modules it needs; "compile" is `step.compile()` and all that it imports, which is
+everything between a declared graph and native code; "again" declares and compiles the same step a
+second time in the process. Then what `import graphc` takes beside what it imports.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 
-CHILD = """
+STEP = """
 import time
-start = time.perf_counter()
-import numpy, llvmlite.binding
-base = time.perf_counter()
+import numpy as np
+import llvmlite.binding
 import graphc as gx
-import graphc.codegen.fastcall, graphc.nn, graphc.optim, graphc.transforms
-ready = time.perf_counter()
-rng = numpy.random.default_rng(0)
-x, y = gx.input("x", ("batch", 784)), gx.input("y", ("batch",), "int64")
-params, h = [], x
-for i, (a, b) in enumerate([(784, 512), (512, 256), (256, 10)]):
-    w = gx.variable((0.05 * rng.normal(size=(a, b))).astype("float32"), f"w{i}")
-    c = gx.variable(numpy.zeros(b, "float32"), f"b{i}")
-    params += [w, c]
-    h = h @ w + c if i == 2 else gx.nn.relu(h @ w + c)
-loss = gx.nn.cross_entropy(h, y)
-updates = gx.optim.adam(params, gx.grad(loss, params), lr=1e-3)
-step = gx.function([x, y], loss, updates=updates, name="step")
-declared = time.perf_counter()
-step.optimized
-passed = time.perf_counter()
-step.program
-emitted = time.perf_counter()
+
+def declare():
+    rng = np.random.default_rng(0)
+    x, y = gx.input("x", ("batch", 784)), gx.input("y", ("batch",), "int64")
+    h, params = x, []
+    for k, (n, m) in enumerate([(784, 512), (512, 256), (256, 10)]):
+        w = gx.variable(rng.normal(size=(n, m)) / n**0.5, f"w{k}", "float32")
+        b = gx.variable(np.zeros(m), f"b{k}", "float32")
+        params += [w, b]
+        h = (gx.nn.relu(h) if k else h) @ w + b
+    loss = gx.nn.cross_entropy(h, y)
+    updates = gx.optim.adam(params, gx.grad(loss, params))
+    return gx.function([x, y], loss, updates=updates, name="step")
+
+clock = time.perf_counter
+times = [clock()]
+step = declare()
+times.append(clock())
 step.compile()
-loaded = time.perf_counter()
-step(numpy.zeros((32, 784), "float32"), numpy.zeros(32, "int64"))
-done = time.perf_counter()
-marks = [base, ready, declared, passed, emitted, loaded, done]
-print(*[1e3 * (b - a) for a, b in zip([start, *marks], marks)], 1e3 * (done - ready))
+times.append(clock())
+step(np.zeros((32, 784), "float32"), np.zeros(32, "int64"))
+times.append(clock())
+for batch in (0, 1, 7, 1000):
+    step(np.zeros((batch, 784), "float32"), np.zeros(batch, "int64"))
+assert step.compilations == 1
+second = declare()
+start = clock()
+second.compile()
+print(*[b - a for a, b in zip(times, times[1:])], clock() - start)
 """
+# Where a cold compilation goes, once the modules are there.
+PARTS = STEP[: STEP.index("clock = ")] + """
+from graphc.codegen import compile_graph, fastcall, jit, units
+from graphc.codegen.target import host
+from graphc.passes import run_pipeline
+
+clock = time.perf_counter
+declare()
+jit.parallel_address()
+step = declare()
+times = [clock()]
+optimized = run_pipeline(step.graph)
+times.append(clock())
+program = compile_graph(optimized, host(), declared=step.graph)
+times.append(clock())
+for text in units.split(program.llvm):
+    jit.compile_object(text, host(), use_cache=False)
+    times.append(clock())
+print(*[b - a for a, b in zip(times, times[1:])])
+"""
+IMPORT = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+SWITCHES = ("GRAPHC_VERIFY", "GRAPHC_DUMP", "GRAPHC_STOP_AFTER", "PYTHONDONTWRITEBYTECODE")
+
+
+def seconds(code: str, cache: str) -> list[float]:
+    """What a fresh process prints."""
+    kept = {k: v for k, v in os.environ.items() if k not in SWITCHES}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**kept, "GRAPHC_CACHE_DIR": cache},
+    )
+    return [float(v) for v in done.stdout.split()]
+
+
+def medians(code: str, cache: str, runs: int) -> list[float]:
+    seconds(code, cache)
+    rows = [seconds(code, cache) for _ in range(runs)]
+    return [statistics.median(column) for column in zip(*rows, strict=True)]
+
+
+def show(name: str, words: tuple[str, ...], times: list[float]) -> None:
+    parts = zip(words, times, strict=True)
+    print(f"{name:8}" + "".join(f"{what} {t * 1e3:6.1f} ms   " for what, t in parts), flush=True)
 
 
 def main() -> None:
-    names = ["numpy+llvmlite", "graphc", "declare", "passes", "emit", "LLVM+load", "first call",
-             "declare to result"]
-    with tempfile.TemporaryDirectory() as home:
-        env = dict(os.environ, GRAPHC_CACHE_DIR=os.path.join(home, "cache"))
-        print(f"{'ms':12}" + "".join(f"{n:>18}" for n in names))
-        for label in ("cold", "cached", "cached"):
-            out = subprocess.run(
-                [sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=True
-            ).stdout
-            print(f"{label:12}" + "".join(f"{float(v):18.1f}" for v in out.split()))
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    words = ("declare", "compile", "first call", "again")
+    show("cold", words, medians(STEP, "", runs))
+    with tempfile.TemporaryDirectory() as cache:
+        show("cached", words, medians(STEP, cache, runs))
+    show("of cold", ("passes", "emission", "LLVM", "LLVM of templates"), medians(PARTS, "", runs))
+    (ours,), (theirs,) = (
+        medians(IMPORT.format(m), "", runs) for m in ("graphc", "numpy, llvmlite.binding")
+    )
+    print(
+        f"import graphc {ours * 1e3:.0f} ms, numpy and llvmlite {theirs * 1e3:.0f} ms: "
+        f"{ours / theirs:.2f}"
+    )
 
 
 if __name__ == "__main__":
