@@ -167,6 +167,6 @@ def _range(array: Array) -> str:
     values = wide[np.isfinite(wide)]
     if not values.size:
         return "  (no finite element)"
-    text = f"min {values.min():.6g}, max {values.max():.6g}, mean {values.mean():.6g}"
+    text = f"min {np.min(values):.6g}, max {np.max(values):.6g}, mean {values.mean():.6g}"
     rest = array.size - values.size
     return f"  ({text}{f', {rest} not finite' if rest else ''})"
