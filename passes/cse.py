@@ -19,8 +19,9 @@ becomes
     }
 
 Equal nodes merge whenever a graph is rebuilt; this pass adds operand order (for ops where it
-changes no bit but a NaN's payload) and equal bodies. Leaves, random ops and barriers never merge,
-nor do nodes on two sides of a barrier, since a barrier's results are values of their own.
+changes no bit but a NaN's payload), random bits of one key, which are the same bits (a gradient's
+copy of the forward part has them), and equal bodies. Leaves and barriers never merge, nor do nodes
+on two sides of a barrier, since a barrier's results are values of their own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
+from graphc.ops.row import Kind
 from graphc.passes.bodies import deep
 
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "and", "or", "xor", "equal"))
@@ -49,6 +51,11 @@ def _merge(g: Graph) -> Graph:
     ordered: dict[Any, tuple[Value, ...]] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if n.op.kind is Kind.RANDOM:
+            key = (n.op, args, tuple(n.attrs.values()))
+            if key not in ordered:
+                ordered[key] = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+            return ordered[key]
         if n.op.name not in COMMUTATIVE:
             return None
         swapped = ordered.get((n.op, args[::-1]))

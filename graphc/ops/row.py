@@ -72,7 +72,7 @@ class Op:
     vjp: Callable[..., Sequence[Tensor | None]] | None = None
     batch: Callable[..., Any] | None = None
     attrs: tuple[str, ...] = ()          # attribute names, in printing order
-    unique: bool = False                 # never merged with an equal node: leaves, random ops
+    unique: bool = False                 # stays apart from equal nodes; cse merges random bits
     fallible: bool = False               # can fail at run time for bad data (given these types)
     may_fail: Callable[[Sequence[TensorType]], bool] | None = field(default=None, repr=False)
     differentiable: bool = True          # False: gradient is zero everywhere (floor, equal, ...)
