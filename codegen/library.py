@@ -17,6 +17,7 @@ from typing import Any
 from graphc.codegen import jit
 from graphc.codegen.library_abi import Api, Unit, make_api
 from graphc.codegen.library_data import Data, add_values, init_text, string_constant
+from graphc.codegen.library_descriptor import descriptor_text
 from graphc.codegen.library_entry import OVERLAP_TEXT, EntryText
 from graphc.codegen.library_header import header_text
 from graphc.codegen.library_levels import level_text
@@ -101,6 +102,7 @@ def make_library(
             init_text(f"{prefix}_init", api.fields, api.state_bytes, dict(values), data), around
         )
     merger.raw(_services(api, pool), around)
+    merger.raw(descriptor_text(api, triple, graphc.__version__), around)
     code = USED * pool + merger.text()
     return Library(api, triple, code, data, header_text(api, graphc.__version__))
 

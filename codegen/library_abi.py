@@ -1,7 +1,7 @@
 """A library as C sees it: names, types, the layout of the state, status codes.
 
-Everything that the header, the machine code and (later) the descriptor say about a library comes
-from the one `Api` made here.
+Everything that the header, the machine code and the descriptor say about a library comes from the
+one `Api` made here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _RESERVED = frozenset(_WORDS.split())
 
 
 # What every library has beside its entries, after the prefix.
-_OWN = ("init", "warmup", "set_threads", "strerror", "abi", "state", "status", "state_size_check")
+_OWN = ("init", "warmup", "set_threads", "strerror", "abi", "descriptor", "state", "status",
+        "state_size_check")
 STATUS_NAMES = {
     OK: "OK", NULL_ARGUMENT: "NULL_ARGUMENT", NEGATIVE_DIMENSION: "NEGATIVE_DIMENSION",
     SIZE_OVERFLOW: "SIZE_OVERFLOW", OVERLAP: "OVERLAP", ARENA_TOO_SMALL: "ARENA_TOO_SMALL",
@@ -71,6 +72,7 @@ class Unit:
     programs: tuple[tuple[str, Program], ...]   # (level, code), lowest level first
     owners: dict[State, State]
     threads: int | None = None
+    returns: str = "list"   # how Python packs the outputs: none, one, list, tuple or dict
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,8 @@ def header_text(api: Api, version: str) -> str:
         f"const char *{p}_strerror(int code);",
         f"/* {m}_ABI of the header that belongs to the library. */",
         f"uint64_t {p}_abi(void);",
+        "/* All of this as JSON, for programs that load the library at run time. */",
+        f"const char *{p}_descriptor(void);",
         "",
         "#ifdef __cplusplus",
         "}",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from graphc.function import Function as Function
     from graphc.function import function as function
     from graphc.ir import Graph as Graph
+    from graphc.loaded import load as load
     from graphc.ops import Kind as Kind
     from graphc.ops import Op as Op
     from graphc.passes import PIPELINE as PIPELINE
@@ -96,6 +97,7 @@ _LAZY: dict[str, str | None] = {
     "jacobian": "transforms",
     "jvp": "transforms",
     "linalg": None,
+    "load": "loaded",
     "load_state": "state",
     "nn": None,
     "optim": None,

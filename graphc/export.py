@@ -121,7 +121,7 @@ def _unit(f: Function, targets: Any) -> Unit:
             for level, target in targets.items()
         )
     owners = {s: f._own(s) for s in f.graph.variables()}
-    return Unit(f.name, f.graph, programs, owners, f.options.threads)
+    return Unit(f.name, f.graph, programs, owners, f.options.threads, f._results.kind)
 
 
 def _levels(cpu: str | Sequence[str] | None, loc: Loc | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from graphc.errors import (
 if TYPE_CHECKING:
     from graphc.codegen.program import Program
 
-_BY_KIND: dict[str, type[GraphcError]] = {
+BY_KIND: dict[str, type[GraphcError]] = {
     "index": IndexOutOfRangeError, "division": IntegerDivisionError, "dimension": ShapeError,
 }
 
@@ -27,7 +27,7 @@ def failure(program: Program, status: int) -> GraphcError:
 
     if FIRST_SITE <= status < FIRST_SITE + len(program.sites):
         site = program.sites[status - FIRST_SITE]
-        kind = _BY_KIND.get(site.kind, ExecutionError)
+        kind = BY_KIND.get(site.kind, ExecutionError)
         return kind(f"{program.name}: {site.message()}", site.loc)
     text = STATUS_TEXT.get(status, f"native code returned status {status}")
     if status == OUT_OF_MEMORY:

@@ -1,4 +1,4 @@
-"""Show what functions take, give, hold, compute and cost.
+"""Show what functions take, give, hold, compute and cost; or what a library (.so, .a, .o) holds.
 
 FLOPs, bytes and the arena are formulas in the dimensions; --dim puts numbers in their places. An
 exp counts as one FLOP, a multiply-add of a product as two; bytes are what the nodes read and
@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
+from typing import Any
 
 from graphc import view
 from graphc.cli.run import parse_dim
 from graphc.cli.sources import Sources
+from graphc.descriptor import decode_size, decode_type, read_descriptor
 from graphc.dims import Size, substitute
 from graphc.errors import ExecutionError, UsageError
 from graphc.function import Function
@@ -20,13 +22,15 @@ from graphc.ir import Graph
 
 EXAMPLE = """example:
   graphc inspect digits.py:step --dim batch=32"""
+LIBRARIES = (".so", ".a", ".o")
 _GLUE = "\u00a0"  # keeps a number and its word on one line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument(
-        "functions", metavar="FILE", nargs="+", help="FILE.py:NAME, FILE.py or FILE.gir"
+        "functions", metavar="FILE", nargs="+",
+        help="FILE.py:NAME, FILE.py or FILE.gir; or a library that graphc wrote",
     )
     parser.add_argument(
         "--dim", metavar="NAME=SIZE", action="append", default=[], help="the size of a dimension"
@@ -36,13 +40,45 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, sources: Sources) -> None:
     """Print the tables; raises CommandLineError and GraphcError."""
     dims = dict(parse_dim(text) for text in options.dim)
-    functions = [f for text in options.functions for f in sources.functions(text)]
+    libraries = [text for text in options.functions if text.endswith(LIBRARIES)]
+    functions = [
+        f for text in options.functions if text not in libraries for f in sources.functions(text)
+    ]
+    descriptors = [read_descriptor(text) for text in libraries]
     known = {name for f in functions for name in f.graph.dims()}
+    known |= {q["name"] for d in descriptors for f in d["functions"] for q in f["dims"]}
     for name in dims:
         if name not in known:
             have = ", ".join(sorted(known)) or "none"
             raise UsageError(f"--dim {name}: there is no such dimension (dimensions: {have})")
-    print("\n".join(line for f in functions for line in table(f, dims)).rstrip())
+    lines = [line for d in descriptors for line in library_table(d, dims)]
+    lines += [line for f in functions for line in table(f, dims)]
+    print("\n".join(lines).rstrip())
+
+
+def library_table(d: Mapping[str, Any], dims: Mapping[str, int]) -> list[str]:
+    """The lines about a library, from its descriptor."""
+    lines = [f"{d['prefix']}"]
+    lines += _row("written by", f"graphc {d['graphc']}")
+    lines += _row("target", f"{d['target']}, levels {', '.join(d['levels'])}")
+    lines += _row("ABI", d["abi"])
+    state = d["state"]
+    if state is not None:
+        lines += _row("state", f"{state['bytes']:,} bytes, layout {state['layout']}")
+        lines += _list(
+            "variables",
+            [f"{v['offset']:>8,}  {v['name']}: {decode_type(v)}" for v in state["variables"]],
+        )
+    lines.append("")
+    for f in d["functions"]:
+        lines += [f"{f['name']}{'' if f['c'].endswith('_' + f['name']) else ', in C ' + f['c']}"]
+        for head in ("inputs", "outputs"):
+            lines += _list(head, [f"{a['name']}: {decode_type(a)}" for a in f[head]])
+        lines += _row("dimensions", ", ".join(q["name"] for q in f["dims"]) or "none")
+        uses = {"none": "not used", "read": "read", "update": "read and updated"}[f["state"]]
+        lines += _row("state", uses)
+        lines += [*_row("arena bytes", _formula(decode_size(f["arena_bytes"]), dims)), ""]
+    return lines
 
 
 def table(f: Function, dims: Mapping[str, int]) -> list[str]:

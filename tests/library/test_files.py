@@ -36,8 +36,8 @@ def test_only_the_api_is_visible_and_only_libc_is_needed(digits):
     names = [line.split() for line in lines("nm", "-D", str(digits.path))]
     shown = {n[-1] for n in names if n[-2] not in "Uw"}
     assert shown == {f"digits_{n}" for n in (
-        "abi", "init", "predict", "predict_arena", "set_threads", "step", "step_arena", "strerror",
-        "warmup")}
+        "abi", "descriptor", "init", "predict", "predict_arena", "set_threads", "step",
+        "step_arena", "strerror", "warmup")}
     assert {n[-1] for n in names if n[-2] in "Uw"} <= LIBC
     assert {n[-1] for n in names if n[-2] == "w"} == {
         "pthread_create", "pthread_join", "pthread_sigmask"}

@@ -1,0 +1,264 @@
+"""gx.load: the functions of a native library, called from Python as those that were compiled here.
+
+    lib = gx.load("build/libdigits.so")
+    lib.step(x, y)["loss"]            # updates lib.state, as variables would be
+    lib.state["w1"]                   # a view; lib.state.save("digits.state")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.arguments import Array, Results, Signature, direct
+from graphc.descriptor import decode_type, parse_descriptor, read_descriptor
+from graphc.errors import (
+    ArgumentError,
+    ExecutionError,
+    GraphcError,
+    ShapeError,
+    UsageError,
+    user_loc,
+)
+from graphc.failure import BY_KIND
+from graphc.types import TensorType, as_dtype
+
+
+def load(path: str | os.PathLike[str]) -> Library:
+    """Open a library that `gx.export` or `graphc compile` wrote for this machine.
+
+    Its functions are attributes of the result, and in `.functions` by name. ArgumentError if the
+    file is no such library or cannot be loaded here.
+    """
+    return Library(os.path.abspath(os.fspath(path)))
+
+
+class Library:
+    """A loaded library: its functions, and the state they share unless given another."""
+
+    def __init__(self, path: str):
+        prefix = read_descriptor(path)["prefix"]
+        try:
+            self._c = ctypes.CDLL(path)
+        except OSError as e:
+            raise ArgumentError(f"load: {e}", user_loc()) from None
+        self.path, self._prefix = path, prefix
+        raw = self._symbol("descriptor", ctypes.c_char_p)()
+        self.descriptor = parse_descriptor(raw, path)
+        self._explain = self._symbol("strerror", ctypes.c_char_p, ctypes.c_int)
+        with _explained(path):
+            state = self.descriptor["state"]
+            self._layout = Layout(state) if state is not None else None
+            self.state = self.new_state()
+            self.functions = {
+                f["name"]: LoadedFunction(self, f, self.state) for f in self.descriptor["functions"]
+            }
+
+    def __getattr__(self, name: str) -> LoadedFunction:
+        functions = self.__dict__.get("functions", {})
+        if name in functions:
+            found: LoadedFunction = functions[name]
+            return found
+        raise AttributeError(
+            f"{os.path.basename(self.path)} has no function {name!r}; it has "
+            f"{', '.join(functions)}"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.functions]
+
+    def __repr__(self) -> str:
+        return f"<graphc library {self.path}: {', '.join(self.functions)}>"
+
+    def new_state(self) -> LoadedState | None:
+        """A state with the values at export; None where the library keeps none."""
+        if self._layout is None:
+            return None
+        return LoadedState(self, self._layout)
+
+    def set_threads(self, n: int) -> None:
+        """At most n threads from now on, in all states; 1 never creates one."""
+        self._symbol("set_threads", None, ctypes.c_int)(n)
+
+    def warmup(self) -> None:
+        """Do now what the first call would do: look at the CPU, start the threads."""
+        self._symbol("warmup", None)()
+
+    def _symbol(self, name: str, result: Any, *args: Any) -> Any:
+        return self._function(f"{self._prefix}_{name}", result, *args)
+
+    def _function(self, name: str, result: Any, *args: Any) -> Any:
+        try:
+            # not getattr: each caller has its own idea of the types
+            fn = self._c[name]
+        except AttributeError:
+            raise ArgumentError(f"load: {self.path} lacks the symbol {name}", user_loc()) from None
+        fn.restype, fn.argtypes = result, args
+        return fn
+
+
+class Layout:
+    """Where each variable stands in a state."""
+
+    def __init__(self, data: Mapping[str, Any]):
+        self.bytes = int(data["bytes"])
+        self.hash = str(data["layout"])
+        self.variables: dict[str, tuple[TensorType, int]] = {
+            v["name"]: (decode_type(v), int(v["offset"])) for v in data["variables"]
+        }
+
+    def views(self, raw: Array) -> dict[str, Array]:
+        """The variables in the bytes of a state."""
+        out = {}
+        for name, (t, offset) in self.variables.items():
+            shape = tuple(int(n) for n in t.shape)
+            size = int(np.prod(shape, dtype=np.int64)) * t.dtype.itemsize
+            out[name] = raw[offset:offset + size].view(t.dtype.numpy).reshape(shape)
+        return out
+
+
+class LoadedState(Mapping[str, Array]):
+    """The variables that a library's functions read and update: name -> view of the array.
+
+    Assignment (`state["w"] = array`) checks dtype and shape and copies in.
+    """
+
+    def __init__(self, library: Library, layout: Layout):
+        self._library, self._layout = library, layout
+        self.lock = threading.RLock()
+        room = np.zeros(layout.bytes + 64, np.uint8)  # views may be read with aligned loads
+        start = -room.ctypes.data % 64
+        self._raw = room[start:start + layout.bytes]
+        self._views = layout.views(self._raw)
+        self.reset()
+
+    def __getitem__(self, name: str) -> Array:
+        return self._views[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self._views:
+            raise UsageError(
+                f"state: there is no variable {name!r}; there are {', '.join(self._views)}",
+                user_loc(),
+            )
+        t, _ = self._layout.variables[name]
+        array = np.asarray(value)
+        if array.shape != t.shape or as_dtype(array.dtype) is not t.dtype:
+            got = f"{as_dtype(array.dtype)}[{','.join(map(str, array.shape))}]"
+            raise ShapeError(f"state: variable {name!r} must be {t}, got {got}", user_loc())
+        with self.lock:
+            self._views[name][...] = array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __repr__(self) -> str:
+        variables = ", ".join(f"{n}: {t}" for n, (t, _) in self._layout.variables.items())
+        return f"<state of {os.path.basename(self._library.path)}: {variables}>"
+
+    @property
+    def address(self) -> int:
+        """Where the struct stands, for C functions called by other means."""
+        return int(self._raw.ctypes.data)
+
+    def reset(self) -> None:
+        """Set every variable to its value at export."""
+        with self.lock:
+            self._library._symbol("init", None, ctypes.c_void_p)(self.address)
+
+    def copy(self) -> LoadedState:
+        """Another state with the same values."""
+        new = LoadedState(self._library, self._layout)
+        with self.lock:
+            new._raw[...] = self._raw
+        return new
+
+
+class LoadedFunction:
+    """A function of a library; called like a Function."""
+
+    def __init__(self, library: Library, data: Mapping[str, Any], state: LoadedState | None):
+        self.name = str(data["name"])
+        self._library, self._data = library, data
+        self._state = state if data["state"] != "none" else None
+        inputs = [(a["name"], decode_type(a)) for a in data["inputs"]]
+        outputs = [decode_type(a) for a in data["outputs"]]
+        self._dims = [d["name"] for d in data["dims"]]
+        self._signature = Signature(self.name, inputs, [None] * len(inputs), self._dims)
+        keys = [a["name"] for a in data["outputs"]]
+        self._results = Results(self.name, outputs, data["returns"], keys)
+        arrays = len(inputs) + len(outputs) + (self._state is not None)
+        self._c = library._function(
+            data["c"], ctypes.c_int, *[ctypes.c_void_p] * arrays,
+            *[ctypes.c_int64] * len(self._dims), ctypes.c_void_p,
+        )
+
+    def __repr__(self) -> str:
+        outs = ", ".join(
+            f"{a['name']}: {t}" for a, t in zip(self._data["outputs"], self._results.types,
+                                                strict=True)
+        )
+        return f"<function {self.name}({self._signature}) -> ({outs}) of {self._library.path}>"
+
+    def with_state(self, state: LoadedState) -> LoadedFunction:
+        """The same function on another state of its library."""
+        if not isinstance(state, LoadedState) or state._library is not self._library:
+            raise UsageError(f"{self.name}: with_state takes a state of this library", user_loc())
+        return LoadedFunction(self._library, self._data, state)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inputs by position or name; dimensions that no input shows, and `out=`, by name."""
+        out = kwargs.pop("out", None) if "out" not in self._signature.place else None
+        targets = None if out is None else self._results.flatten(out)
+        arrays, given = self._signature.convert(args, kwargs)
+        dims = self._signature.bind(arrays, given)
+        shapes = self._results.shapes(dims)
+        if targets is not None:
+            self._results.check(targets, shapes)
+        made = [
+            targets[k] if targets is not None and direct(targets[k], arrays)
+            else np.empty(shape, t.dtype.numpy)
+            for k, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True))
+        ]
+        self._run(arrays, made, dims)
+        if targets is None:
+            return self._results.pack(made)
+        for target, a in zip(targets, made, strict=True):
+            if target is not a:
+                target[...] = a
+        return out
+
+    def _run(self, arrays: Sequence[Array], made: Sequence[Array], dims: Mapping[str, int]) -> None:
+        state = self._state
+        with state.lock if state is not None else contextlib.nullcontext():
+            status = self._c(
+                *([state.address] if state is not None else []),
+                *(a.ctypes.data for a in (*arrays, *made)), *(dims[d] for d in self._dims), None,
+            )
+        if status:
+            raise self._failure(status)
+
+    def _failure(self, status: int) -> GraphcError:
+        text = self._library._explain(status).decode("utf-8", "replace")
+        for site in self._data["failures"]:
+            if site["code"] == status:
+                return BY_KIND.get(site["kind"], ExecutionError)(text)
+        return ExecutionError(f"{self.name}: {text}", user_loc())
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turns what a damaged descriptor leads to into an error that names the file."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError) as e:
+        raise ArgumentError(f"load: the descriptor in {path} is damaged: {e}", user_loc()) from None
