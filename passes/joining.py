@@ -197,6 +197,8 @@ class Joining:
                 }
                 if min(to.values(), default=ONE) < 0 or len(set(to.values())) != len(to):
                     continue
+                if len(to) < len(g.axes):  # n also runs over an axis that the operand has not
+                    continue
                 if may_merge(g, h, to, [], n):
                     merged = combine(g, h, to, [])
                     merged.level = h.level
