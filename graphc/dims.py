@@ -49,12 +49,13 @@ def _of_sizes(method: _Operator) -> _Operator:
 class Dim:
     """An integer polynomial over dimension names; immutable, compared by value."""
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_hash", "_names", "_text", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
         self.terms = terms
         self._hash = hash(terms)
         self._text: str | None = None
+        self._names: tuple[str, ...] | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
@@ -276,6 +277,10 @@ def exact_div(a: Size, b: Size) -> Size | None:
 
 def names(x: Size) -> tuple[str, ...]:
     """The dimension names in x, in order of first appearance."""
+    if not isinstance(x, Dim):
+        return ()
+    if x._names is not None:
+        return x._names
     seen: dict[str, None] = {}
     stack: list[Size | Atom] = [x]
     while stack:
@@ -286,7 +291,8 @@ def names(x: Size) -> tuple[str, ...]:
             stack += [e.b, e.a]
         elif isinstance(e, Dim):
             stack += [a for m, _ in reversed(e.terms) for a in reversed(m)]
-    return tuple(seen)
+    x._names = tuple(seen)
+    return x._names
 
 
 _FN = {"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum}
