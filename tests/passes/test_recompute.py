@@ -42,6 +42,12 @@ def training_step(activation: Callable[[gx.Tensor], gx.Tensor], **options: objec
     return gx.function([x, y], loss, updates=updates, name="step", **options)  # type: ignore[arg-type]
 
 
+def growth(f: gx.Function) -> int:
+    """Bytes of the arena for 1,000 more rows: without what does not depend on the batch."""
+    low, high = (dims.evaluate(f.program.arena, {"batch": n}) for n in (1024, 2024))
+    return high - low
+
+
 def wave(h: gx.Tensor) -> gx.Tensor:
     return h * gx.tanh(gx.nn.softplus(h))
 
@@ -60,17 +66,49 @@ def test_the_arena_of_a_training_step_falls(
 ) -> None:
     plain, again = training_step(activation), training_step(activation, pipeline=PIPELINE)
 
-    def growth(f: gx.Function) -> int:
-        """Bytes for 1,000 more rows: without what does not depend on the batch."""
-        low, high = (dims.evaluate(f.program.arena, {"batch": n}) for n in (1024, 2024))
-        return high - low
-
     assert growth(again) <= share * growth(plain)
     assert again.memory_plan() != plain.memory_plan()
     rng = np.random.default_rng(1)
     for batch in (0, 1, 33):
         x, y = rng.normal(size=(batch, 32)).astype(np.float32), np.arange(batch) % 32
         np.testing.assert_array_equal(plain(x, y), again(x, y))
+    for name, value in plain.state.items():
+        np.testing.assert_array_equal(again.state[name], value)
+
+
+def attention_step(**options: object) -> gx.Function:
+    """Two blocks with normalised inputs, attention, dropout, GELU and residuals; Adam."""
+    rng = np.random.default_rng(0)
+    params: list[gx.Tensor] = []
+
+    def weight(*shape: int) -> gx.Tensor:
+        values = rng.normal(size=shape) / shape[0] ** 0.5
+        params.append(gx.variable(values, f"w{len(params)}", "float32"))
+        return params[-1]
+
+    def normal(h: gx.Tensor) -> gx.Tensor:
+        h = h - gx.mean(h, axis=-1, keepdims=True)
+        return h / gx.sqrt(gx.mean(h * h, axis=-1, keepdims=True) + 1e-5)
+
+    x, key = gx.input("x", ("batch", 8, 16)), gx.input("key", (2,), "uint32")
+    h = x
+    for k in range(2):
+        q, r, v = (normal(h) @ weight(16, 16) for _ in range(3))
+        mixed = gx.nn.softmax(q @ gx.matrix_transpose(r) / 4, axis=-1) @ v
+        h = h + gx.nn.dropout(mixed, gx.random.fold_in(key, k), 0.1)
+        h = h + gx.nn.gelu(normal(h) @ weight(16, 64)) @ weight(64, 16)
+    loss = gx.mean(h * h)
+    updates = gx.optim.adam(params, gx.grad(loss, params))  # type: ignore[arg-type]
+    return gx.function([x, key], loss, updates=updates, name="step", **options)  # type: ignore[arg-type]
+
+
+def test_attention_with_dropout() -> None:
+    plain, again = attention_step(), attention_step(pipeline=PIPELINE)
+    assert growth(again) <= 0.9 * growth(plain)
+    rng, key = np.random.default_rng(1), np.array([1, 2], np.uint32)
+    for batch in (1, 3):
+        x = rng.normal(size=(batch, 8, 16)).astype(np.float32)
+        np.testing.assert_array_equal(plain(x, key), again(x, key))
     for name, value in plain.state.items():
         np.testing.assert_array_equal(again.state[name], value)
 
