@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphc.codegen import casts
+from graphc.codegen.halves import narrow_to_odd
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.scalars import emit
-from graphc.types import DType, i64
+from graphc.types import DType, f16, i64
 
 LAST = (1 << 63) - 1
 
@@ -157,6 +158,8 @@ class Reduction:
     def narrow(self, L: Lanes, state: Sequence[str]) -> list[str]:
         if not self.widens:
             return list(state)
+        if self.dtype is f16:  # LLVM may make one rounding of two, by a function of its library
+            return [narrow_to_odd(L, state[0])]
         return [L.convert("fptrunc", state[0], "double", "float")]
 
 
