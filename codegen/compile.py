@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,16 +62,16 @@ class _Compiler:
         self.module = Module()
         self.sites: list[Site] = []
         self.codes: dict[Node, int] = {}
+        self.shapes: dict[tuple[object, ...], Call] = {}  # kernels that cannot fail, by structure
         self.checks: list[tuple[Size, bool, int]] = []  # (size, must be 0 | >= 0, code)
 
     def program(self) -> Program:
         g = self.g
         self.find_sites(g)
         calls: list[Call] = []
-        seen: dict[tuple[object, ...], str] = {}
         for n in g.nodes:
             if n.op.name == "fused":
-                calls.append(self.kernel(n, len(calls), seen))
+                calls.append(self.kernel(n, len(calls)))
         constants = [n.out for n in g.nodes if n.op.name == "constant"]
         large = [v for v in constants if v.node.attrs["value"].array.nbytes > INLINE_BYTES]
         self.small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
@@ -104,19 +105,17 @@ class _Compiler:
 
     # --- kernels -------------------------------------------------------------------------------
 
-    def kernel(self, n: Node, k: int, seen: dict[tuple[object, ...], str]) -> Call:
+    def kernel(self, n: Node, k: int) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
+        shape = None if body_sites(n.attrs["body"]) else kernel_shape(n, self.updates)
+        if shape is not None and shape in self.shapes:
+            return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
         call = define_kernel(
             self.module, self.target, n, name, self.codes, self.fastmath, self.updates
         )
-        ours = [f for f in self.module.functions if f == name or f.startswith(name + ".")]
-        text = tuple(self.module.functions[f].replace(name, "@") for f in ours)
-        twin = seen.setdefault(text, name)
-        if twin != name:
-            for f in ours:
-                del self.module.functions[f]
-            call.name = twin
+        if shape is not None:
+            self.shapes[shape] = call
         return call
 
     def find_sites(self, g: Graph) -> None:
@@ -272,6 +271,20 @@ class _Compiler:
             "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         )
         e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+
+
+def kernel_shape(n: Node, updates: frozenset[Value]) -> tuple[object, ...]:
+    """What decides the code of a fused node: its body by structure, its axes, what it updates."""
+    body: Graph = n.attrs["body"]
+    number = {v: k for k, v in enumerate(body.inputs)}
+    rows: list[object] = [tuple(v.type for v in body.inputs)]
+    for m in body.nodes:
+        rows.append((m.op, tuple(number[a] for a in m.args), tuple(m.attrs.values())))
+        for o in m.outs:
+            number[o] = len(number)
+    rest = tuple(a for name, a in n.attrs.items() if name != "body")
+    kept = tuple(o in updates for o in n.outs)
+    return (*rows, tuple(number[o] for o in body.outputs), rest, kept)
 
 
 def _bytes(t: TensorType) -> Size:
