@@ -1,0 +1,195 @@
+"""A wrong use of every op row, and every failure of native code, name the user's file and line."""
+
+from __future__ import annotations
+
+import inspect
+
+import native_graphs as ng
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc import ir, prim
+from graphc.dims import dim
+from graphc.errors import GraphcError, IndexOutOfRangeError, IntegerDivisionError, ShapeError
+from graphc.types import TensorType, bool_, f32, f64, i32, i64, u8, u32
+
+n = dim("n")
+
+
+def value(d, *shape):
+    return prim.input("x", TensorType(d, shape))
+
+
+F2, F3, D2, I2, B2 = value(f32, 2), value(f32, 3), value(f64, 2), value(i64, 2), value(bool_, 2)
+M, S = value(f32, n, 3), value(f32)
+
+
+def apply(op, *xs, **attrs):
+    return ir.apply(op, [x._value for x in xs], **attrs)
+
+
+# Each on one line, which the error must name.
+FLOAT_ONLY = {
+    name: lambda name=name: prim.one(name, I2)
+    for name, row in ng.OWN.items()
+    if row.arity == 1 and not row.attrs and name in (ng.MATH | {"floor", "ceil", "round", "sqrt"})
+}
+PAIRS = {
+    name: lambda name=name: prim.one(name, *([I2, value(i64, 3)] if "shift" in name else [F2, F3]))
+    for name in ("add", "sub", "mul", "div", "rem", "pow", "atan2", "maximum", "minimum", "equal",
+                 "less", "less_equal", "and", "or", "xor", "shift_left", "shift_right")
+}  # fmt: skip
+REDUCED = {
+    name: lambda name=name: prim.one(name, M, axes=(2,))
+    for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
+}
+SCANNED = {
+    name: lambda name=name: prim.one(name, M, axis=2, reverse=False)
+    for name in ("cumsum", "cumprod", "cummax")
+}
+WRONG = FLOAT_ONLY | PAIRS | REDUCED | SCANNED | {
+    "input": lambda: apply("input", F2, name="x", type=F2.type),
+    "variable": lambda: apply("variable", F2, state=None),
+    "constant": lambda: apply("constant"),
+    "dim": lambda: apply("dim", F2, size=n),
+    "iota": lambda: prim.iota(i32, (2, n), 2),
+    "cast": lambda: apply("cast", F2),
+    "bitcast": lambda: prim.bitcast(F2, u8),
+    "stop_gradient": lambda: apply("stop_gradient", F2, F2),
+    "barrier": lambda: apply("barrier", F2),
+    "neg": lambda: prim.neg(B2),
+    "abs": lambda: prim.abs(B2),
+    "sign": lambda: prim.sign(B2),
+    "polygamma": lambda: prim.polygamma(F2, -1),
+    "is_finite": lambda: prim.is_finite(I2),
+    "not": lambda: prim.not_(F2),
+    "select": lambda: prim.select(F2, F2, F2),
+    "reshape": lambda: prim.reshape(M, (n, 4)),
+    "transpose": lambda: prim.transpose(M, (0, 0)),
+    "broadcast": lambda: prim.broadcast(F2, (3, 4), (0,)),
+    "slice": lambda: prim.slice(F2, (1,), (3,), (1,)),
+    "update_slice": lambda: prim.update_slice(F2, F3, (0,)),
+    "pad": lambda: prim.pad(F2, F2, (0,), (0,), (0,)),
+    "concat": lambda: prim.concat(F2, D2, axis=0),
+    "reverse": lambda: prim.reverse(F2, (1,)),
+    "gather": lambda: prim.gather(F2, F2, 0),
+    "scatter": lambda: prim.scatter(F2, I2, F3, 0),
+    "scatter_add": lambda: prim.scatter_add(F2, I2, D2, 0),
+    "argmax": lambda: prim.argmax(M, 2),
+    "dot": lambda: prim.dot(F2, F3, ((0,), (0,))),
+    "random_bits": lambda: prim.random_bits(value(u32, 3), (n,)),
+    "call": lambda: prim.call(F2, name="f", body=BODY),
+    "fused": lambda: prim.fused(F2, body=BODY, axes=(), reduced=(), outputs=()),
+}
+BODY = ir.collect("f", [F3._value], [prim.neg(F3)._value])
+
+
+def test_every_row_has_a_planted_mistake():
+    assert set(WRONG) == set(ng.OWN)
+
+
+@pytest.mark.parametrize("op", WRONG)
+def test_a_mistake_names_op_file_and_line(op):
+    line = WRONG[op].__code__.co_firstlineno
+    helper = inspect.getsourcelines(apply)[1] + 1  # the user's own helper is the user's line
+    with pytest.raises(GraphcError) as caught:
+        WRONG[op]()
+    assert caught.value.loc.file == __file__
+    assert caught.value.loc.line in (line, helper), str(caught.value)
+    assert caught.value.message.split(":")[0].split(" ")[0] == op
+
+
+# -- failures of native code ----------------------------------------------------------------------
+
+X, I, J = gx.input("x", ("n", 4)), gx.input("i", ("m",), "int64"), gx.input("j", ("m",), "int32")
+ROWS, ONES = np.ones((3, 4), "f4"), np.array([1, 1], "i4")
+GOOD = (ONES.astype("i8"), ONES + 1)
+FIRST = np.array([0, 2])
+BELOW, ABOVE = np.array([0, -1]), np.array([3, 0])
+TABLE = gx.constant(np.arange(6, dtype="f4").reshape(3, 2))
+
+
+def fails(make, error, op, i=FIRST, j=ONES, x=ROWS):
+    """One way to fail: Tensors, the class, the op named, and the arrays that do it."""
+    return make, error, op, (x, i, j)
+
+
+END = (dim("n"), 4)
+INDEX, DIVISION = IndexOutOfRangeError, IntegerDivisionError
+FAILURES = {
+    "take above": fails(lambda: gx.take(X, I, axis=0), INDEX, "gather", ABOVE),
+    "take below": fails(lambda: gx.take(X, I, axis=0), INDEX, "gather", np.array([0, -4])),
+    "take of columns": fails(lambda: gx.take(X, I, axis=1), INDEX, "gather", np.array([1, 4])),
+    "take of small indices": fails(lambda: gx.take(X, J, axis=0), INDEX, "gather", j=ONES + 8),
+    "take huge": fails(lambda: gx.take(X, I, axis=0), INDEX, "gather", np.array([0, 1 << 62])),
+    "embedding above": fails(lambda: gx.nn.embedding(I, TABLE), INDEX, "gather", ABOVE),
+    "embedding below": fails(lambda: gx.nn.embedding(I, TABLE), INDEX, "gather", BELOW),
+    "labels above": fails(lambda: gx.nn.cross_entropy(X, labels()), INDEX, "gather", ABOVE + 1,
+                          x=ROWS[:2]),
+    "labels below": fails(lambda: gx.nn.cross_entropy(X, labels()), INDEX, "gather", BELOW,
+                          x=ROWS[:2]),
+    "add at": fails(lambda: X.at[I].add(1.0), INDEX, "scatter_add", ABOVE),
+    "set at": fails(lambda: X.at[I].set(1.0), INDEX, "scatter", ABOVE),
+    "floor division": fails(lambda: J // (J - 1), DIVISION, "div"),
+    "remainder": fails(lambda: J % (J - 1), DIVISION, "rem"),
+    "a sum of quotients": fails(lambda: gx.sum(I // (I - 2)), DIVISION, "div"),
+    "negative power": fails(lambda: I ** (I - 1), DIVISION, "pow"),
+    "maximum of nothing": fails(lambda: gx.max(X, axis=0), ShapeError, "reduce_max", x=ROWS[:0]),
+    "minimum of nothing": fails(lambda: gx.min(X, axis=0), ShapeError, "reduce_min", x=ROWS[:0]),
+    "argmax of nothing": fails(lambda: gx.argmax(X, axis=0), ShapeError, "argmax", x=ROWS[:0]),
+    "slice beyond": fails(lambda: gx.sum(prim.slice(X, (3, 0), END, (1, 1))), ShapeError,
+                          "slice", x=ROWS[:2]),
+    "reshape": fails(lambda: gx.reshape(X, (-1, 8)), ShapeError, "reshape"),
+}  # fmt: skip
+
+
+def labels():
+    """I, one for each row of X."""
+    return gx.assert_dim(I, 0, "n")
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_names_op_and_line_and_leaves_variables(name):
+    make, error, op, arrays = FAILURES[name]
+    made = make()
+    state = gx.variable(np.float32(1), "state")
+    count = gx.variable(np.zeros(3, "i4"), "count")
+    total = gx.sum(gx.astype(made, "float32"))
+    updates = {state: state + total, count: count + 1}
+    f = gx.function([X, I, J], made, updates=updates, name="failing")
+    line = make.__code__.co_firstlineno
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            f(*arrays)
+        assert (caught.value.loc.file, caught.value.loc.line) == (__file__, line), caught.value
+        assert op in caught.value.message.replace(":", " ").split(), caught.value
+        assert state.value == 1 and (count.value == 0).all()
+    if "slice" not in name and "reshape" not in name:
+        f(ROWS[:2] if "labels" in name else ROWS, *GOOD)
+        assert (count.value == 1).all()
+    assert f.compilations == 1
+
+
+def test_a_reduction_and_a_sum_over_nothing():
+    """Sums of nothing are 0, products 1, means NaN, and matrix products 0."""
+    f = gx.function([X], [gx.sum(X), gx.prod(X, axis=0), gx.mean(X), X.T @ X])
+    total, product, mean, gram = f(np.ones((0, 4), "f4"))
+    assert total == 0 and (product == 1).all() and np.isnan(mean) and (gram == 0).all()
+
+
+def test_a_half_total_into_a_function():
+    """Two roundings of one number, which LLVM joins by a call into its library."""
+    v = gx.input("v", ("n",), "float16")
+    f = gx.function([v], gx.atan(gx.sum(v, dtype="float16")))
+    assert f(np.ones(5, "f2")) == np.float16(np.arctan(5))
+
+
+def test_a_reduction_over_an_axis_that_its_operand_has_not():
+    """Found by random graphs: it wanted to join the other reader of its operand."""
+    x, y = gx.input("x", ("b", "n")), gx.input("y", ("n",))
+    wide = prim.broadcast(y, (n, 4), (0,))
+    f = gx.function([x, y], [gx.prod(x, axis=0) - y, gx.sum(wide, axis=1)])
+    a, b = np.ones((3, 5), "f4"), np.arange(5, dtype="f4")
+    first, second = f(a, b)
+    assert first.tolist() == (1 - b).tolist() and second.tolist() == (4 * b).tolist()
