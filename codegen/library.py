@@ -23,6 +23,7 @@ from graphc.codegen.library_header import header_text
 from graphc.codegen.library_levels import level_text
 from graphc.codegen.library_merge import Merger
 from graphc.codegen.library_pool import USED, limited, pool_text, uses_pool, with_pool
+from graphc.codegen.library_state import state_text
 from graphc.codegen.target import Target, x86
 from graphc.ir import State
 
@@ -101,6 +102,7 @@ def make_library(
         merger.raw(
             init_text(f"{prefix}_init", api.fields, api.state_bytes, dict(values), data), around
         )
+        merger.raw(state_text(api, triple), around)
     merger.raw(_services(api, pool), around)
     merger.raw(descriptor_text(api, triple, graphc.__version__), around)
     code = USED * pool + merger.text()

@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from graphc import dims
 from graphc.codegen.program import (
     ARENA_TOO_SMALL,
+    FILE_ERROR,
     FIRST_SITE,
     NEGATIVE_DIMENSION,
+    NOT_A_STATE,
     NULL_ARGUMENT,
     OK,
+    OTHER_LAYOUT,
     OUT_OF_MEMORY,
     OVERLAP,
     SIZE_OVERFLOW,
+    STATE_CUT,
     STATUS_TEXT,
     UNSUPPORTED_CPU,
     Program,
@@ -52,11 +56,13 @@ _RESERVED = frozenset(_WORDS.split())
 
 # What every library has beside its entries, after the prefix.
 _OWN = ("init", "warmup", "set_threads", "strerror", "abi", "descriptor", "state", "status",
-        "state_size_check")
+        "state_size_check", "save_state", "load_state", "pack_state", "unpack_state")
 STATUS_NAMES = {
     OK: "OK", NULL_ARGUMENT: "NULL_ARGUMENT", NEGATIVE_DIMENSION: "NEGATIVE_DIMENSION",
     SIZE_OVERFLOW: "SIZE_OVERFLOW", OVERLAP: "OVERLAP", ARENA_TOO_SMALL: "ARENA_TOO_SMALL",
     OUT_OF_MEMORY: "OUT_OF_MEMORY", UNSUPPORTED_CPU: "UNSUPPORTED_CPU",
+    FILE_ERROR: "FILE_ERROR", NOT_A_STATE: "NOT_A_STATE", OTHER_LAYOUT: "OTHER_LAYOUT",
+    STATE_CUT: "STATE_CUT",
 }
 
 
@@ -194,7 +200,8 @@ def make_api(prefix: str, units: Sequence[Unit], kept: Iterable[State] = ()) -> 
     fields, size = _layout(units, kept)
     held = {f.state for f in fields}
     symbols = Names(f"{prefix}_{n}" for n in _OWN)
-    for macro in ("GRAPHC_H", "GRAPHC_VERSION", "ABI", "STATE_LAYOUT", "FIRST_SITE",
+    for macro in ("GRAPHC_H", "GRAPHC_VERSION", "ABI", "STATE_LAYOUT", "STATE_FILE_BYTES",
+                  "FIRST_SITE",
                   *STATUS_NAMES.values()):
         symbols(f"{prefix.upper()}_{macro}")
     c_names = [symbols(f"{prefix}_{u.name}") for u in units]

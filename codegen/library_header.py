@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphc.codegen.library_abi import C_TYPES, STATUS_NAMES, Api, Arg, Entry, Field, nbytes
+from graphc.codegen.library_state import state_header
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
 from graphc.types import TensorType
 
@@ -47,7 +48,9 @@ def header_text(api: Api, version: str) -> str:
         f"#define {m}_ABI UINT64_C(0x{api.abi_hash:016x}) /* what {p}_abi() returns */",
     ]
     if api.fields:
+        file_bytes = len(state_header(api)) + api.state_bytes
         lines += [
+            f"#define {m}_STATE_FILE_BYTES UINT64_C({file_bytes}) /* of a saved state */",
             f"#define {m}_STATE_LAYOUT UINT64_C(0x{api.state_hash:016x}) "
             "/* changes with the struct below */",
         ]
@@ -104,6 +107,13 @@ def _struct(api: Api) -> list[str]:
     out += [
         "/* Sets every variable to its value at export. */",
         f"void {p}_init({p}_state *s);",
+        "/* To a file and back. The file is replaced as a whole; another library's, a cut or a",
+        "   damaged one is refused, and then the state stays as it was. Python reads it too. */",
+        f"int {p}_save_state(const {p}_state *s, const char *path);",
+        f"int {p}_load_state({p}_state *s, const char *path);",
+        f"/* The same {api.macro}_STATE_FILE_BYTES bytes in memory. */",
+        f"void {p}_pack_state(const {p}_state *s, void *buffer);",
+        f"int {p}_unpack_state({p}_state *s, const void *buffer, int64_t bytes);",
     ]
     return out
 

@@ -21,9 +21,10 @@ from graphc.codegen.target import Target
 from graphc.errors import CompileError
 
 LIBC = (
-    "free", "getenv", "getpid", "madvise", "malloc", "memcpy", "memmove", "memset", "mmap",
-    "munmap", "pthread_create", "pthread_join", "pthread_sigmask", "sched_getaffinity",
-    "sched_yield", "syscall",
+    "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync", "fwrite", "getenv",
+    "getpid", "madvise", "malloc", "memcmp", "memcpy", "memmove", "memset", "mmap", "munmap",
+    "pthread_create", "pthread_join", "pthread_sigmask", "remove", "rename", "sched_getaffinity",
+    "sched_yield", "strlen", "syscall",
 )
 _OPTIONS = (
     "-z", "defs", "-z", "relro", "-z", "now", "-z", "noexecstack", "--build-id=none",

@@ -78,6 +78,10 @@ OVERLAP = 4
 ARENA_TOO_SMALL = 5
 OUT_OF_MEMORY = 6
 UNSUPPORTED_CPU = 7
+FILE_ERROR = 8
+NOT_A_STATE = 9
+OTHER_LAYOUT = 10
+STATE_CUT = 11
 FIRST_SITE = 16
 STATUS_TEXT = {
     OK: "success",
@@ -88,4 +92,8 @@ STATUS_TEXT = {
     ARENA_TOO_SMALL: "the arena is too small",
     OUT_OF_MEMORY: "out of memory",
     UNSUPPORTED_CPU: "the library needs a newer CPU",
+    FILE_ERROR: "the file cannot be read or written",
+    NOT_A_STATE: "this is not a state file, or one of a later version",
+    OTHER_LAYOUT: "the state file belongs to a library with other variables",
+    STATE_CUT: "the state file is cut short or damaged",
 }

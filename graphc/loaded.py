@@ -27,6 +27,7 @@ from graphc.errors import (
     user_loc,
 )
 from graphc.failure import BY_KIND
+from graphc.state_file import file_header, read_state_file, write_file
 from graphc.types import TensorType, as_dtype
 
 
@@ -174,6 +175,32 @@ class LoadedState(Mapping[str, Array]):
         """Set every variable to its value at export."""
         with self.lock:
             self._library._symbol("init", None, ctypes.c_void_p)(self.address)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a state file, as `..._save_state` does in C; it is replaced as a whole."""
+        with self.lock:
+            values = self._raw.copy()
+        header = file_header(
+            int(self._layout.hash, 16), values.size, self._library.descriptor["state"]["variables"]
+        )
+        write_file(path, lambda f: (f.write(header), f.write(values.data)))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read a state file of this library; if it is refused (ArgumentError) nothing changes."""
+        try:
+            layout, found = read_state_file(path)
+        except OSError as e:
+            raise ArgumentError(
+                f"load_state: cannot read {path}: {e.strerror or e}", user_loc()
+            ) from None
+        if layout != int(self._layout.hash, 16) or found.keys() != self._views.keys():
+            raise ArgumentError(
+                f"load_state: {path} belongs to a library with other variables: it has "
+                f"{', '.join(f'{n}: {t}' for n, (t, _) in found.items())}", user_loc()
+            )
+        with self.lock:
+            for name, (_, array) in found.items():
+                self._views[name][...] = array
 
     def copy(self) -> LoadedState:
         """Another state with the same values."""

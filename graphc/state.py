@@ -1,17 +1,19 @@
-"""Saving and loading the values of variables, as .npz files."""
+"""Saving and loading the values of variables: .npz files, and state files of native libraries."""
 
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphc import types
+from graphc.descriptor import decode_type, read_descriptor
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.ir import State
+from graphc.state_file import file_header, is_state_file, read_state_file, write_file
 from graphc.types import as_dtype
 
 _BF16 = "bfloat16:"  # .npz knows no bfloat16: such arrays are kept as uint16 under a marked name
@@ -41,53 +43,87 @@ def _states(what: Any) -> list[State]:
     return list(found)
 
 
-def save_state(path: str | os.PathLike[str], what: Any) -> None:
+def save_state(
+    path: str | os.PathLike[str], what: Any, *, library: str | os.PathLike[str] | None = None
+) -> None:
     """Write the values of variables (or of all that functions use) to an .npz file.
+
+    library: the file of a native library; then the values are written as its state, for
+        `digits_load_state` in C. Variables of functions that are constants in it are left out.
 
     The file is replaced as a whole, so a failure leaves the old one.
     """
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for s in _states(what):
+    states = _states(what)
+    for s in states:
         if s.array is None:
             raise UsageError(f"save_state: variable {s.name!r} has no value", user_loc())
-        with s.lock:
-            value = s.array.copy()
+    if library is not None:
+        _save_for(path, library, states, _constant(what))
+        return
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for s in states:
+        value = _value(s)
         if s.type.dtype is types.bf16:
             arrays[_BF16 + s.name] = value.view(np.uint16)
         else:
             arrays[s.name] = value
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with open(partial, "wb") as f:
-            np.savez(f, **arrays)  # type: ignore[arg-type]
-        os.replace(partial, target)
-    except OSError as e:
-        partial.unlink(missing_ok=True)
-        raise ArgumentError(
-            f"save_state: cannot write {target}: {e.strerror}", user_loc()
-        ) from None
+    write_file(path, lambda f: np.savez(f, **arrays))  # type: ignore[arg-type]
+
+
+def _save_for(path: Any, library: Any, states: list[State], optional: set[str]) -> None:
+    """A state file of a library."""
+    layout = read_descriptor(library)["state"]
+    if layout is None:
+        raise ArgumentError(f"save_state: {library} keeps no state", user_loc())
+    variables = {v["name"]: v for v in layout["variables"]}
+    own = {s.name: s for s in states}
+    _check_names("save_state", library, list(own), list(variables), optional)
+    values = np.zeros(int(layout["bytes"]), np.uint8)
+    for name, v in variables.items():
+        if decode_type(v) is not own[name].type:
+            raise ShapeError(
+                f"save_state: variable {name!r} is {own[name].type}, but {decode_type(v)} in "
+                f"{library}", user_loc()
+            )
+        raw = np.ascontiguousarray(_value(own[name])).reshape(-1).view(np.uint8)
+        values[v["offset"]:v["offset"] + raw.size] = raw
+    header = file_header(int(layout["layout"], 16), values.size, variables.values())
+    write_file(path, lambda f: (f.write(header), f.write(values.data)))
+
+
+def _value(s: State) -> np.ndarray[Any, Any]:
+    with s.lock:
+        return np.array(s.array, order="C")
+
+
+def _constant(what: Any) -> set[str]:
+    """Names of variables that come with functions, none of which updates them."""
+    functions = [f for f in (what if isinstance(what, Iterable) else [what]) if hasattr(f, "graph")]
+    updated = {s for f in functions for s, _ in f.graph.updates}
+    return {s.name for f in functions for s in f.graph.variables() if s not in updated}
 
 
 def load_state(path: str | os.PathLike[str], what: Any) -> None:
-    """Read values that save_state wrote into the same variables.
+    """Read values into variables: from an .npz that save_state wrote, or a native library's state.
 
-    Names, dtypes and shapes are all checked before the first value changes.
+    Names, dtypes and shapes are all checked before the first value changes. A library's state
+    lacks what is constant in it; such variables of functions stay as they are.
     """
     states = _states(what)
+    optional: set[str] = set()
     try:
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
+        if is_state_file(path):
+            _, found = read_state_file(path)
+            arrays = {name: array for name, (_, array) in found.items()}
+            optional = _constant(what)
+        else:
+            arrays = _read_npz(path)
     except OSError as e:
         raise ArgumentError(f"load_state: cannot read {path}: {e.strerror or e}",
                             user_loc()) from None
-    except ValueError as e:
-        raise ArgumentError(f"load_state: {path} is not an .npz of arrays: {e}",
-                            user_loc()) from None
-    for name in [n for n in arrays if n.startswith(_BF16)]:
-        arrays[name[len(_BF16):]] = arrays.pop(name).view(types.bf16.numpy)
     wanted = {s.name: s for s in states}
-    _check_names(path, list(wanted), list(arrays))
+    _check_names("load_state", path, list(wanted), list(arrays), optional)
+    wanted = {name: s for name, s in wanted.items() if name in arrays}
     for name, s in wanted.items():
         a = arrays[name]
         if a.shape != s.type.shape or as_dtype(a.dtype) is not s.type.dtype:
@@ -102,10 +138,24 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
             s.array[...] = arrays[name]
 
 
-def _check_names(path: Any, wanted: list[str], found: list[str]) -> None:
-    missing = [n for n in wanted if n not in found]
+def _read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as e:
+        raise ArgumentError(f"load_state: {path} is not an .npz of arrays: {e}",
+                            user_loc()) from None
+    for name in [n for n in arrays if n.startswith(_BF16)]:
+        arrays[name[len(_BF16):]] = arrays.pop(name).view(types.bf16.numpy)
+    return arrays
+
+
+def _check_names(
+    function: str, path: Any, wanted: list[str], found: list[str], optional: set[str]
+) -> None:
+    missing = [n for n in wanted if n not in found and n not in optional]
     extra = [n for n in found if n not in wanted]
     if missing or extra:
         parts = [f"lacks {', '.join(map(repr, missing))}"] if missing else []
         parts += [f"has {', '.join(map(repr, extra))} besides"] if extra else []
-        raise ArgumentError(f"load_state: {path} {' and '.join(parts)}", user_loc())
+        raise ArgumentError(f"{function}: {path} {' and '.join(parts)}", user_loc())

@@ -17,7 +17,9 @@ from graphc.errors import ArgumentError, CompileError, UsageError
 needs_binutils = pytest.mark.skipif(
     shutil.which("nm") is None or shutil.which("readelf") is None, reason="no nm or readelf"
 )
-LIBC = {"free", "getenv", "getpid", "madvise", "malloc", "memcpy", "memmove", "memset", "mmap",
+LIBC = {"fclose", "ferror", "fflush", "fileno", "fopen", "fread", "fsync", "fwrite", "memcmp",
+        "remove", "rename", "strlen",  # those of state files
+        "free", "getenv", "getpid", "madvise", "malloc", "memcpy", "memmove", "memset", "mmap",
         "munmap", "pthread_create", "pthread_join", "pthread_sigmask", "sched_getaffinity",
         "sched_yield", "syscall"}
 
@@ -36,8 +38,8 @@ def test_only_the_api_is_visible_and_only_libc_is_needed(digits):
     names = [line.split() for line in lines("nm", "-D", str(digits.path))]
     shown = {n[-1] for n in names if n[-2] not in "Uw"}
     assert shown == {f"digits_{n}" for n in (
-        "abi", "descriptor", "init", "predict", "predict_arena", "set_threads", "step",
-        "step_arena", "strerror", "warmup")}
+        "abi", "descriptor", "init", "load_state", "pack_state", "predict", "predict_arena",
+        "save_state", "set_threads", "step", "step_arena", "strerror", "unpack_state", "warmup")}
     assert {n[-1] for n in names if n[-2] in "Uw"} <= LIBC
     assert {n[-1] for n in names if n[-2] == "w"} == {
         "pthread_create", "pthread_join", "pthread_sigmask"}

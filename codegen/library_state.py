@@ -1,0 +1,238 @@
+"""Saving and loading the state struct, as LLVM text: to files and to memory.
+
+    i32  digits_save_state(ptr %s, ptr %path)     writes beside `path`, then renames
+    i32  digits_load_state(ptr %s, ptr %path)
+    void digits_pack_state(ptr %s, ptr %buffer)   the same bytes in memory
+    i32  digits_unpack_state(ptr %s, ptr %buffer, i64 %bytes)
+
+The format is that of graphc.state_file. All before the values is one constant of the library, so
+checking a file is comparing with it; and nothing is copied into the state before all is checked.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.library_abi import Api
+from graphc.codegen.library_data import string_constant
+from graphc.codegen.library_descriptor import field_data
+from graphc.codegen.program import (
+    FILE_ERROR,
+    NOT_A_STATE,
+    NULL_ARGUMENT,
+    OTHER_LAYOUT,
+    OUT_OF_MEMORY,
+    STATE_CUT,
+)
+from graphc.state_file import HASH_AT, file_header
+
+_LONGEST = 65536  # bytes of a path, which is copied to the stack
+
+_DECLARE = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare i64 @strlen(ptr)
+declare i32 @memcmp(ptr, ptr, i64)
+declare i32 @getpid()
+declare ptr @fopen(ptr, ptr)
+declare i64 @fread(ptr, i64, i64, ptr)
+declare i64 @fwrite(ptr, i64, i64, ptr)
+declare i32 @ferror(ptr)
+declare i32 @fflush(ptr)
+declare i32 @fileno(ptr)
+declare i32 @fsync(i32)
+declare i32 @fclose(ptr)
+declare i32 @rename(ptr, ptr)
+declare i32 @remove(ptr)
+"""
+
+_PACK = """
+define void @<P>_pack_state(ptr %s, ptr %buffer) nounwind {
+  call void @llvm.memcpy.p0.p0.i64(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>, i1 false)
+  %values = getelementptr i8, ptr %buffer, i64 <HEADER>
+  call void @llvm.memcpy.p0.p0.i64(ptr %values, ptr %s, i64 <BYTES>, i1 false)
+  ret void
+}
+define i32 @<P>_unpack_state(ptr %s, ptr %buffer, i64 %bytes) nounwind {
+entry:
+  %no.s = icmp eq ptr %s, null
+  %no.b = icmp eq ptr %buffer, null
+  %no = or i1 %no.s, %no.b
+  br i1 %no, label %null, label %begin
+null:
+  ret i32 <NULL>
+begin:
+  %short = icmp slt i64 %bytes, <HASH_AT>
+  br i1 %short, label %other, label %magic
+magic:
+  %m = call i32 @memcmp(ptr %buffer, ptr @graphc.state.header, i64 <VERSION_END>)
+  %is = icmp eq i32 %m, 0
+  br i1 %is, label %hashed, label %other
+other:
+  ret i32 <OTHER>
+hashed:
+  %some = icmp sge i64 %bytes, <HASH_END>
+  br i1 %some, label %hash, label %cut
+hash:
+  %hp = getelementptr i8, ptr %buffer, i64 <HASH_AT>
+  %hw = getelementptr i8, ptr @graphc.state.header, i64 <HASH_AT>
+  %h = call i32 @memcmp(ptr %hp, ptr %hw, i64 8)
+  %same = icmp eq i32 %h, 0
+  br i1 %same, label %sized, label %layout
+layout:
+  ret i32 <LAYOUT>
+sized:
+  %all = icmp eq i64 %bytes, <ALL>
+  br i1 %all, label %whole, label %cut
+whole:
+  %w = call i32 @memcmp(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>)
+  %good = icmp eq i32 %w, 0
+  br i1 %good, label %take, label %cut
+cut:
+  ret i32 <CUT>
+take:
+  %values = getelementptr i8, ptr %buffer, i64 <HEADER>
+  call void @llvm.memcpy.p0.p0.i64(ptr %s, ptr %values, i64 <BYTES>, i1 false)
+  ret i32 0
+}
+"""
+
+# The name of the new file has the process and an address of this call's stack in it, so that
+# savers at the same time do not write into each other's.
+_SAVE = """
+define i32 @<P>_save_state(ptr %s, ptr %path) nounwind {
+entry:
+  %no.s = icmp eq ptr %s, null
+  %no.p = icmp eq ptr %path, null
+  %no = or i1 %no.s, %no.p
+  br i1 %no, label %null, label %named
+null:
+  ret i32 <NULL>
+named:
+  %n = call i64 @strlen(ptr %path)
+  %long = icmp ugt i64 %n, <LONGEST>
+  br i1 %long, label %bad, label %name
+name:
+  %room = add i64 %n, 24
+  %part = alloca i8, i64 %room, align 16
+  call void @llvm.memcpy.p0.p0.i64(ptr %part, ptr %path, i64 %n, i1 false)
+  %dot = getelementptr i8, ptr %part, i64 %n
+  store i8 46, ptr %dot
+  %letters = getelementptr i8, ptr %dot, i64 1
+  %pid = call i32 @getpid()
+  %pid.wide = zext i32 %pid to i64
+  %pid.high = shl i64 %pid.wide, 40
+  %here = ptrtoint ptr %part to i64
+  %id = xor i64 %here, %pid.high
+  br label %letter
+letter:
+  %k = phi i64 [ 0, %name ], [ %k.next, %letter ]
+  %rest = phi i64 [ %id, %name ], [ %rest.next, %letter ]
+  %low = and i64 %rest, 15
+  %code = add i64 %low, 97
+  %char = trunc i64 %code to i8
+  %to = getelementptr i8, ptr %letters, i64 %k
+  store i8 %char, ptr %to
+  %rest.next = lshr i64 %rest, 4
+  %k.next = add i64 %k, 1
+  %more = icmp ult i64 %k.next, 16
+  br i1 %more, label %letter, label %open
+open:
+  %end = getelementptr i8, ptr %letters, i64 16
+  store i8 0, ptr %end
+  %f = call ptr @fopen(ptr %part, ptr @graphc.state.write)
+  %none = icmp eq ptr %f, null
+  br i1 %none, label %bad, label %write
+write:
+  %w1 = call i64 @fwrite(ptr @graphc.state.header, i64 1, i64 <HEADER>, ptr %f)
+  %w2 = call i64 @fwrite(ptr %s, i64 1, i64 <BYTES>, ptr %f)
+  %flushed = call i32 @fflush(ptr %f)
+  %fd = call i32 @fileno(ptr %f)
+  %synced = call i32 @fsync(i32 %fd)
+  %closed = call i32 @fclose(ptr %f)
+  %ok1 = icmp eq i64 %w1, <HEADER>
+  %ok2 = icmp eq i64 %w2, <BYTES>
+  %failed.a = or i32 %flushed, %synced
+  %failed = or i32 %failed.a, %closed
+  %ok3 = icmp eq i32 %failed, 0
+  %ok12 = and i1 %ok1, %ok2
+  %ok = and i1 %ok12, %ok3
+  br i1 %ok, label %place, label %drop
+place:
+  %renamed = call i32 @rename(ptr %part, ptr %path)
+  %placed = icmp eq i32 %renamed, 0
+  br i1 %placed, label %done, label %drop
+done:
+  ret i32 0
+drop:
+  %removed = call i32 @remove(ptr %part)
+  br label %bad
+bad:
+  ret i32 <FILE>
+}
+"""
+
+_LOAD = """
+define i32 @<P>_load_state(ptr %s, ptr %path) nounwind {
+entry:
+  %no.s = icmp eq ptr %s, null
+  %no.p = icmp eq ptr %path, null
+  %no = or i1 %no.s, %no.p
+  br i1 %no, label %null, label %open
+null:
+  ret i32 <NULL>
+open:
+  %f = call ptr @fopen(ptr %path, ptr @graphc.state.read)
+  %none = icmp eq ptr %f, null
+  br i1 %none, label %bad, label %make
+make:
+  %buffer = call ptr @malloc(i64 <ALL_AND_ONE>)
+  %full = icmp eq ptr %buffer, null
+  br i1 %full, label %memory, label %read
+memory:
+  %closed.m = call i32 @fclose(ptr %f)
+  ret i32 <MEMORY>
+read:
+  %n = call i64 @fread(ptr %buffer, i64 1, i64 <ALL_AND_ONE>, ptr %f)
+  %error = call i32 @ferror(ptr %f)
+  %closed = call i32 @fclose(ptr %f)
+  %fine = icmp eq i32 %error, 0
+  br i1 %fine, label %check, label %drop
+check:
+  %status = call i32 @<P>_unpack_state(ptr %s, ptr %buffer, i64 %n)
+  call void @free(ptr %buffer)
+  ret i32 %status
+drop:
+  call void @free(ptr %buffer)
+  br label %bad
+bad:
+  ret i32 <FILE>
+}
+"""
+
+
+def state_header(api: Api) -> bytes:
+    """All of a state file before the values."""
+    return file_header(api.state_hash, api.state_bytes, map(field_data, api.fields))
+
+
+def state_text(api: Api, triple: str) -> str:
+    """The functions above."""
+    header = state_header(api)
+    # "e": a child process does not inherit the file
+    flag = "e" if "linux" in triple else ""
+    values = {
+        "P": api.prefix, "HEADER": len(header), "BYTES": api.state_bytes,
+        "ALL": len(header) + api.state_bytes, "ALL_AND_ONE": len(header) + api.state_bytes + 1,
+        "VERSION_END": 12, "HASH_AT": HASH_AT, "HASH_END": HASH_AT + 8, "LONGEST": _LONGEST,
+        "NULL": NULL_ARGUMENT, "OTHER": NOT_A_STATE, "LAYOUT": OTHER_LAYOUT, "CUT": STATE_CUT,
+        "FILE": FILE_ERROR, "MEMORY": OUT_OF_MEMORY,
+    }
+    text = _PACK + _SAVE + _LOAD
+    for name, v in values.items():
+        text = text.replace(f"<{name}>", str(v))
+    return "\n".join([
+        string_constant("@graphc.state.header", header),
+        string_constant("@graphc.state.write", f"wb{flag}\0".encode()),
+        string_constant("@graphc.state.read", f"rb{flag}\0".encode()),
+        _DECLARE, text,
+    ])

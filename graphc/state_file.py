@@ -1,0 +1,99 @@
+"""The file of a native library's state: what `digits_save_state` writes, for C and Python alike.
+
+    8 bytes   "GRAPHCST"
+    u32       version, 1
+    u32       size of the header: all before the values
+    u64       layout hash of the library (DIGITS_STATE_LAYOUT)
+    u64       size of the values
+    JSON      [{"name": "w1", "dtype": "f32", "shape": [64, 128], "offset": 0}, ...], ASCII,
+              with spaces up to the size of the header, a multiple of 64
+    values    the struct as it stands in memory
+
+Numbers are little-endian. Nothing follows the values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from graphc.descriptor import decode_type
+from graphc.errors import ArgumentError, user_loc
+from graphc.types import TensorType
+
+MAGIC = b"GRAPHCST"
+VERSION = 1
+_FIXED = struct.Struct("<8sIIQQ")
+HASH_AT = 16  # where the layout hash stands
+
+
+def file_header(layout: int, size: int, variables: Iterable[Mapping[str, Any]]) -> bytes:
+    """All before the values; it is the same for all states of one layout."""
+    kept = [{k: v[k] for k in ("name", "dtype", "shape", "offset")} for v in variables]
+    text = json.dumps(kept, separators=(",", ":")).encode()
+    whole = -(-(_FIXED.size + len(text)) // 64) * 64
+    fixed = _FIXED.pack(MAGIC, VERSION, whole, layout, size)
+    return (fixed + text).ljust(whole, b" ")
+
+
+def is_state_file(path: str | os.PathLike[str]) -> bool:
+    """Whether the file begins like one; OSError if it cannot be read."""
+    with open(path, "rb") as f:
+        return f.read(len(MAGIC)) == MAGIC
+
+
+def read_state_file(
+    path: str | os.PathLike[str],
+) -> tuple[int, dict[str, tuple[TensorType, np.ndarray[Any, Any]]]]:
+    """Layout hash and variables of a file; OSError if it cannot be read, ArgumentError if it is
+    no state file or not whole."""
+    raw = Path(path).read_bytes()
+    if raw[:len(MAGIC)] != MAGIC:
+        raise ArgumentError(f"load_state: {path} is not a state file", user_loc())
+    if len(raw) < _FIXED.size:
+        raise _cut(path)
+    _, version, whole, layout, size = _FIXED.unpack_from(raw)
+    if version != VERSION:
+        raise ArgumentError(
+            f"load_state: {path} is a state file of version {version}; this graphc reads version "
+            f"{VERSION}", user_loc()
+        )
+    if len(raw) != whole + size or whole < _FIXED.size:
+        raise _cut(path)
+    out = {}
+    try:
+        for v in json.loads(raw[_FIXED.size:whole]):
+            t, offset = decode_type(v), int(v["offset"])
+            count = int(np.prod([int(n) for n in t.shape], dtype=np.int64))
+            if not 0 <= offset <= size - count * t.dtype.itemsize:
+                raise ValueError("outside")
+            array = np.frombuffer(raw, t.dtype.numpy, count, whole + offset).reshape(t.shape)
+            out[str(v["name"])] = (t, array)
+    except (ValueError, KeyError, TypeError):
+        raise _cut(path) from None
+    return int(layout), out
+
+
+def write_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Replace a file as a whole by what `write` writes; ArgumentError leaves the old one."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with open(partial, "wb") as f:
+            write(f)
+        os.replace(partial, target)
+    except OSError as e:
+        partial.unlink(missing_ok=True)
+        raise ArgumentError(
+            f"save_state: cannot write {target}: {e.strerror}", user_loc()
+        ) from None
+
+
+def _cut(path: str | os.PathLike[str]) -> ArgumentError:
+    return ArgumentError(f"load_state: {path} is cut short or damaged", user_loc())

@@ -1,0 +1,254 @@
+"""States saved to files and memory and loaded again, from C and from Python."""
+
+import ctypes
+import os
+import resource
+import subprocess
+
+import numpy as np
+import pytest
+from library_samples import batch, digits_functions, export_loaded, needs_cc, same_bits
+
+import graphc as gx
+from graphc.errors import ArgumentError, ShapeError, UsageError
+
+NULL, FILE, NOT, OTHER, CUT = 1, 8, 9, 10, 11
+
+
+def call(lib, name, state, path):
+    where = None if path is None else os.fsencode(path)
+    address = None if state is None else ctypes.c_void_p(state.ctypes.data)
+    return lib.symbol(name)(address, where)
+
+
+@pytest.fixture
+def trained(digits):
+    state = digits.new_state()
+    for k in range(3):
+        digits.call("step", state, *batch(16, k))
+    return state
+
+
+def test_there_and_back(digits, trained, tmp_path):
+    path = tmp_path / "digits.state"
+    assert call(digits, "save_state", trained, path) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.state"]
+    assert f"STATE_FILE_BYTES UINT64_C({path.stat().st_size})" in digits.header
+    assert path.stat().st_size % 64 == trained.nbytes % 64
+    fresh = digits.new_state()
+    assert call(digits, "load_state", fresh, path) == 0
+    assert same_bits(fresh, trained)
+    assert call(digits, "save_state", digits.new_state(), path) == 0  # over the old one
+    assert call(digits, "load_state", fresh, path) == 0
+    assert same_bits(fresh, digits.new_state())
+
+
+def test_in_memory(digits, trained, tmp_path):
+    path = tmp_path / "digits.state"
+    call(digits, "save_state", trained, path)
+    room = np.full(path.stat().st_size, 0xEE, np.uint8)
+    where = ctypes.c_void_p(room.ctypes.data)
+    digits.symbol("pack_state")(ctypes.c_void_p(trained.ctypes.data), where)
+    assert room.tobytes() == path.read_bytes()
+    fresh = digits.new_state()
+    unpack = digits.symbol("unpack_state")
+    to = ctypes.c_void_p(fresh.ctypes.data)
+    for size, want in ((-1, NOT), (0, NOT), (8, NOT), (16, CUT), (24, CUT), (100, CUT),
+                       (room.size - 1, CUT), (room.size + 1, CUT)):
+        assert unpack(to, where, ctypes.c_int64(size)) == want, size
+    assert unpack(None, where, ctypes.c_int64(room.size)) == NULL
+    assert unpack(to, None, ctypes.c_int64(room.size)) == NULL
+    assert same_bits(fresh, digits.new_state())
+    assert unpack(to, where, ctypes.c_int64(room.size)) == 0
+    assert same_bits(fresh, trained)
+
+
+def test_wrong_files_are_refused_and_nothing_changes(digits, trained, tmp_path):
+    path = tmp_path / "digits.state"
+    assert call(digits, "save_state", trained, path) == 0
+    whole = path.read_bytes()
+    lib = gx.load(digits.path)
+    before = lib.state.copy()
+
+    def refused(want, match, raw=None):
+        if raw is not None:
+            path.write_bytes(raw)
+        fresh = digits.new_state()
+        assert call(digits, "load_state", fresh, path) == want
+        assert same_bits(fresh, digits.new_state())
+        with pytest.raises(ArgumentError, match=match) as told:
+            lib.state.load(path)
+        assert "test_state_files.py:" in str(told.value)
+        assert all(same_bits(a, before[k]) for k, a in lib.state.items())
+
+    for n in (8, 12, 16):
+        refused(NOT if n < 16 else CUT, "cut short", whole[:n])
+    for n in (24, 40, 500, len(whole) - trained.nbytes, len(whole) - 1):
+        refused(CUT, "cut short", whole[:n])
+    refused(CUT, "cut short", whole + b"\0")
+    refused(CUT, "damaged", whole[:40] + b"#" + whole[41:])
+    refused(NOT, "not a state file", b"")
+    refused(NOT, "not a state file", b"graph" + whole[5:])
+    refused(NOT, "version 2", whole[:8] + b"\2" + whole[9:])
+    other = export_loaded(digits_functions(hidden=16), tmp_path / "libother.so", cpu="v2")
+    assert call(other, "save_state", other.new_state(), path) == 0
+    refused(OTHER, r"other variables: it has w1: f32\[64,16\]")
+    os.remove(path)
+    refused(FILE, "No such file")
+    path.mkdir()
+    refused(FILE, "Is a directory")
+    for code, words in ((FILE, "cannot be read or written"), (NOT, "not a state file"),
+                        (OTHER, "other variables"), (CUT, "cut short")):
+        assert words in digits.explain(code)
+
+
+def test_failed_saves_leave_the_old_file(digits, trained, tmp_path):
+    path = tmp_path / "digits.state"
+    assert call(digits, "save_state", trained, path) == 0
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in (0, 100, 2000, trained.nbytes):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+        try:
+            status = call(digits, "save_state", digits.new_state(), path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert status == FILE
+        assert [p.name for p in tmp_path.iterdir()] == ["digits.state"]
+    fresh = digits.new_state()
+    assert call(digits, "load_state", fresh, path) == 0 and same_bits(fresh, trained)
+    assert call(digits, "save_state", trained, tmp_path / "no" / "where") == FILE
+    assert call(digits, "save_state", trained, tmp_path) == FILE
+    assert call(digits, "save_state", trained, "x" * 70000) == FILE
+    assert call(digits, "save_state", trained, "") == FILE
+    for name in ("save_state", "load_state"):
+        assert call(digits, name, trained, None) == NULL
+        assert call(digits, name, None, path) == NULL
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.state"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not os.access("/dev/full", os.W_OK), reason="no /dev")
+def test_special_files_are_not_written_through(digits, trained, tmp_path):
+    path = tmp_path / "link"
+    path.symlink_to("/dev/full")
+    assert call(digits, "save_state", trained, path) == 0  # the link is replaced
+    assert not path.is_symlink()
+
+
+def test_python_reads_and_writes_the_same_file(digits, trained, tmp_path):
+    path = tmp_path / "digits.state"
+    assert call(digits, "save_state", trained, path) == 0
+    functions = digits_functions()
+    gx.load_state(path, functions)
+    x, y = batch(16, 9)
+    (want,) = digits.call("step", trained, x, y)
+    assert same_bits(functions[0](x, y)["loss"], want)
+    gx.save_state(path, functions, library=digits.path)
+    assert call(digits, "load_state", (fresh := digits.new_state()), path) == 0
+    assert same_bits(fresh, trained)
+    lib = gx.load(digits.path)
+    lib.state.load(path)
+    assert all(same_bits(a, functions[0].state[k]) for k, a in lib.state.items())
+    again = tmp_path / "again.state"
+    lib.state.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_what_is_constant_in_the_library(tmp_path):
+    def make(scale):
+        x = gx.input("x", ("n",))
+        fixed = gx.variable(np.full((), scale, "float32"), "fixed")
+        moved = gx.variable(np.zeros((), "float32"), "moved")
+        f = gx.function([x], gx.sum(x) * fixed, updates={moved: moved + gx.sum(x)}, name="f")
+        return f, fixed, moved
+
+    f, fixed, moved = make(2)
+    lib = gx.load(gx.export(f, tmp_path / "libf.so", cpu="v2"))
+    lib.f([1, 2])
+    lib.state.save(tmp_path / "f.state")
+    g, fixed, moved = make(5)
+    gx.load_state(tmp_path / "f.state", g)
+    assert (float(fixed.value), float(moved.value)) == (5, 3)
+    gx.load_state(tmp_path / "f.state", [moved])
+    with pytest.raises(ArgumentError, match=r"load_state: .*f.state lacks 'fixed'"):
+        gx.load_state(tmp_path / "f.state", [fixed, moved])
+    with pytest.raises(ArgumentError, match="has 'moved' besides"):
+        gx.load_state(tmp_path / "f.state", [])
+    gx.save_state(tmp_path / "g.state", g, library=tmp_path / "libf.so")
+    assert (tmp_path / "g.state").read_bytes() == (tmp_path / "f.state").read_bytes()
+    with pytest.raises(ArgumentError, match=r"save_state: .*libf.so has 'moved' besides"):
+        gx.save_state(tmp_path / "g.state", [], library=tmp_path / "libf.so")
+    wide = gx.variable(np.zeros(2, "float32"), "moved")
+    with pytest.raises(ShapeError, match=r"'moved' is f32\[2\], but f32\[\] in"):
+        gx.save_state(tmp_path / "g.state", wide, library=tmp_path / "libf.so")
+    x = gx.input("x", ("n",))
+    gx.export(gx.function([x], x, name="f"), tmp_path / "libnone.so", cpu="v2")
+    with pytest.raises(ArgumentError, match="keeps no state"):
+        gx.save_state(tmp_path / "g.state", wide, library=tmp_path / "libnone.so")
+    with pytest.raises(UsageError):
+        gx.save_state(tmp_path / "g.state", 3, library=tmp_path / "libf.so")
+
+
+def test_savers_at_the_same_time(digits, trained, tmp_path):
+    """Threads and processes that save to one path: one of them wins, whole."""
+    import threading
+
+    path = tmp_path / "digits.state"
+    codes = []
+
+    def save():
+        codes.extend(call(digits, "save_state", trained, path) for _ in range(20))
+
+    threads = [threading.Thread(target=save) for _ in range(6)]
+    for t in threads:
+        t.start()
+    child = os.fork()
+    if child == 0:
+        os._exit(int(any(call(digits, "save_state", trained, path) for _ in range(20))))
+    for t in threads:
+        t.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert set(codes) == {0} and [p.name for p in tmp_path.iterdir()] == ["digits.state"]
+    fresh = digits.new_state()
+    assert call(digits, "load_state", fresh, path) == 0 and same_bits(fresh, trained)
+
+
+FAULTS = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "digits.h"
+
+static int failing;
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size) { return failing ? NULL : __real_malloc(size); }
+size_t __real_fread(void *p, size_t a, size_t b, FILE *f);
+size_t __wrap_fread(void *p, size_t a, size_t b, FILE *f) {
+  return failing == 2 ? 0 : __real_fread(p, a, b, f);
+}
+
+int main(int argc, char **argv) {
+  digits_state *s = (digits_state *)malloc(sizeof *s), *t = (digits_state *)malloc(sizeof *s);
+  (void)argc;
+  digits_init(s);
+  memset(t, 0xAB, sizeof *t);
+  if (digits_save_state(s, argv[1])) return 1;
+  failing = 1;
+  if (digits_save_state(s, argv[1])) return 2; /* needs no memory */
+  if (digits_load_state(t, argv[1]) != DIGITS_OUT_OF_MEMORY) return 3;
+  failing = 0;
+  for (size_t i = 0; i < sizeof *t; i++) if (((unsigned char *)t)[i] != 0xAB) return 4;
+  if (digits_load_state(t, argv[1])) return 5;
+  return memcmp(s, t, sizeof *s) != 0;
+}
+"""
+
+
+@needs_cc
+def test_from_c_when_memory_is_short(tmp_path):
+    gx.export(digits_functions(), tmp_path / "digits.a")
+    (tmp_path / "faults.c").write_text(FAULTS)
+    subprocess.run(
+        ["cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "faults.c", "digits.a",
+         "-Wl,--wrap=malloc,--wrap=fread", "-o", "faults", "-pthread"], cwd=tmp_path, check=True,
+    )
+    assert subprocess.run(["./faults", "s.state"], cwd=tmp_path).returncode == 0
