@@ -11,7 +11,7 @@ from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
-from graphc.codegen.plan import Place, Plan, make_plan
+from graphc.codegen.plan import Place, Plan, align, make_plan
 from graphc.codegen.program import (
     FIRST_SITE,
     NEGATIVE_DIMENSION,
@@ -174,11 +174,16 @@ class _Compiler:
             up = e(f"add i64 {whole}, 63")
             arena = e(f"inttoptr i64 {e(f'and i64 {up}, -64')} to ptr")
 
+        slots: list[str] = []
+        at = arena
+        for size in plan.slots:
+            slots.append(at)
+            at = e(f"getelementptr i8, ptr {at}, i64 {sizes.value(align(size))}")
+
         def pointer(p: Place) -> str:
             if p not in pointers:
                 if p.kind == "arena":
-                    at = sizes.value(plan.offsets[p.index])
-                    pointers[p] = e(f"getelementptr i8, ptr {arena}, i64 {at}")
+                    pointers[p] = slots[p.index]
                 else:
                     pointers[p] = self._load(e, "ptr", "%args", base[p.kind] + p.index)
             return pointers[p]

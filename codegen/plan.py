@@ -40,8 +40,7 @@ class Plan:
     waves: list[list[int]]                # calls of one wave do not depend on each other
     places: dict[Value, Place]            # of root values
     roots: dict[Value, Value]             # views -> the value whose buffer they show
-    slots: list[Size]                     # sizes of arena slots, in bytes
-    offsets: list[Size]                   # of arena slots
+    slots: list[Size]                     # sizes of arena slots in bytes, one after the other
     arena: Size                           # bytes in all, slack for alignment included
     workspaces: dict[int, int]            # call number -> arena slot of its workspace
     scratch: int | None                   # arena slot of the caller's scratch block
@@ -243,18 +242,12 @@ def _assign(
     if any(c.scratch for c in calls):
         scratch = len(sizes)
         sizes.append(scratch_bytes)
-    offsets: list[Size] = []
-    total: Size = 0
-    for s in sizes:
-        offsets.append(total)
-        total = total + align(s)
-    arena: Size = 0 if not sizes else total + ALIGN
-    text = "\n".join([*lines, *(
-        f"slot {k}: offset {o}, {s} bytes"
-        for k, (o, s) in enumerate(zip(offsets, sizes, strict=True))
-    ), f"arena: {arena} bytes"])
+    arena = dims.total(align(s) for s in sizes) + ALIGN if sizes else 0
+    text = "\n".join([
+        *lines, *(f"slot {k}: {s} bytes" for k, s in enumerate(sizes)), f"arena: {arena} bytes",
+    ])
     return Plan(
-        calls, waves, places, roots, sizes, offsets, arena, workspaces, scratch, copies, commits,
+        calls, waves, places, roots, sizes, arena, workspaces, scratch, copies, commits,
         shadows, text,
     )
 

@@ -252,6 +252,11 @@ def product(sizes: Iterable[Size]) -> Size:
     return out
 
 
+def total(sizes: Iterable[Size]) -> Size:
+    """The sum of sizes."""
+    return _from_terms([t for s in sizes for t in _terms(s)])
+
+
 def exact_div(a: Size, b: Size) -> Size | None:
     """q with q * b == a as polynomials, or None (multivariate long division)."""
     if b == 0:
