@@ -13,7 +13,8 @@ from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, memory_of
 
-STRAIGHT = 48  # expressions times vectors up to which a row is written out without a loop
+STRAIGHT = 96  # cycles of a row of known length up to which it is written out without a loop
+CHEAP = 40     # cycles of a vector up to which the loop over a row is unrolled
 
 
 class Across(Body):
@@ -58,7 +59,7 @@ class Across(Body):
         per = s.lanes // s.width
         straight = (
             not s.loops and not s.flat and 0 < vectors <= per
-            and vectors * self.body_cost <= max(STRAIGHT, self.body_cost)
+            and (vectors == 1 or vectors * s.cost <= STRAIGHT)
         )
         if straight:
             return self.straight(scope, reduces, stores, int(n), vectors, per)
@@ -141,7 +142,7 @@ class Across(Body):
         """Vectors from begin to end: an unrolled loop, then a loop of masked vectors."""
         s, e = self.s, self.e
         per = s.lanes // s.width
-        cheap = self.body_cost <= 24
+        cheap = s.cost <= CHEAP
         group = (per if reduces else s.unroll) if cheap else 1
         unrolled = group > 1 and not (isinstance(n, int) and n < group * s.width)
         step = group * s.width

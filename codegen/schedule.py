@@ -51,6 +51,7 @@ class Schedule:
     final: set[Expr]              # known only after all items
     sweeps: int
     flat: bool                    # no outer axes: items are pieces of the first reduced axis
+    cost: int                     # of one vector of the nest, in cycles, roughly
     unroll: int
     cycles: Size                  # of one grid item
     items: Size
@@ -257,7 +258,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     # cycles decide how items are split, and so the order of sums: not by this target's width
     schedule = Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
-        sweeps, flat, unroll, dims.floordiv(cycles, 512 // bits) + 20, items,
+        sweeps, flat, cost, unroll, dims.floordiv(cycles, 512 // bits) + 20, items,
         [e for e in nest.exprs
          if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")],
         [e for e in nest.exprs if e in sums_rows and e.axes],

@@ -35,7 +35,6 @@ class Body:
         ]
         self.late_stores = [x for x in rest if not set(x.axes) & inner]
         self.scans = [x for x in self.nest.exprs if x.kind == "scan"]
-        self.body_cost = sum(1 for x in self.nest.exprs if x.kind not in ("const", "index"))
 
     def add_up(self, states: dict[Expr, list[str]], totals: Totals) -> None:
         one = Lanes(self.e, 1, self.f.target)
