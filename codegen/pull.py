@@ -298,7 +298,26 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     p = lw.position(e, n, at["negative"], preds, value.node)
     if not isinstance(n, int) or n == 0:  # an empty axis has nothing that may be read
         preds = _and(preds, [Pred(p, 0, n)])
-    return (yield x, (*idx[:k], p, *idx[k + ni :]), preds)
+    found = yield x, (*idx[:k], p, *idx[k + ni :]), preds
+    if _depends(found, lw.dynamic(p)[0]):
+        return found
+    at_p = lw.index(p)
+    # What is looked up is the same everywhere: the index is checked all the same.
+    return lw.op("select", value.type.dtype, lw.op("equal", bool_, at_p, at_p), found, found)
+
+
+def _depends(e: Expr, on: Expr) -> bool:
+    """Whether the value of e is computed from that of `on`."""
+    seen: set[int] = set()
+    stack = [e]
+    while stack:
+        x = stack.pop()
+        if x is on:
+            return True
+        if x.id not in seen:
+            seen.add(x.id)
+            stack.extend(x.args)
+    return False
 
 
 def one_per_row(node: Node) -> bool:

@@ -125,6 +125,7 @@ FAILURES = {
     "take huge": fails(lambda: gx.take(X, I, axis=0), INDEX, "gather", np.array([0, 1 << 62])),
     "embedding above": fails(lambda: gx.nn.embedding(I, TABLE), INDEX, "gather", ABOVE),
     "embedding below": fails(lambda: gx.nn.embedding(I, TABLE), INDEX, "gather", BELOW),
+    "take of ones": fails(lambda: gx.take(gx.ones((3, 2)), I, axis=0), INDEX, "gather", ABOVE),
     "labels above": fails(lambda: gx.nn.cross_entropy(X, labels()), INDEX, "gather", ABOVE + 1,
                           x=ROWS[:2]),
     "labels below": fails(lambda: gx.nn.cross_entropy(X, labels()), INDEX, "gather", BELOW,
