@@ -54,6 +54,10 @@ _WORDS = """
 _RESERVED = frozenset(_WORDS.split())
 
 
+# Outputs that the caller passes NULL for stand behind the code's own part of the arena, widest
+# elements first, which so much room aligns: the arena itself may stand at any address.
+SLACK = 8
+
 # What every library has beside its entries, after the prefix.
 _OWN = ("init", "warmup", "set_threads", "strerror", "abi", "descriptor", "state", "status",
         "state_size_check", "save_state", "load_state", "pack_state", "unpack_state")
@@ -114,7 +118,8 @@ class Entry:
     inputs: tuple[Arg, ...]
     outputs: tuple[Arg, ...]
     dims: tuple[tuple[str, str], ...]           # (name, C name)
-    arena: Size
+    arena: Size                                 # what the arena function promises
+    work: Size                                  # of it, what the code needs; rest: NULL outputs
     first_code: int                             # status code of the first place that can fail
 
 
@@ -252,13 +257,18 @@ def _entry(prefix: str, u: Unit, c: str, arena_c: str, held: set[State], code: i
     for k, q in enumerate(p.outputs):
         shown = q.name or ("out" if len(p.outputs) == 1 else f"out{k}")
         outputs.append(Arg(shown, names(identifier(shown)), q.type))
-    arena: Size = 0
+    work: Size = 0
     for _, program in u.programs:
-        arena = dims.maximum(arena, program.arena)
+        work = dims.maximum(work, program.arena)
+    arena = work
+    if outputs:
+        arena = arena + SLACK
+        for a in outputs:
+            arena = arena + a.type.size * a.type.dtype.itemsize
     here = {u.owners.get(s, s) for s in u.graph.variables()} & held
     state = "" if not here else "update" if u.graph.updates else "const"
     order = u.graph.dims()
     return Entry(
         u, c, arena_c, state, inputs, tuple(outputs),
-        tuple((n, names(identifier(n))) for n in order), arena, code,
+        tuple((n, names(identifier(n))) for n in order), arena, work, code,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.library_abi import Entry, Field
+from graphc.codegen.library_abi import SLACK, Entry, Field
 from graphc.codegen.library_levels import NUMBERS
 from graphc.codegen.program import (
     FIRST_SITE,
@@ -139,6 +139,7 @@ class EntryText:
         sizes = SizeCode(e, self.regs)
         arrays = [*entry.inputs, *entry.outputs]
         pointers = [f"%arg.{k}" for k in range(len(arrays))]
+        inputs = len(entry.inputs)
         e.label("entry")
         ranges = len(arrays) + 2
         programs = [p for _, p in entry.unit.programs]
@@ -148,16 +149,19 @@ class EntryText:
         e.do(f"%dims = alloca [{max(1, len(entry.dims))} x i64], align 16")
         self._check_dims(NEGATIVE_DIMENSION)
         bytes_ = [sizes.value(a.type.size * a.type.dtype.itemsize) for a in arrays]
-        arena_bytes = sizes.value(entry.arena)
+        promised = sizes.value(entry.arena)
+        work = sizes.value(entry.work)
         self._leave_if(sizes.bad(), SIZE_OVERFLOW)
-        self._check_null(pointers, bytes_)
-        self._check_overlap(pointers, bytes_, arena_bytes)
+        self._check_null(pointers[:inputs], bytes_[:inputs])
+        missing, present, arena_bytes = self._missing(pointers[inputs:], bytes_[inputs:], work)
+        self._check_overlap(pointers, [*bytes_[:inputs], *present], promised)
         e.do("%level = call i32 @graphc.level()")
         lowest = NUMBERS[entry.unit.programs[0][0]]
         if lowest > 1:
             self._leave_if(e(f"icmp slt i32 %level, {lowest}"), UNSUPPORTED_CPU)
         arena, own = self._arena(arena_bytes)
-        status = self._dispatch(pointers, arena)
+        made = self._substitutes(pointers[inputs:], bytes_[inputs:], missing, arena, work)
+        status = self._dispatch([*pointers[:inputs], *made], arena)
         if own:
             give, after = e.fresh("free"), e.fresh("after")
             e.do(f"br i1 {own}, label %{give}, label %{after}")
@@ -194,6 +198,42 @@ class EntryText:
             missing = null if missing == "false" else e(f"or i1 {missing}, {null}")
         self._leave_if(missing, NULL_ARGUMENT)
 
+    def _missing(self, pointers: list[str], sizes: list[str], work: str) -> tuple[
+        list[str], list[str], str
+    ]:
+        """Which outputs are NULL, the sizes of the others, the bytes of arena that this takes."""
+        e = self.emit
+        missing = [e(f"icmp eq ptr {p}, null") for p in pointers]
+        present, total, some = [], work, "false"
+        for null, size in zip(missing, sizes, strict=True):
+            room = e(f"select i1 {null}, i64 {size}, i64 0")
+            total = e(f"add i64 {total}, {room}")
+            present.append(e(f"sub i64 {size}, {room}"))
+            used = e(f"icmp ne i64 {room}, 0")
+            some = used if some == "false" else e(f"or i1 {some}, {used}")
+        if missing:
+            slack = e(f"select i1 {some}, i64 {SLACK}, i64 0")
+            total = e(f"add i64 {total}, {slack}")
+        return missing, present, total
+
+    def _substitutes(
+        self, pointers: list[str], sizes: list[str], missing: list[str], arena: str, work: str
+    ) -> list[str]:
+        """The outputs, with room in the arena in the place of NULL."""
+        e = self.emit
+        out = list(pointers)
+        width = [a.type.dtype.itemsize for a in self.entry.outputs]
+        at = ""
+        for k in sorted(range(len(pointers)), key=lambda k: -width[k]):
+            if not at:
+                start = e(f"ptrtoint ptr {arena} to i64")
+                up = e(f"add i64 {e(f'add i64 {start}, {work}')}, {SLACK - 1}")
+                at = e(f"and i64 {up}, {-SLACK}")
+            room = e(f"inttoptr i64 {at} to ptr")
+            out[k] = e(f"select i1 {missing[k]}, ptr {room}, ptr {pointers[k]}")
+            at = e(f"add i64 {at}, {e(f'select i1 {missing[k]}, i64 {sizes[k]}, i64 0')}")
+        return out
+
     def _check_overlap(self, pointers: list[str], sizes: list[str], arena_bytes: str) -> None:
         e, entry = self.emit, self.entry
         k = len(entry.inputs)
@@ -220,7 +260,7 @@ class EntryText:
         if size == "0":
             return "null", ""
         e = self.emit
-        own = e("icmp eq ptr %arena, null")
+        own = e(f"and i1 {e('icmp eq ptr %arena, null')}, {e(f'icmp ne i64 {size}, 0')}")
         before, make, ready = e.block, e.fresh("make"), e.fresh("ready")
         e.do(f"br i1 {own}, label %{make}, label %{ready}")
         e.label(make)

@@ -15,8 +15,10 @@ the same time, each with its own state, outputs and arena.
 Arrays are in C order (last axis contiguous). Inputs may overlap each other, but neither outputs,
 the state nor the arena. f16 and bf16 are uint16_t holding their bits; bool is uint8_t, 0 or 1.
 A dimension is an int64_t that names an axis of some argument. An array without elements may be
-NULL. The arena is working memory of at least {p}_..._arena(...) bytes, at any address; with NULL
-the call allocates it and frees it, and with an arena nothing is allocated.
+NULL. An output that is not wanted may be NULL; its values then go to the arena, whose promised
+size includes room for that. The arena is working memory of at least {p}_..._arena(...) bytes, at
+any address; with NULL the call allocates what it needs and frees it, and with an arena nothing is
+allocated.
 """
 
 

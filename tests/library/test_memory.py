@@ -98,6 +98,40 @@ def test_many_kernels(tmp_path, n):
         assert all(same_bits(g, w) for g, w in zip(got, want.values(), strict=True))
 
 
+def optional_function():
+    x, y = gx.input("x", ("n", 3)), gx.input("y", ("n",), "float64")
+    outputs = {
+        "big": gx.exp(x), "flag": gx.sum(x, axis=1) > 0, "wide": y * 2 + gx.cumsum(y),
+        "count": gx.astype(gx.argmax(x, axis=1), "int8"), "half": gx.astype(x[:, 0], "float16"),
+        "copy": x, "loss": gx.sum(x),
+    }
+    return gx.function([x, y], outputs, name="f")
+
+
+@pytest.mark.parametrize("n", (0, 1, 5, 40))
+def test_outputs_that_are_not_wanted(tmp_path, n):
+    """Any of them may be NULL: the others are the same, and an arena of the promised size does."""
+    f = optional_function()
+    lib = export_loaded([f], tmp_path / "libopt.so", cpu="native")
+    rng = np.random.default_rng(n)
+    arrays = [rng.normal(size=(n, 3)).astype("float32"), rng.normal(size=n)]
+    want = list(f(*arrays).values())
+    for mask in (0, 1, 2, 64, 0b1010101, 0b0101010, 0b1000001, 0b1111111):
+        for at_end, shift in ((None, 0), (True, 0), (False, 0), (False, 3)):
+            size = lib.arena("f", n)
+            held = [Guarded(a.nbytes, True).put(a) for a in arrays]
+            made = [Guarded(w.nbytes, True) for w in want]
+            arena = None
+            if at_end is not None:
+                room = Guarded(size + shift, at_end)
+                arena = room.address + shift
+            pointers = [g.address for g in held]
+            pointers += [None if mask >> k & 1 else g.address for k, g in enumerate(made)]
+            assert lib.raw("f", None, pointers, [n], arena) == 0
+            for k, (g, w) in enumerate(zip(made, want, strict=True)):
+                assert mask >> k & 1 or same_bits(g.get(w), w), k
+
+
 FAULTS = r"""
 #include <pthread.h>
 #include <stdio.h>
@@ -124,6 +158,7 @@ int main(void) {
   digits_set_threads(2);
   if (digits_step(s, x, y, &loss, 512, arena) || calls) return 1;
   if (digits_predict(s, x, labels, 512, arena) || calls) return 2;
+  if (digits_predict(s, x, NULL, 512, arena) || calls) return 8;
   memcpy(was, s, sizeof *s);
   failing = 1;
   if (digits_step(s, x, y, &loss, 512, NULL) != DIGITS_OUT_OF_MEMORY || calls != 1) return 3;
