@@ -50,6 +50,7 @@ class Library:
     def __init__(self, api: Api, triple: str, code: str, data: Data, header: str):
         self.api, self.triple, self.data, self.header = api, triple, data, header
         self._code = code
+        self._object: list[Any] | None = None
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -66,10 +67,12 @@ class Library:
 
     def object(self) -> list[Any]:
         """The object file, as parts to write one after another."""
-        text = self.data.placeholder() + self._code
-        return self.data.fill(
-            jit.compile_object(text, baseline(self.triple), use_cache=not self.data.size)
-        )
+        if self._object is None:  # several kinds of files begin with it
+            text = self.data.placeholder() + self._code
+            self._object = self.data.fill(
+                jit.compile_object(text, baseline(self.triple), use_cache=not self.data.size)
+            )
+        return self._object
 
 
 def make_library(

@@ -1,4 +1,4 @@
-"""Writing a library and its header: whole or not at all.
+"""Writing a library of one kind or several, and its header: whole or not at all.
 
 Everything is made in a temporary directory beside the output, then renamed into place.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphc.codegen.library import Library, baseline
@@ -31,24 +31,32 @@ def prefix_of(path: Path) -> str:
     return identifier(stem).removesuffix("_") or "lib"
 
 
-def write_library(library: Library, path: Path) -> None:
-    """Write the library of the kind that the suffix says, and its header beside it."""
-    header = path.with_suffix(".h")
-    for p in (path, header):
+def files_of(path: Path, kinds: Sequence[str] = ()) -> list[Path]:
+    """What is written: `path`, the same of other kinds ("a", ".ll"), and the header, each once."""
+    for kind in kinds:
+        if f".{kind.removeprefix('.')}" not in KINDS:
+            raise CompileError(
+                f"export: kinds are {', '.join(k[1:] for k in KINDS)}, got {kind!r}"
+            )
+    suffixes = [path.suffix, *(f".{kind.removeprefix('.')}" for kind in kinds), ".h"]
+    return [path.with_suffix(s) for s in dict.fromkeys(suffixes)]
+
+
+def write_library(library: Library, path: Path, kinds: Sequence[str] = ()) -> None:
+    """Write the files of `files_of`: all of them or none."""
+    files = files_of(path, kinds)
+    for p in files:
         if p.is_dir():
             raise CompileError(f"export: cannot write {p}: it is a directory")
     try:
         with tempfile.TemporaryDirectory(prefix=".graphc-", dir=path.parent) as name:
             work = Path(name)
-            made = [(_header(library, work), header)]
-            if path.suffix != ".h":
-                made.append((_MAKERS[path.suffix](library, path, work), path))
-            _place(made)
+            _place([(_MAKERS[p.suffix](library, p, work), p) for p in reversed(files)])
     except OSError as e:
         raise CompileError(f"export: cannot write {path}: {e.strerror or e}") from None
 
 
-def _header(library: Library, work: Path) -> Path:
+def _header(library: Library, path: Path, work: Path) -> Path:
     out = work / "header.h"
     out.write_text(library.header, encoding="utf-8", newline="\n")
     return out
@@ -66,7 +74,7 @@ def _archive(library: Library, path: Path, work: Path) -> Path:
 
 
 def _object(library: Library, path: Path, work: Path) -> Path:
-    out = work / "library.o"
+    out = work / "alone.o"
     write_parts(out, library.object())
     return out
 
@@ -84,7 +92,7 @@ def _assembly(library: Library, path: Path, work: Path) -> Path:
 
 
 _MAKERS: dict[str, Callable[[Library, Path, Path], Path]] = {
-    ".so": _shared, ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly,
+    ".so": _shared, ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly, ".h": _header,
 }
 
 

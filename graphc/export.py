@@ -28,6 +28,7 @@ def export(
     *,
     state: Any = "current",
     cpu: str | Sequence[str] | None = None,
+    kinds: Sequence[str] = (),
 ) -> Path:
     """Write functions as one native library, with a C header of the same name beside it.
 
@@ -40,6 +41,7 @@ def export(
         though no exported function updates them; the others are constants in the library.
     cpu: the x86-64 levels to compile for, of which the library takes the best at its first call:
         v2, v3 and v4 unless given; "native" is the level of this machine.
+    kinds: more files to write beside it from one compilation, by their suffixes: ("a", "ll").
 
     Nothing is left behind when it fails: CompileError (no linker, cannot write),
     UsageError, ArgumentError.
@@ -58,20 +60,22 @@ def export(
         raise UsageError("export: takes at least one function", loc)
     target = Path(os.fspath(path))
     try:
-        _export(chosen, target, state, _levels(cpu, loc), loc)
+        _export(chosen, target, state, _levels(cpu, loc), _kinds(kinds, loc), loc)
     except CompileError as e:
         raise e if e.loc is not None else CompileError(e.message, loc) from e.__cause__
     return target
 
 
 def _export(
-    chosen: Sequence[Function], path: Path, state: Any, levels: tuple[str, ...], loc: Loc | None
+    chosen: Sequence[Function], path: Path, state: Any, levels: tuple[str, ...],
+    kinds: Sequence[str], loc: Loc | None,
 ) -> None:
     from graphc.codegen.library import make_library, targets
-    from graphc.codegen.library_write import prefix_of, write_library
+    from graphc.codegen.library_write import files_of, prefix_of, write_library
     from graphc.codegen.target import host
 
     prefix = prefix_of(path)
+    files_of(path, kinds)
     if not path.parent.is_dir():
         raise CompileError(f"export: cannot write {path}: there is no directory {path.parent}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -80,7 +84,7 @@ def _export(
     triple = host().triple
     units = [_unit(f, targets(triple, levels)) for f in chosen]
     write_library(
-        make_library(prefix, units, triple, _values(chosen, initial, loc), kept), path
+        make_library(prefix, units, triple, _values(chosen, initial, loc), kept), path, kinds
     )
 
 
@@ -141,6 +145,12 @@ def _levels(cpu: str | Sequence[str] | None, loc: Loc | None) -> tuple[str, ...]
     if not wanted:
         raise ArgumentError("export: cpu must name at least one level", loc)
     return tuple(sorted(set(wanted)))
+
+
+def _kinds(kinds: Sequence[str], loc: Loc | None) -> list[str]:
+    if isinstance(kinds, str) or not all(isinstance(k, str) for k in kinds):
+        raise UsageError(f"export: kinds takes a list of suffixes, got {kinds!r}", loc)
+    return list(kinds)
 
 
 def _state(chosen: Sequence[Function], state: Any, loc: Loc | None) -> tuple[bool, list[State]]:

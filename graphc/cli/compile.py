@@ -1,7 +1,8 @@
 """Write functions as a native library with its C header.
 
 The library has one C function for each, all sharing one state; the suffix of -o says what to
-write: .so, .a, .o, .ll, .s, or .h for the header alone. The header is written beside it."""
+write: .so, .a, .o, .ll, .s, or .h for the header alone; --kind writes more of these beside it, from
+one compilation. The header is always written."""
 
 from __future__ import annotations
 
@@ -24,6 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", metavar="OUT", dest="out", required=True, help="the library, say libdigits.so"
     )
     parser.add_argument(
+        "--kind", metavar="KINDS", default="",
+        help="more files to write beside OUT, by their suffixes: a,o,ll,s,so",
+    )
+    parser.add_argument(
         "--cpu", metavar="LEVELS",
         help="x86-64 levels to compile for, of v2,v3,v4 (all unless given), or native",
     )
@@ -36,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, sources: Sources) -> None:
     """Export the functions; raises CommandLineError and GraphcError."""
+    from graphc.codegen.library_write import KINDS, files_of
     from graphc.export import LEVELS, export
 
     cpu = options.cpu.split(",") if options.cpu is not None else None
@@ -44,12 +50,15 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
             raise CommandLineError(
                 f"--cpu: expected levels of {','.join(LEVELS)}, or native, got {options.cpu!r}"
             )
+    kinds = [kind for kind in options.kind.split(",") if kind]
+    for kind in kinds:
+        if f".{kind.removeprefix('.')}" not in KINDS:
+            known = ",".join(k[1:] for k in KINDS)
+            raise CommandLineError(f"--kind: expected kinds of {known}, got {kind!r}")
     state = options.state
     if state not in ("current", "initial"):
         state = state.split(",")
     functions = [sources.function(text) for text in options.functions]
-    path = os.fspath(export(functions, options.out, state=state, cpu=cpu))
-    header = os.path.splitext(path)[0] + ".h"
-    for file in dict.fromkeys((path, header)):
-        if os.path.exists(file):
-            print(f"wrote {file} ({os.path.getsize(file):,} bytes)")
+    path = export(functions, options.out, state=state, cpu=cpu, kinds=kinds)
+    for file in files_of(path, kinds):
+        print(f"wrote {file} ({os.path.getsize(file):,} bytes)")

@@ -106,6 +106,25 @@ def test_every_kind_links_into_the_same_library(digits, tmp_path):
     assert not (tmp_path / "only.so").exists() and "only_step(" in (tmp_path / "only.h").read_text()
 
 
+def test_several_kinds_at_once(tmp_path):
+    """One compilation, and the same bytes as one after another."""
+    kinds = ["a", ".o", "ll", "s", "so", "h", "a"]
+    (tmp_path / "many").mkdir()
+    path = gx.export(digits_functions(), tmp_path / "many" / "libdigits.so", cpu="v3", kinds=kinds)
+    assert path == tmp_path / "many" / "libdigits.so"
+    found = sorted(p.name for p in path.parent.iterdir())
+    assert found == [f"libdigits.{k}" for k in ("a", "h", "ll", "o", "s", "so")]
+    for name in found:
+        gx.export(digits_functions(), tmp_path / name, cpu="v3")
+        assert (tmp_path / name).read_bytes() == (path.parent / name).read_bytes(), name
+    fails(tmp_path / "libf.so", "kinds are so, a, o, ll, s, h, got 'exe'", kinds=["exe"])
+    fails(tmp_path / "libf.so", "takes a list of suffixes, got 'a'", error=UsageError, kinds="a")
+    (tmp_path / "libg.a").mkdir()
+    fails(tmp_path / "libg.so", "libg.a: it is a directory", kinds=["a"])
+    assert not list(tmp_path.glob("libf*")) and [p.name for p in tmp_path.glob("libg*")] == [
+        "libg.a"]
+
+
 @needs_cc
 def test_archives_side_by_side(tmp_path):
     for name in ("one", "two"):
@@ -245,3 +264,21 @@ def test_wrong_calls(tmp_path):
     two = [gx.function([], v + 1, name="a"), gx.function([], w + 1, name="b")]
     fails(path, "two different variables are both called 'v'", two, UsageError)
     assert not list(tmp_path.iterdir())
+
+
+def test_several_kinds_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from graphc.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.py").write_text(
+        "import graphc as gx\nx = gx.input('x', ('n',))\nf = gx.function([x], x + 1, name='f')\n"
+    )
+    assert main(["compile", "f.py", "-o", "libf.so", "--kind", "a,h", "--cpu", "v2,v3"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in said] == [
+        "wrote libf.so", "wrote libf.a", "wrote libf.h"]
+    assert gx.load("libf.so").descriptor["levels"] == ["v2", "v3"]
+    assert main(["compile", "f.py", "-o", "only.h"]) == 0
+    assert sorted(p.name for p in tmp_path.glob("only*")) == ["only.h"]
+    assert main(["compile", "f.py", "-o", "libf.so", "--kind", "a,exe"]) == 2
+    assert "--kind: expected kinds of so,a,o,ll,s,h, got 'exe'" in capsys.readouterr().err
