@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from graphc import dims
-from graphc.codegen import loops, pull
+from graphc.codegen import loops, lowering
 from graphc.codegen.along import Along
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
@@ -85,7 +85,7 @@ class DotKernel:
         self.b = body.inputs.index(self.dot.args[1])
         outputs = [env.get(o, o) for o in body.outputs]
         epilogue = Graph("epilogue", (*body.inputs, holder), rest, outputs)
-        nest = pull.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
+        nest = lowering.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
         self.nest = self._in_groups(nest)
         self.c_output = self._c_output(body, c)
         stored = [s for s in self.nest.stores if not self._is_copy_of_c(s.expr, s.output)]

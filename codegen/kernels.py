@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from graphc.codegen import pull
+from graphc.codegen import lowering, pull
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
@@ -76,7 +76,7 @@ def define_kernel(
         a for a in node.attrs["reduced"]
         if any(_runs_back(n) for n in body.nodes)
     )
-    nest = pull.lower(
+    nest = lowering.lower(
         body, node.attrs["axes"], node.attrs["reduced"], node.attrs["outputs"], backwards
     )
     kernel = NestKernel(module, target, nest, name, codes, fastmath)
