@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -242,3 +244,51 @@ def test_inspect(digits, capsys):
     assert f" = {arena:,}\n" in shown
     assert main(["inspect", __file__[:-3] + ".so"]) == 1
     assert "cannot read" in capsys.readouterr().err
+
+
+LOADER = """
+import sys
+import numpy as np
+from load_library import Library
+lib = Library({path!r})
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(32, 64)).astype("float32"), rng.integers(0, 10, 32)
+losses = [lib.step(x, y)["loss"] for _ in range(3)]
+lib.save_state("loader.state")
+labels = lib.predict(x)
+lib.step(x, y)
+lib.load_state("loader.state")
+np.savez("loader.npz", losses=losses, labels=labels, again=lib.predict(x), w1=lib.state["w1"])
+for wrong, error in (((x[:, :3], y), ValueError), ((x, y[:3]), ValueError), ((x,), TypeError),
+                     ((x, y + 99), RuntimeError), ((x, y * 0.5), TypeError)):
+    try:
+        lib.step(*wrong)
+    except error as e:
+        print(e)
+    else:
+        raise SystemExit("no error")
+assert "graphc" not in sys.modules
+"""
+
+
+def test_the_loader_that_needs_only_numpy(digits, lib, tmp_path):
+    examples = os.path.join(os.path.dirname(__file__), "..", "..", "examples")
+    run = [sys.executable, "-c", LOADER.format(path=str(digits.path))]
+    env = os.environ | {"PYTHONPATH": os.path.abspath(examples)}
+    done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "gather: index out of range" in done.stdout
+    assert "x must have the shape ['batch', 64], got (32, 3)" in done.stdout
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 64)).astype("float32"), rng.integers(0, 10, 32)
+    with np.load(tmp_path / "loader.npz") as got:
+        assert same_bits(got["losses"], [lib.step(x, y)["loss"] for _ in range(3)])
+        assert same_bits(got["labels"], lib.predict(x)) and same_bits(got["again"], got["labels"])
+        assert same_bits(got["w1"], lib.state["w1"])
+    lib.state.load(tmp_path / "loader.state")
+    shown = subprocess.run(
+        [sys.executable, os.path.join(examples, "load_library.py"), str(digits.path)],
+        capture_output=True, text=True, check=True,
+    ).stdout
+    assert shown.splitlines()[0] == (
+        "step(x: f32['batch', 64], y: i64['batch']) -> loss: f32[]")
