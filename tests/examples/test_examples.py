@@ -189,3 +189,16 @@ def test_extend_composite(capsys):
     out = ex.step(np.array([[3.0, 3.0, -3.0, 3.0]]))  # every element over its own size
     assert out["loss"] == pytest.approx(4, rel=1e-6)
     np.testing.assert_allclose(out["grad"], [2, 2, 2, 2], rtol=1e-6)
+
+
+def test_load_library(tmp_path):
+    """More of it in tests/library/test_load.py, with a training step and in a bare process."""
+    ex = load("load_library")
+    x = gx.input("x", ("n", "m"))
+    v = gx.variable(np.zeros((), "float32"), "v")
+    f = gx.function([x], (gx.sum(x, axis=1), x * v), updates={v: v + 1}, name="f")
+    lib = ex.Library(gx.export(f, tmp_path / "libf.so", cpu="v2"))
+    for _ in range(3):
+        sums, products = lib.f(np.arange(6).reshape(2, 3).astype("float32"))
+    assert sums.tolist() == [3, 12] and products.tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert lib.state["v"] == 3
