@@ -152,7 +152,8 @@ def _segments(image: np.ndarray[Any, Any]) -> list[tuple[int, int, bool]]:
     """(begin, end, all zeros) parts that cover the image, found in blocks of _RUN bytes."""
     padded = np.zeros(-(-image.size // _RUN) * _RUN, np.uint8)
     padded[:image.size] = image
-    zero: np.ndarray[Any, Any] = padded.reshape(-1, _RUN).max(axis=1) == 0
+    words = padded.view(np.uint64).reshape(-1, _RUN // 8)
+    zero: np.ndarray[Any, Any] = words.max(axis=1, initial=0) == 0
     starts = [0, *(np.flatnonzero(zero[1:] != zero[:-1]) + 1).tolist()] if zero.size else []
     ends = [*starts[1:], zero.size]
     return [
