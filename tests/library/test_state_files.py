@@ -3,6 +3,7 @@
 import ctypes
 import os
 import resource
+import shutil
 import subprocess
 
 import numpy as np
@@ -252,3 +253,48 @@ def test_from_c_when_memory_is_short(tmp_path):
          "-Wl,--wrap=malloc,--wrap=fread", "-o", "faults", "-pthread"], cwd=tmp_path, check=True,
     )
     assert subprocess.run(["./faults", "s.state"], cwd=tmp_path).returncode == 0
+
+
+CHECKED = r"""
+#include <stdint.h>
+#include <stdlib.h>
+#include "digits.h"
+
+int main(void) {
+  static float x[20 * 64];
+  static int64_t y[20], labels[20];
+  digits_state *s = (digits_state *)malloc(sizeof *s);
+  void *arena = malloc((size_t)digits_step_arena(20));
+  void *packed = malloc(DIGITS_STATE_FILE_BYTES);
+  float loss;
+  digits_init(s);
+  digits_set_threads(1);
+  if (digits_step(s, x, y, NULL, 20, arena) || digits_step(s, x, y, NULL, 20, NULL)) return 1;
+  if (digits_save_state(s, "s.state") || digits_load_state(s, "s.state")) return 2;
+  digits_pack_state(s, packed);
+  if (digits_unpack_state(s, packed, DIGITS_STATE_FILE_BYTES)) return 3;
+  if (digits_step(s, x, y, &loss, 20, arena) || !(loss > 0)) return 4;
+  if (digits_predict(s, x, labels, 20, NULL) || digits_descriptor()[0] != '{') return 5;
+  if (digits_load_state(s, "missing") != DIGITS_FILE_ERROR) return 6;
+  free(packed); free(arena); free(s);
+  return 0;
+}
+"""
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
+def test_memcheck(tmp_path):
+    """No invalid access, no use of undefined values, nothing lost."""
+    gx.export(digits_functions(), tmp_path / "libdigits.so", cpu=["v2", "v3"])
+    (tmp_path / "main.c").write_text(CHECKED.replace("digits.h", "libdigits.h"))
+    subprocess.run(
+        ["cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "main.c", "-L.",
+         "-ldigits", "-Wl,-rpath,.", "-o", "main"], cwd=tmp_path, check=True,
+    )
+    done = subprocess.run(
+        ["valgrind", "-q", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=all",
+         "./main"], cwd=tmp_path, env=os.environ | {"GRAPHC_CPU": "v3"}, capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
