@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from graphc import prim, types
 from graphc.convert import ArrayLike, as_float, cast, promote_args, strict
+from graphc.floats import signbit
 from graphc.tensor import Tensor
 
 __all__ = [
@@ -214,21 +215,28 @@ def exp2(x: ArrayLike) -> Tensor:
 
 
 def cbrt(x: ArrayLike) -> Tensor:
-    """The real cube root."""
+    """The real cube root; its slope at 0 is inf."""
     t = as_float(x)
-    negative = prim.less(t, _k(t, 0.0))
-    # A zero keeps its sign, and pow its finite gradient.
-    zero = prim.equal(t, _k(t, 0.0))
-    a = prim.select(zero, _k(t, 1.0), prim.select(negative, prim.neg(t), t))
-    wide = prim.cast(a, types.f64)
-    y = prim.pow(wide, _k(wide, 1 / 3))
-    if t.dtype is types.f64:  # a Newton step: the rounding of 1/3 counts for large exponents
-        square = prim.mul(y, y)
-        off = prim.sub(prim.mul(square, y), wide)
-        y = prim.sub(y, prim.div(off, prim.mul(square, _k(y, 3.0))))
-        y = prim.select(prim.is_finite(wide), y, wide)
-    y = cast(y, t.dtype)
-    return prim.select(zero, t, prim.select(negative, prim.neg(y), y))
+    negative = signbit(t)  # of -0.0 too: a zero keeps its sign
+    wide = prim.cast(prim.select(negative, prim.neg(t), t), types.f64)
+    if t.dtype is types.f64:
+        # (2**600 a)^(1/3) = 2**200 a^(1/3): the cube of the root of a subnormal loses its bits.
+        tiny = prim.less(wide, _k(wide, 2.0**-900))
+        wide = prim.mul(wide, prim.select(tiny, _k(wide, 2.0**600), _k(wide, 1.0)))
+        y = prim.mul(_cube_root(wide), prim.select(tiny, _k(wide, 2.0**-200), _k(wide, 1.0)))
+    else:
+        y = cast(prim.pow(wide, _k(wide, 1 / 3)), t.dtype)
+    return prim.select(negative, prim.neg(y), y)
+
+
+def _cube_root(x: Tensor) -> Tensor:
+    """x^(1/3) of x >= 0 in f64, with a Newton step: the rounding of 1/3 counts for large x."""
+    y = prim.pow(x, _k(x, 1 / 3))
+    square = prim.mul(y, y)
+    off = prim.sub(prim.mul(square, y), x)
+    step = prim.div(off, prim.mul(square, _k(x, 3.0)))
+    step = prim.select(prim.is_finite(step), step, _k(x, 0.0))  # 0 and inf are right as they are
+    return prim.sub(y, prim.stop_gradient(step))  # and so are pow's slopes
 
 
 @_wide("logaddexp")

@@ -160,7 +160,8 @@ def pow(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 _CONSTANT_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     -1.0: lambda x: prim.div(prim.full_like(x, 1), x),
-    0.0: lambda x: prim.full_like(x, 1),
+    # 1 for NaN too; x stays an operand, so that the result has a gradient: zeros.
+    0.0: lambda x: prim.select(prim.full(x.type.with_dtype(bool_), True), prim.full_like(x, 1), x),
     0.5: prim.sqrt,
     1.0: lambda x: x,
     2.0: lambda x: prim.mul(x, x),

@@ -27,6 +27,7 @@ from graphc.convert import (
     require_dtype,
 )
 from graphc.errors import ArgumentError, ShapeError, user_loc
+from graphc.floats import nextafter
 from graphc.manipulation import concat, cut, reshape
 from graphc.tensor import Tensor
 from graphc.types import DType, Shape
@@ -95,8 +96,12 @@ def _float_dtype(op: str, dtype: Any) -> DType:
     return d
 
 
+# How many bits a uniform number has: no more than the dtype holds, or it would be rounded up to 1.
+_BITS = {types.f16: 11, types.bf16: 8, types.f32: 24, types.f64: 52}
+
+
 def _unit(k: Tensor, shape: Shape, dtype: DType, lift: float = 0.0) -> Tensor:
-    """(n + lift) * 2**-b for uniform n < 2**b, with b = 24 in f32 and 52 in f64."""
+    """(n + lift) * 2**-b for uniform n < 2**b, with b = _BITS[dtype]; halves come as f32."""
     if dtype is types.f64:
         words = prim.random_bits(k, shape=(2, *shape))
         high, low = (
@@ -105,9 +110,9 @@ def _unit(k: Tensor, shape: Shape, dtype: DType, lift: float = 0.0) -> Tensor:
         low = prim.floor(ew.multiply(low, 2.0**-12))
         n = ew.add(ew.multiply(high, 2.0**20), low)
         return ew.multiply(ew.add(n, lift), 2.0**-52)
-    word = prim.random_bits(k, shape=shape)
-    n = cast(cast(prim.shift_right(word, prim.full_like(word, 8)), types.i32), types.f32)
-    return ew.multiply(ew.add(n, lift), 2.0**-24)
+    word, b = prim.random_bits(k, shape=shape), _BITS[dtype]
+    n = cast(cast(prim.shift_right(word, prim.full_like(word, 32 - b)), types.i32), types.f32)
+    return ew.multiply(ew.add(n, lift), 2.0**-b)
 
 
 def uniform(
@@ -117,14 +122,27 @@ def uniform(
     low: ArrayLike = 0.0,
     high: ArrayLike = 1.0,
 ) -> Tensor:
-    """Numbers from [low, high): multiples of 2**-24 (of 2**-52 in float64), scaled."""
+    """Numbers from [low, high): multiples of 2**-24, scaled.
+
+    Of 2**-52 in float64, 2**-11 in float16 and 2**-8 in bfloat16, which hold no finer ones near 1.
+    """
     d = _float_dtype("uniform", dtype)
     want = as_shape(shape)
-    u = _unit(_key("uniform", key), want, d.compute)
-    if not (_is(low, 0) and _is(high, 1)):
-        a = as_tensor(low, u.dtype)
-        u = ew.add(ew.multiply(u, ew.subtract(as_tensor(high, u.dtype), a)), a)
-    return cast(u, d)
+    u = _unit(_key("uniform", key), want, d)
+    if _is(low, 0) and _is(high, 1):
+        return cast(u, d)
+    a, b = as_tensor(low, u.dtype), as_tensor(high, u.dtype)
+    y = cast(ew.add(ew.multiply(u, ew.subtract(b, a)), a), d)
+    return y if d is d.compute else _inside(y, a, b)
+
+
+def _inside(y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """y, which was rounded to a 16-bit dtype, between the dtype's numbers in [low, high)."""
+    bottom, top = cast(low, y.dtype), cast(high, y.dtype)
+    up, down = (prim.full_like(t, v) for t, v in ((bottom, math.inf), (top, -math.inf)))
+    bottom = ew.where(ew.less(bottom, low), nextafter(bottom, up), bottom)
+    top = ew.where(ew.less(top, high), top, nextafter(top, down))
+    return ew.maximum(ew.minimum(y, top), bottom)
 
 
 def _is(x: Any, value: float) -> bool:

@@ -175,6 +175,32 @@ def test_derivatives_of_composed(run, name, at):
     np.testing.assert_allclose(got[1], want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_cbrt_at_zero_and_infinity(run, dtype):
+    x = gx.input("x", ("n",), dtype)
+    first = gx.grad(gx.sum(gx.cbrt(x)), x)
+    second = gx.grad(gx.sum(first), x)
+    got = run([first, second], x=np.array([0.0, -0.0, np.inf, -np.inf], dtype))
+    np.testing.assert_array_equal(got[0], [np.inf, np.inf, 0, 0])
+    np.testing.assert_array_equal(got[1], [-np.inf, np.inf, 0, 0])
+
+
+def test_cbrt_of_subnormals(run):
+    a = np.array([5e-324, 3e-320, -1e-310, 2.2250738585072014e-308, 1e-271, 1e-270])
+    x = gx.input("x", ("n",), "float64")
+    got = run(gx.cbrt(x), x=a)
+    with mpmath.workdps(40):
+        want = [mpmath.sign(v) * mpmath.cbrt(abs(mpmath.mpf(float(v)))) for v in a]
+    assert ulps(got, want, "float64") <= 1.5
+
+
+def test_power_zero_has_a_gradient(run):
+    x = gx.input("x", ("n",), "float64")
+    y = x**0
+    got = run([y, gx.grad(gx.sum(y), x)], x=np.array([0.0, 2.0, np.inf, np.nan]))
+    np.testing.assert_array_equal(got, [np.ones(4), np.zeros(4)])
+
+
 def test_derivatives_at_kinks(run):
     x = gx.input("x", (), "float64")
     for y in (gx.hypot(x, 0.0), gx.linalg.vector_norm(gx.stack([x, x]))):
@@ -201,7 +227,7 @@ def test_pow_of_constants(run):
             np.testing.assert_allclose(run(x**p, x=a), a**p, rtol=3e-7)
     np.testing.assert_array_equal(run(i**2, i=[1, -2, 3, 4]), [1, 4, 9, 16])
     z = gx.input("z", (4,))
-    np.testing.assert_array_equal(run(z**0), np.ones(4, "f4"))
+    np.testing.assert_array_equal(run(z**0, z=np.array([0, 1, np.inf, np.nan], "f4")), np.ones(4, "f4"))
     assert (i**2).dtype is gx.int32
     assert (i**0.5).dtype is gx.float32
     assert (2**x).dtype is gx.float32

@@ -45,14 +45,20 @@ def test_key_of_a_tensor(run):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_uniform(run, dtype):
     u = run(gx.random.uniform(gx.random.key(2), (N,), dtype)).astype("f8")
-    assert u.min() >= 0 and u.max() <= 1
+    assert u.min() >= 0 and u.max() < 1
     assert abs(u.mean() - 0.5) < 0.005 and abs(u.var() - 1 / 12) < 0.002
-    if dtype != "float16":
-        assert u.max() < 1
     counts = np.histogram(u, 20, (0, 1))[0]
     assert ((counts - N / 20) ** 2 / (N / 20)).sum() < 50  # chi-square with 19 degrees
     v = run(gx.random.uniform(gx.random.key(2), (N,), dtype, low=-2, high=6)).astype("f8")
     np.testing.assert_allclose(v, u * 8 - 2, atol=2e-2 if dtype == "float16" else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("low,high", [(0, 1), (1, 2), (-1, 1), (0.1, 0.3), (-3, -1.7)])
+def test_halves_stay_below_high(run, dtype, low, high):
+    u = run(gx.random.uniform(gx.random.key(5), (N,), dtype, low, high)).astype("f8")
+    assert low <= u.min() and u.max() < high
+    assert abs(u.mean() - (low + high) / 2) < 0.01 * (high - low)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
