@@ -1,11 +1,16 @@
 """Rules that make a result more accurate: the closed list of `stable` rewrites.
 
     log(sum(exp(x)))            log-sum-exp: the largest x is taken out first
+    log(mean(exp(x)))           likewise: sum * k, 0 < k <= 1, sum / k, k >= 1, sum / size
+    log(exp(x) + exp(y) + ..)   log-add-exp, up to eight terms, also where one of them is 1
+    log(exp(x))                 x
     exp(x) / sum(exp(x))        softmax, likewise
     log(exp(x) / sum(exp(x)))   log-softmax, also of a `call` named softmax
     log(1 + x), log(1 - x)      log1p
     exp(x) - 1, 1 - exp(x)      expm1
     1 / (1 + exp(-x)), exp(x) / (1 + exp(x))         sigmoid without overflow
+    c / (1 + exp(-x)), c * exp(x) / (1 + exp(x))     c * sigmoid(x), as in SiLU
+    1 - sigmoid(x)                                   sigmoid(-x)
     log(1 + exp(x)), log1p(exp(x))                   softplus without overflow
     log(sigmoid(x)), log(1 - sigmoid(x))             likewise
     pow(x, 2), pow(x, 3)        products: at most as far off as pow itself may be
@@ -14,7 +19,12 @@
 originals are, at 0 too, so `grad` stabilises first: the shift is behind stop_gradient, and halves
 are chosen by select rather than by |x|, whose derivative at 0 is 0.
 
-Reshapes and broadcasts between the parts (keepdims) are looked through and put back.
+Reshapes and broadcasts between the parts (keepdims) are looked through and put back; between log
+and softmax, sigmoid or exp so are transpose, slice, reverse and gather: log(softmax(x)[i]) is
+log-softmax(x)[i]. The rules for sigmoid, softplus and log-add-exp stand in `rules_sigmoid`.
+
+Not on the list, so computed as written: log(sum(w * exp(x))), as w may be negative or 0, and
+tanh as (exp(x) - exp(-x)) / (exp(x) + exp(-x)).
 """
 
 from __future__ import annotations
@@ -23,61 +33,21 @@ import math
 
 from graphc.dims import is_nonnegative
 from graphc.ir import Node, Value
-from graphc.passes.patterns import F, Lit, Rule, floats, heads, rule, stable, var
+from graphc.passes.forms import VIEWS, exponent, node_of, peel, plus_one, wrap
+from graphc.passes.patterns import F, G, Rule, heads, rule, stable
 from graphc.passes.rewrite import Match, splat
+from graphc.passes.rules_sigmoid import (
+    log_add_exp,
+    log_of_exp,
+    log_sigmoid,
+    one_minus_sigmoid,
+    over_one_plus_exp,
+    softplus,
+    softplus_of_log1p,
+)
 
 log, log1p, exp, expm1, div, sub, add = heads("log log1p exp expm1 div sub add")
 mul, pow, neg = heads("mul pow neg")
-G = var("g", floats)
-_ONE, _ZERO = Lit(1.0), Lit(0.0)
-
-
-def _node(m: Match, v: Value, op: str) -> Node | None:
-    """v's node if it is this op and may be looked into."""
-    return v.node if v.node.op.name == op and v not in m.rewriter.opaque else None
-
-
-def _is(v: Value, number: Lit) -> bool:
-    x = splat(v)
-    return x is not None and number.holds(x)
-
-
-def _peel(m: Match, v: Value) -> tuple[Value, list[Node]]:
-    """v without the reshapes and broadcasts around it, and these, outermost first."""
-    around: list[Node] = []
-    while (n := _node(m, v, "reshape") or _node(m, v, "broadcast")) is not None:
-        if n.attrs.get("checked"):
-            break
-        around.append(n)
-        v = n.args[0]
-    return v, around
-
-
-def _wrap(m: Match, v: Value, around: list[Node]) -> Value:
-    for n in reversed(around):
-        v = m.emit(n.op.name, v, **n.attrs)
-    return v
-
-
-def _plus_one(m: Match, v: Value) -> Value | None:
-    """x of 1 + x or x + 1."""
-    n = _node(m, v, "add")
-    if n is None:
-        return None
-    x, y = n.args
-    return x if _is(y, _ONE) else y if _is(x, _ONE) else None
-
-
-def _exponent(m: Match, v: Value | None) -> Value | None:
-    """x of exp(x)."""
-    n = None if v is None else _node(m, v, "exp")
-    return None if n is None else n.args[0]
-
-
-def _negated(m: Match, v: Value) -> Value:
-    """-v, without a double negation."""
-    n = _node(m, v, "neg")
-    return n.args[0] if n is not None else m.emit("neg", v)
 
 
 # log-sum-exp and softmax
@@ -120,35 +90,61 @@ def _spread(m: Match, v: Value, like: Value, axes: tuple[int, ...]) -> Value:
 
 def _sum_of_exp(m: Match, v: Value) -> tuple[Value, tuple[int, ...], list[Node]] | None:
     """x, axes and what stands around, for v = sum(exp(x), axes)."""
-    total, around = _peel(m, v)
-    n = _node(m, total, "reduce_sum")
-    x = None if n is None else _exponent(m, _peel_same(m, n.args[0]))
+    total, around = peel(m, v)
+    n = node_of(m, total, "reduce_sum")
+    x = None if n is None else exponent(m, _peel_same(m, n.args[0]))
     return None if n is None or x is None else (x, n.attrs["axes"], around)
 
 
 def _peel_same(m: Match, v: Value) -> Value:
     """v without reshapes that change nothing."""
-    while (n := _node(m, v, "reshape")) is not None and n.args[0].type is v.type:
+    while (n := node_of(m, v, "reshape")) is not None and n.args[0].type is v.type:
         v = n.args[0]
     return v
 
 
 def _log_sum_exp(m: Match) -> Value | None:
-    found = _sum_of_exp(m, m[F])
+    """log(sum(exp(x))), and log(mean(exp(x))): the sum times or over a number."""
+    v, outside = peel(m, m[F])
+    found, scale = _sum_of_exp(m, v), None
+    if found is None and v.node.op.name in ("mul", "div") and v not in m.rewriter.opaque:
+        found, scale = _sum_of_exp(m, v.node.args[0]), _scale(m, v.node)
+        found = None if scale is None else found
     if found is None or _is_shifted(found[0]):
         return None
     x, axes, around = found
     top = _shift(m, x, axes)
     e = m.emit("exp", m.emit("sub", x, _spread(m, top, x, axes)))
-    total = m.emit("log", m.emit("reduce_sum", e, axes=axes))
-    return _wrap(m, m.emit("add", total, top), around)
+    total = m.emit("reduce_sum", e, axes=axes)
+    if scale is not None:
+        # Inside the logarithm: outside, log(n) - log(n) would cancel.
+        if total.type.shape:
+            scale = m.emit("broadcast", scale, shape=total.type.shape, axes=())
+        total = m.emit(v.node.op.name, total, scale)
+    total = m.emit("add", m.emit("log", total), top)
+    return wrap(m, wrap(m, total, around), outside)
+
+
+def _scale(m: Match, n: Node) -> Value | None:
+    """The number, as a 0-d value, of sum * number or sum / number that makes a mean.
+
+    One that makes sums larger could overflow where the largest x is far below 0.
+    """
+    k = splat(n.args[1])
+    if k is not None:
+        x = float(k)
+        fits = 0 < x <= 1 if n.op.name == "mul" else 1 <= x < math.inf
+        return m.full(k, n.args[1].type.with_shape(())) if fits else None
+    v, _ = peel(m, n.args[1])
+    counts = v.node.op.name == "cast" and v.node.args[0].node.op.name == "dim"
+    return v if counts and n.op.name == "div" and not v.type.shape else None
 
 
 def _softmax_parts(
     m: Match, numerator: Value, denominator: Value
 ) -> tuple[Value, tuple[int, ...], list[Node]] | None:
     """x and the sum's axes and surroundings, for exp(x) / sum(exp(x))."""
-    x = _exponent(m, numerator)
+    x = exponent(m, numerator)
     found = None if x is None else _sum_of_exp(m, denominator)
     return found if found is not None and found[0] is x else None
 
@@ -159,140 +155,44 @@ def _softmax(m: Match) -> Value | None:
         return None
     x, axes, around = found
     e = m.emit("exp", m.emit("sub", x, _spread(m, _shift(m, x, axes), x, axes)))
-    return m.emit("div", e, _wrap(m, m.emit("reduce_sum", e, axes=axes), around))
+    return m.emit("div", e, wrap(m, m.emit("reduce_sum", e, axes=axes), around))
 
 
 def _log_softmax(m: Match) -> Value | None:
-    inner, around = _peel(m, m[F])
-    n = _node(m, inner, "call")
-    if n is not None and n.attrs["name"] in ("softmax", "sigmoid"):
-        inner = m.inline(n)
-    n = _node(m, inner, "div")
-    if n is None:
-        return _log_sigmoid(m, inner, around)
-    found = _softmax_parts(m, *n.args)
+    inner, around = peel(m, m[F], VIEWS)
+    n = node_of(m, inner, "call")
+    if n is not None and n.attrs["name"] == "softmax":
+        inner, more = peel(m, m.inline(n), VIEWS)
+        around += more
+    n = node_of(m, inner, "div")
+    found = None if n is None else _softmax_parts(m, *n.args)
     if found is None:
-        return _log_sigmoid(m, inner, around)
+        return None
     x, axes, around_sum = found
     if not _is_shifted(x):
         x = m.emit("sub", x, _spread(m, _shift(m, x, axes), x, axes))
     total = m.emit("reduce_sum", m.emit("exp", x), axes=axes)
-    out = m.emit("sub", x, _wrap(m, m.emit("log", total), around_sum))
-    return _wrap(m, out, around)
-
-
-# sigmoid and softplus
-
-
-def _parts(m: Match, x: Value) -> tuple[Value, Value, Value]:
-    """0 <= x, exp(-|x|), and 0: what all of these are made of."""
-    zero = m.full(0.0, x.type)
-    positive = m.emit("less_equal", zero, x)
-    return positive, m.emit("exp", m.emit("select", positive, m.emit("neg", x), x)), zero
-
-
-def _make_sigmoid(m: Match, x: Value) -> Value:
-    """1 / (1 + e) for x >= 0 and e / (1 + e) for x < 0, with e = exp(-|x|)."""
-    positive, e, _ = _parts(m, x)
-    one = m.full(1.0, x.type)
-    return m.emit("div", m.emit("select", positive, one, e), m.emit("add", e, one))
-
-
-def _make_softplus(m: Match, x: Value) -> Value:
-    """max(x, 0) + log1p(exp(-|x|))."""
-    positive, e, zero = _parts(m, x)
-    return m.emit("add", m.emit("select", positive, x, zero), m.emit("log1p", e))
-
-
-def _make_log_sigmoid(m: Match, x: Value) -> Value:
-    """min(x, 0) - log1p(exp(-|x|))."""
-    positive, e, zero = _parts(m, x)
-    return m.emit("sub", m.emit("select", positive, zero, x), m.emit("log1p", e))
-
-
-def _half(m: Match, v: Value) -> Value | None:
-    """x of select(0 <= x, -x, x) or select(0 < x, -x, x), that is -|x|."""
-    n = _node(m, v, "select")
-    if n is None:
-        return None
-    test = _node(m, n.args[0], "less_equal") or _node(m, n.args[0], "less")
-    x = n.args[2]
-    minus = _node(m, n.args[1], "neg")
-    if test is None or minus is None or not _is(test.args[0], _ZERO):
-        return None
-    return x if test.args[1] is x and minus.args[0] is x else None
-
-
-def _is_nonpositive(m: Match, v: Value) -> bool:
-    n = _node(m, v, "neg")
-    return _half(m, v) is not None or (n is not None and n.args[0].node.op.name == "abs")
-
-
-def _sigmoid_argument(m: Match, v: Value) -> Value | None:
-    """x of sigmoid(x), in the form that _make_sigmoid gives."""
-    n = _node(m, v, "div")
-    top = None if n is None else _node(m, n.args[0], "select")
-    if n is None or top is None:
-        return None
-    e = top.args[2]
-    half = _exponent(m, e)
-    if half is None or _plus_one(m, n.args[1]) is not e or not _is(top.args[1], _ONE):
-        return None
-    x = _half(m, half)
-    return x if x is not None and half.node.args[0] is top.args[0] else None
-
-
-def _log_sigmoid(m: Match, v: Value, around: list[Node]) -> Value | None:
-    """log(sigmoid(x)) and log(1 - sigmoid(x)) == -softplus(x)."""
-    x = _sigmoid_argument(m, v)
-    if x is not None:
-        return _wrap(m, _make_log_sigmoid(m, x), around)
-    n = _node(m, v, "sub")
-    if n is None or not _is(n.args[0], _ONE):
-        return None
-    inner = n.args[1]
-    called = _node(m, inner, "call")
-    if called is not None and called.attrs["name"] == "sigmoid":
-        inner = m.inline(called)
-    x = _sigmoid_argument(m, inner)
-    return None if x is None else _wrap(m, m.emit("neg", _make_softplus(m, x)), around)
-
-
-def _one_over_one_plus_exp(m: Match) -> Value | None:
-    """1 / (1 + exp(y)) == sigmoid(-y), exp(y) / (1 + exp(y)) == sigmoid(y)."""
-    e = _plus_one(m, m[G])
-    y = _exponent(m, e)
-    if e is None or y is None or _is_nonpositive(m, y):
-        return None
-    if _is(m[F], _ONE):
-        return _make_sigmoid(m, _negated(m, y))
-    return _make_sigmoid(m, y) if m[F] is e else None
-
-
-def _softplus(m: Match) -> Value | None:
-    y = _exponent(m, _plus_one(m, m[F]))
-    return None if y is None or _is_nonpositive(m, y) else _make_softplus(m, y)
-
-
-def _softplus_of_log1p(m: Match) -> Value | None:
-    y = _exponent(m, m[F])
-    return None if y is None or _is_nonpositive(m, y) else _make_softplus(m, y)
+    out = m.emit("sub", x, wrap(m, m.emit("log", total), around_sum))
+    return wrap(m, out, around)
 
 
 def _log1p(m: Match) -> Value | None:
-    x = _plus_one(m, m[F])
+    x = plus_one(m, m[F])
     return None if x is None else m.emit("log1p", x)
 
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
-    rule("log(softmax(x)) == log-softmax(x), log(sigmoid(x)) == log-sigmoid(x)",
-         log(F) >> _log_softmax, stable),
+    rule("log(exp(x)) == x", log(F) >> log_of_exp, stable),
+    rule("log(softmax(x)) == log-softmax(x)", log(F) >> _log_softmax, stable),
+    rule("log(sigmoid(x)) == log-sigmoid(x)", log(F) >> log_sigmoid, stable),
+    rule("1 - sigmoid(x) == sigmoid(-x)", sub(1.0, F) >> one_minus_sigmoid, stable),
     rule("log(sum(exp(x))) == log-sum-exp(x)", log(F) >> _log_sum_exp, stable),
     rule("exp(x) / sum(exp(x)) == softmax(x)", div(F, G) >> _softmax, stable),
-    rule("log(1 + exp(x)) == softplus(x)", log(F) >> _softplus, stable),
-    rule("log1p(exp(x)) == softplus(x)", log1p(F) >> _softplus_of_log1p, stable),
-    rule("1 / (1 + exp(-x)) == sigmoid(x)", div(F, G) >> _one_over_one_plus_exp, stable),
+    rule("log(1 + exp(x)) == softplus(x)", log(F) >> softplus, stable),
+    rule("log1p(exp(x)) == softplus(x)", log1p(F) >> softplus_of_log1p, stable),
+    rule("log(exp(x) + exp(y)) == log-add-exp(x, y)", log(F) >> log_add_exp, stable),
+    rule("c / (1 + exp(-x)) == c * sigmoid(x)", div(F, G) >> over_one_plus_exp, stable),
     rule("log(1 + x) == log1p(x)", log(F) >> _log1p, stable),
     rule("log(1 - x) == log1p(-x)", log(sub(1.0, F)) >> log1p(neg(F)), stable),
     rule("exp(x) - 1 == expm1(x)", sub(exp(F), 1.0) >> expm1(F), stable),

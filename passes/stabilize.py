@@ -15,8 +15,18 @@ becomes
       return %0
     }
 
-The list of forms is closed and stands in `rules_stable`. On by default (`stabilise=False` turns it
-off); `grad` runs it on the cost before differentiating.
+The list of forms is closed; x, y, c are any expressions, and what `simplify` makes of a form counts
+as that form:
+
+    log(sum(exp(x)))  log(mean(exp(x)))  log(exp(x) + exp(y) + ..)  log(exp(x))
+    exp(x) / sum(exp(x))  log(exp(x) / sum(exp(x)))  log(softmax(x))
+    1 / (1 + exp(-x))  exp(x) / (1 + exp(x))  c / (1 + exp(-x))  c * exp(x) / (1 + exp(x))
+    1 - sigmoid(x)  log(sigmoid(x))  log(1 - sigmoid(x))
+    log(1 + exp(x))  log1p(exp(x))  log(1 + x)  log(1 - x)  exp(x) - 1  1 - exp(x)
+    pow(x, 2)  pow(x, 3)
+
+What each becomes, and what is not on the list, stands in `rules_stable`. On by default
+(`stabilise=False` turns it off); `grad` runs it on the cost before differentiating.
 """
 
 from __future__ import annotations

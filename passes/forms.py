@@ -1,0 +1,67 @@
+"""What the stable rules have in common: to see a form through the views around it."""
+
+from __future__ import annotations
+
+from graphc.ir import Node, Value
+from graphc.passes.bodies import unnamed
+from graphc.passes.patterns import Lit
+from graphc.passes.rewrite import Match, splat
+
+ONE, ZERO = Lit(1.0), Lit(0.0)
+KEEPDIMS = frozenset({"reshape", "broadcast"})
+# These move elements, so an elementwise op may as well stand before them.
+VIEWS = KEEPDIMS | {"transpose", "slice", "reverse", "gather"}
+
+
+def node_of(m: Match, v: Value, op: str) -> Node | None:
+    """v's node if it is this op and may be looked into."""
+    return v.node if v.node.op.name == op and v not in m.rewriter.opaque else None
+
+
+def is_number(v: Value, number: Lit) -> bool:
+    x = splat(v)
+    return x is not None and number.holds(x)
+
+
+def peel(m: Match, v: Value, views: frozenset[str] = KEEPDIMS) -> tuple[Value, list[Node]]:
+    """v without the views around it, and these, outermost first."""
+    around: list[Node] = []
+    while v.node.op.name in views and v not in m.rewriter.opaque:
+        if v.node.attrs.get("checked"):
+            break
+        around.append(v.node)
+        v = v.node.args[0]
+    return v, around
+
+
+def wrap(m: Match, v: Value, around: list[Node]) -> Value:
+    """v in these views, which keep their lines: a gather may fail."""
+    for n in reversed(around):
+        v = m.rewriter.emit(n.op, (v, *n.args[1:]), unnamed(n), n.attrs)
+    return v
+
+
+def plus_one(m: Match, v: Value) -> Value | None:
+    """x of 1 + x or x + 1."""
+    n = node_of(m, v, "add")
+    if n is None:
+        return None
+    x, y = n.args
+    return x if is_number(y, ONE) else y if is_number(x, ONE) else None
+
+
+def exponent(m: Match, v: Value | None) -> Value | None:
+    """x of exp(x)."""
+    n = None if v is None else node_of(m, v, "exp")
+    return None if n is None else n.args[0]
+
+
+def negated(m: Match, v: Value) -> Value:
+    """-v, without a double negation."""
+    n = node_of(m, v, "neg")
+    return n.args[0] if n is not None else m.emit("neg", v)
+
+
+def opposite(a: Value, b: Value) -> bool:
+    """Whether a is written as -b, or b as -a."""
+    return any(x.node.op.name == "neg" and x.node.args[0] is y for x, y in ((a, b), (b, a)))
