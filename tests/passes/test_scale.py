@@ -87,7 +87,7 @@ def test_deep_stable_and_fastmath_forms() -> None:
     for _ in range(5_000):
         v = make("log", make("exp", v))
     g = ir.collect("chain", [x], [v])
-    assert len(run_pipeline(g, ("stabilize",)).nodes) == 10_000
+    assert len(run_pipeline(g, ("stabilize",)).nodes) == 0
     assert len(run_pipeline(g, ("fastmath",), fastmath=True).nodes) == 0
 
 
