@@ -21,7 +21,6 @@ from graphc.codegen.program import (
     Program,
     Site,
 )
-from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.scalars import EMIT
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
@@ -77,7 +76,7 @@ class _Compiler:
         self.small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
                       if v not in large}
         states = g.variables()
-        plan = make_plan(g, calls, states, large, SCRATCH_BYTES)
+        plan = make_plan(g, calls, states, large)
         self.plan = plan
         self.entry(plan, len(states), large)
         updated = {s for s, _ in g.updates}
@@ -121,7 +120,8 @@ class _Compiler:
     def find_sites(self, g: Graph) -> None:
         """Number the places that can fail: bad data in kernels, sizes that do not fit."""
         for r in requirements(self.declared):
-            self.sites.append(Site(r.node.op.name, _after_op(r.message), r.node.loc, "dimension"))
+            op, _, reason = r.message.partition(": ")
+            self.sites.append(Site(op, reason, r.node.loc, "dimension"))
             code = FIRST_SITE + len(self.sites) - 1
             self.checks.append((r.condition.size, r.condition.zero, code))
         for n in g.nodes:
@@ -296,10 +296,6 @@ def _bytes(t: TensorType) -> Size:
     return t.size * t.dtype.itemsize
 
 
-def _after_op(message: str) -> str:
-    return message.split(": ", 1)[1]
-
-
 def _refuse_unwritten(body: Graph) -> None:
     """CompileError for an op of the user's own that came without `emit=`."""
     for n in body.nodes:
@@ -314,8 +310,8 @@ def _reason(n: Node) -> str:
     if n.op.kind is Kind.INDEX:
         k = n.attrs["axis"]
         size = n.args[0].type.shape[k]
-        low = f"-{size}" if n.attrs["negative"] else "0"
-        return f"index out of range: axis {k} of {n.args[0].type} takes {low} to {size} - 1"
+        low = size * -1 if n.attrs["negative"] else 0
+        return f"index out of range: axis {k} of {n.args[0].type} takes {low} to {size - 1}"
     if n.op.name == "pow":
         return "integer to a negative power"
     return "integer division by zero"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ import llvmlite.binding as llvm
 from graphc.codegen import cache
 from graphc.codegen.runtime import runtime_text
 from graphc.codegen.target import Target, host
-from graphc.errors import CompileError
+from graphc.errors import CompileError, UsageError
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
 PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
@@ -172,6 +173,9 @@ def process_symbol(name: str) -> int:
 
 @functools.cache
 def _pool() -> Code:
+    wanted = os.environ.get("GRAPHC_NUM_THREADS", "")
+    if wanted and not (wanted.isascii() and wanted.isdecimal() and int(wanted) > 0):
+        raise UsageError(f"GRAPHC_NUM_THREADS: must be an integer from 1 on, got {wanted!r}")
     with _lock:
         target = host()
         imports = {n: a for n in _LIBC if (a := process_symbol(n))}

@@ -37,7 +37,7 @@ def bind_dims(
     for (name, type), shape in zip(params, shapes, strict=True):
         if len(shape) != len(type.shape):
             raise ShapeError(
-                f"input {name!r}: expected {type}, which has {len(type.shape)} axes, "
+                f"input {name!r}: expected {type}, which has {_axes(len(type.shape))}, "
                 f"got shape {_shape(shape)} with {len(shape)}"
             )
         for size, n in zip(type.shape, shape, strict=True):
@@ -50,6 +50,10 @@ def bind_dims(
             if want != n:
                 raise ShapeError(_mismatch(name, type, shape, axis, want, env, origin))
     return env
+
+
+def _axes(n: int) -> str:
+    return f"{n} axis" if n == 1 else f"{n} axes"
 
 
 def size_value(size: Size, env: Mapping[str, int]) -> int:

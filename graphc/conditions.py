@@ -30,6 +30,8 @@ class Requirement(NamedTuple):
     @property
     def message(self) -> str:
         """`slice: needs 0 <= start <= stop <= size, got f32[n]`"""
+        if self.condition.whole:
+            return self.condition.whole
         came = ", ".join(str(a.type) for a in self.node.args) or str(self.node.outs[0].type)
         return f"{self.node.op.name}: {self.condition.reason}, got {came}"
 

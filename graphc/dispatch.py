@@ -37,6 +37,11 @@ _IGNORED: dict[str, tuple[Any, ...]] = {
 }
 # Functions of NumPy that are attributes here.
 _ATTRIBUTES = ("shape", "ndim", "size")
+# NumPy's names of functions that graphc calls otherwise, or has in parts.
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "rint": lambda x: graphc.round(x),
+    "divmod": lambda x, y: (graphc.floor_divide(x, y), graphc.remainder(x, y)),
+}
 _RENAMED = {"a_min": "min", "a_max": "max", "newshape": "shape"}
 
 
@@ -52,7 +57,7 @@ def ufunc(fn: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         if method != "outer":
             axis.setdefault("axis", 0)
         return _call(full, getattr(graphc, target), inputs, axis)
-    target_fn = _find(name)
+    target_fn = _UFUNCS.get(name) or _find(name)
     if target_fn is None:
         raise UsageError(f"np.{name}: not available on Tensors", user_loc())
     return _call(name, target_fn, inputs, kwargs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphc.errors import (
@@ -21,14 +23,22 @@ BY_KIND: dict[str, type[GraphcError]] = {
 }
 
 
-def failure(program: Program, status: int) -> GraphcError:
-    """The exception for a status other than success; it names the op and the user's line."""
+def failure(program: Program, status: int, sizes: Mapping[str, int] | None = None) -> GraphcError:
+    """The exception for a status other than success; it names the op and the user's line.
+
+    sizes: the dimensions of the call, of which those that a message mentions are shown.
+    """
     from graphc.codegen.program import FIRST_SITE, OUT_OF_MEMORY, STATUS_TEXT
 
     if FIRST_SITE <= status < FIRST_SITE + len(program.sites):
         site = program.sites[status - FIRST_SITE]
         kind = BY_KIND.get(site.kind, ExecutionError)
-        return kind(f"{program.name}: {site.message()}", site.loc)
+        text = site.message()
+        words = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", site.reason))
+        here = ", ".join(f"{w} = {sizes[w]}" for w in words if sizes and w in sizes)
+        if site.kind == "dimension" and here:
+            text += f" where {here}"
+        return kind(f"{program.name}: {text}", site.loc)
     text = STATUS_TEXT.get(status, f"native code returned status {status}")
     if status == OUT_OF_MEMORY:
         text += f"; the arena takes {program.arena} bytes"

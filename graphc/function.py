@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -102,6 +102,18 @@ class Function:
             kind = "one"
         fused = any(n.op.name == "fused" for n in graph.nodes)
         return cls(graph, kind, Options(mode, () if fused else None))
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            f"{self.name}: a compiled function cannot be pickled; use f.graph.save(path) and "
+            "gx.Function.from_graph(gx.Graph.load(path))", user_loc()
+        )
+
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self  # as Tensors do: it holds machine code and the states of its variables
+
+    def __copy__(self) -> Function:
+        return self
 
     def __repr__(self) -> str:
         outs = ", ".join(
@@ -274,7 +286,7 @@ class Function:
         with self._locked():
             status = native.run(arrays, made, dims)
         if status:
-            raise failure(self.program, status)
+            raise failure(self.program, status, dims)
         return made
 
     def _run_interpreter(

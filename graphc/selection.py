@@ -59,7 +59,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int | None = -1) -> 
 
 
 def one_hot(indices: ArrayLike, num_classes: Size, dtype: Any = "float32") -> Tensor:
-    """1 where the new last axis equals the index, else 0 (all 0 for an index outside)."""
+    """1 where the new last axis equals the index, else 0: all 0 for -1, num_classes and beyond."""
     idx = as_tensor(indices)
     require_dtype("one_hot", idx, "iu", "integer indices")
     (n,) = as_shape((num_classes,))

@@ -142,9 +142,12 @@ def _read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
     try:
         with np.load(path, allow_pickle=False) as data:
             arrays = {name: data[name] for name in data.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as e:
-        raise ArgumentError(f"load_state: {path} is not an .npz of arrays: {e}",
-                            user_loc()) from None
+    except (AttributeError, TypeError, ValueError, EOFError, zipfile.BadZipFile):
+        # NumPy takes whatever it does not know for a pickle, and a single array comes as it is.
+        raise ArgumentError(
+            f"load_state: {path} is not an .npz of arrays, as save_state writes, or it is damaged",
+            user_loc(),
+        ) from None
     for name in [n for n in arrays if n.startswith(_BF16)]:
         arrays[name[len(_BF16):]] = arrays.pop(name).view(types.bf16.numpy)
     return arrays

@@ -39,6 +39,11 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     may the result. Numbers become Tensors; keyword arguments go to fn as they are.
     """
 
+    if not callable(fn):
+        raise UsageError(
+            f"vmap: takes a function of Tensors, as in gx.vmap(f)(x), got {fn!r}", user_loc()
+        )
+
     @functools.wraps(fn)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         axes = _per_item("in_axes", in_axes, len(args))

@@ -87,6 +87,7 @@ def run_pipeline(
     steps = [(p, load_pass(p)) if isinstance(p, str) else (_name(p), p) for p in pipeline]
     check = os.environ.get("GRAPHC_VERIFY") == "1" if verify is None else verify
     stop = _stop_index([name for name, _ in steps])
+    _check_dump([name for name, _ in steps])
     with collector_paused():
         _check(g, "before the first pass", check)
         _dump_graph(g, 0, "declared")
@@ -148,6 +149,17 @@ def _stop_index(names: Sequence[str]) -> int:
     raise UsageError(f"GRAPHC_STOP_AFTER: no pass {wanted!r}; the pipeline is {', '.join(names)}")
 
 
+def _check_dump(names: Sequence[str]) -> None:
+    """UsageError where GRAPHC_DUMP names a stage that does not exist."""
+    from graphc.passes import PIPELINE
+
+    wanted = os.environ.get("GRAPHC_DUMP", "").partition(":")[0]
+    known = dict.fromkeys(("all", "declared", *names, *PIPELINE, *_FILES))
+    for stage in filter(None, (s.strip() for s in wanted.split(","))):
+        if stage not in known:
+            raise UsageError(f"GRAPHC_DUMP: no stage {stage!r}; known: {', '.join(known)}")
+
+
 def _check(g: Graph, when: str, on: bool) -> None:
     if not on:
         return
@@ -201,6 +213,8 @@ def _dump_graph(g: Graph, number: int, stage: str) -> None:
 def _folder(stage: str, name: str) -> str | None:
     """The folder for a graph's dumps, or None where this stage is not wanted."""
     wanted, _, root = os.environ.get("GRAPHC_DUMP", "").partition(":")
+    if not wanted:
+        return None
     stages = [s.strip() for s in wanted.split(",")]
     if stage not in stages and "all" not in stages:
         return None

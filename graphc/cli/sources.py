@@ -14,7 +14,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from graphc.cli import CommandLineError
-from graphc.errors import GraphcError, Loc, UsageError, is_ours
+from graphc.errors import CompileError, GraphcError, Loc, UsageError, is_ours
 from graphc.function import Function
 from graphc.ir import Graph
 
@@ -102,8 +102,8 @@ class Sources:
 
         try:
             graph = load(path)
-        except OSError as e:
-            raise unreadable(path, e) from None
+        except CompileError as e:
+            raise UsageError(e.message.removeprefix("load: ")) from None
         verify(graph)
         return graph
 

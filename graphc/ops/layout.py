@@ -67,9 +67,16 @@ def _reshape(x: Array, shape: tuple[int, ...], checked: bool) -> Array:
 
 
 def _reshape_conditions(types: Types, attrs: Attrs) -> list[Condition]:
-    shape = attrs["shape"]
+    (x,), shape = types, attrs["shape"]
+    reason = "element counts must be equal"
+    whole = f"reshape: {reason}, got {x} to {_text(shape)}"
+    pairs = zip(x.shape, shape, strict=True) if len(x.shape) == len(shape) else ()
+    changed = [(i, have, want) for i, (have, want) in enumerate(pairs) if have != want]
+    if len(changed) == 1:  # one axis under another name
+        ((i, have, want),) = changed
+        whole = f"assert_dim: axis {i} of {x} must be {want}, got {have}"
     return [
-        Condition(types[0].size - dims.product(shape), "element counts must be equal", zero=True),
+        Condition(x.size - dims.product(shape), reason, zero=True, whole=whole),
         *(Condition(s, "sizes must be >= 0") for s in shape),
     ]
 

@@ -27,6 +27,7 @@ class Condition(NamedTuple):
     size: Size
     reason: str  # the message behind the op's name, without the sizes that came
     zero: bool = False
+    whole: str = ""  # where not empty, the message in full
 
     @property
     def proven(self) -> bool:

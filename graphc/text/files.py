@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import CompileError, ParseError
+from graphc.errors import CompileError, ParseError, user_loc
 from graphc.ir import Graph
 from graphc.text.literals import MissingLiteral
 from graphc.text.parser import parse
@@ -55,12 +55,16 @@ def save(g: Graph, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Graph:
     """Read what `save` wrote. Without the .npz the graph is whole but does not run.
 
-    Raises OSError where `path` cannot be read and ParseError where it is not a graph.
+    Raises CompileError where `path` cannot be read, as `save` does where it cannot be written, and
+    ParseError where it is not a graph.
     """
     gir, npz = _pair(path)
     source = os.path.basename(gir)
-    with open(gir, "rb") as f:
-        data = f.read()
+    try:
+        with open(gir, "rb") as f:
+            data = f.read()
+    except OSError as e:
+        raise CompileError(f"load: cannot read {gir}: {e.strerror or e}", user_loc()) from None
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
@@ -71,8 +75,12 @@ def load(path: str | os.PathLike[str]) -> Graph:
         try:
             with np.load(npz, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as e:
-            raise ParseError(f"{os.path.basename(npz)}: expected NumPy arrays: {e}") from None
+        except (AttributeError, TypeError, OSError, ValueError, EOFError, KeyError,
+                zipfile.BadZipFile):
+            # NumPy's own text advises to read it as a pickle, whatever it is.
+            raise ParseError(
+                f"{os.path.basename(npz)}: expected an .npz of NumPy arrays, as save writes"
+            ) from None
     return parse(text, arrays, source)
 
 

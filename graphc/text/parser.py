@@ -30,6 +30,7 @@ _HEAD = re.compile(
 _LOC = re.compile(r'loc\("([^"\\\x00-\x1f]*)":([0-9]{1,9})\)')  # as printed; others go the long way
 _OPERAND = re.compile(r"[ \t]*%")  # on the op's line; a line further it is the next node's result
 _UPDATE = re.compile(r"update(?=\s*@)")
+_FLAGS = frozenset({"checked", "negative", "reverse"})  # attributes that are true or false
 _SIMPLE_ATTRS = re.compile(r'\{[^{}"@\[\n]*\}')
 
 
@@ -244,7 +245,11 @@ class _Parser(AttributeReader):
             n.key = self.word("the name of an attribute")
             self.check_key(n, pos)
             self.expect("=")
-            n.attrs[n.key] = self.attr(0)
+            self.skip()
+            start = self.pos
+            value = n.attrs[n.key] = self.attr(0)
+            if n.key in _FLAGS and not isinstance(value, bool):
+                self.fail("true or false", start)
         if m is not None and m.end() == self.pos:
             self.cache[n.op, m.group()] = dict(n.attrs)
 
@@ -261,7 +266,7 @@ class _Parser(AttributeReader):
         attrs = {k: n.attrs[k] for k in op.attrs if k in n.attrs}
         if len(attrs) != len(op.attrs):
             missing = next(k for k in op.attrs if k not in attrs)
-            self.fail(f"attribute {missing!r} of {op.name}")
+            self.fail(f"{op.name} lacks its attribute {missing!r}", n.pos, found=False)
         loc, scope = self.where()
         try:
             inferred = infer(op, [a.type for a in n.args], attrs)

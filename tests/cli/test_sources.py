@@ -194,7 +194,8 @@ def test_gir_without_or_with_a_damaged_npz(graphc: Any, folder: Path) -> None:
     graphc("opt", "model.py:predict", "-o", "p.gir")
     (folder / "p.npz").write_bytes(b"no zip")
     ran = graphc("run", "p.gir", "x=[[0,0,0,1]]")
-    assert ran.status == 1 and ran.err.startswith("graphc: error: p.npz: expected NumPy arrays")
+    assert ran.status == 1
+    assert ran.err.startswith("graphc: error: p.npz: expected an .npz of NumPy arrays")
     (folder / "p.npz").unlink()
     graphc("run", "p.gir", "x=[[0,0,0,1]]").fails(
         "predict: variable @w has no value: the graph was read without its .npz file"

@@ -91,7 +91,7 @@ REFUSED = [
     ),
     ((np.zeros(3, np.int64),), {}, DTypeError, "got an array of int64"),
     ((np.zeros(3, complex),), {}, DTypeError, "got an array of complex128"),
-    ((np.float32(1),), {}, ShapeError, "expected f32[n], which has 1 axes, got shape [] with 0"),
+    ((np.float32(1),), {}, ShapeError, "expected f32[n], which has 1 axis, got shape [] with 0"),
     ((np.zeros((2, 3), np.float32),), {}, ShapeError, "got shape [2,3] with 2"),
     (("abc",), {}, DTypeError, "inc: input 'x' must be f32[n], got the str 'abc'"),
     ((None,), {}, DTypeError, "got the NoneType None"),

@@ -112,7 +112,7 @@ def test_fork():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
-@pytest.mark.parametrize(("setting", "more"), [("1", 0), ("3", 2), ("nonsense", None)])
+@pytest.mark.parametrize(("setting", "more"), [("1", 0), ("3", 2), ("nonsense", None), ("0", None)])
 def test_environment(setting, more):
     text = (
         f"import os, sys; sys.path.insert(0, {os.path.dirname(__file__)!r});"
@@ -122,9 +122,12 @@ def test_environment(setting, more):
     )
     env = dict(os.environ, GRAPHC_NUM_THREADS=setting, OPENBLAS_NUM_THREADS="1")
     out = subprocess.run(
-        [sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", text], env=env, capture_output=True, text=True,
+        check=more is not None,
     )
-    if more is not None:
+    if more is None:
+        assert f"GRAPHC_NUM_THREADS: must be an integer from 1 on, got '{setting}'" in out.stderr
+    else:
         assert int(out.stdout) == more
 
 

@@ -40,7 +40,8 @@ def test_check_names_the_line_and_the_sizes():
     assert "slice: needs 0 <= start <= stop <= size, got f32[n] where n = 0" in str(caught.value)
     assert caught.value.loc.file == __file__
     with pytest.raises(ShapeError, match=r"^reshape: element counts must be equal, got f32\[n-1\] "
-                                         r"where n = 4 \(test_conditions\.py:\d+\)$"):
+                                         r"to \(2,floordiv\(n, 2\)\) where n = 4 "
+                                         r"\(test_conditions\.py:\d+\)$"):
         check(g, {"n": 4})
 
 

@@ -195,3 +195,9 @@ def test_a_pass_from_outside_in_a_few_lines() -> None:
         return rebuild(g, rewrite)
 
     assert "mul" not in str(run_pipeline(parse(TEXT), (*SHORT, halve)))
+
+
+def test_dump_of_an_unknown_stage(monkeypatch):
+    monkeypatch.setenv("GRAPHC_DUMP", "bogus")
+    with pytest.raises(UsageError, match=r"GRAPHC_DUMP: no stage 'bogus'; known: all, declared, "):
+        run_pipeline(parse("graph @f(%x: f32[]) {\n  return %x\n}\n"))

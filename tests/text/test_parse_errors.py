@@ -45,11 +45,11 @@ CASES = [
     ("[0x1p+0, nan]", "[0x1p+0, 0x1.0000000001p+0]", "expected a number that f32 holds exactly"),
     ("axis=0", "axes=0", "line 5, column 33: expected an attribute of gather (axis, batch, "
      "negative), found 'axes'"),
-    ("axis=0, ", "", "line 5, column 57: expected attribute 'axis' of gather, found 'loc'"),
+    ("axis=0, ", "", "line 5, column 3: gather lacks its attribute 'axis'"),
     ("axis=0", "axis=0, axis=1", "attribute 'axis' comes twice"),
     ("axis=0", "axis=7", "gather: axis"),
     ("axis=0", "axis=(((", "line 5, column 41: expected an attribute: a number, a word, a string"),
-    ("negative=true", "negative=\"", "expected ',' or '}', found 'a.py'"),
+    ("negative=true", "negative=\"", "line 5, column 59: expected true or false, found"),
     ('loc("a.py":3)', 'loc("a.py",3)', "line 5, column 75: expected ':' and a line number, "
      "found ','"),
     ("return", "retrun", "line 6, column 3: expected an operation (did you mean return?)"),
@@ -142,3 +142,19 @@ def test_mutated_texts_parse_or_raise_ParseError(data):
         return
     printed = to_text(g)
     assert to_text(parse(printed)) == printed
+
+
+@pytest.mark.parametrize("flag", ["True", "1", "yes", '"true"', "none"])
+def test_flags_are_true_or_false(flag):
+    text = (
+        "graph @f(%x: f32[4], %i: i64[2]) {\n"
+        f"  %0: f32[2] = gather %x, %i {{axis=0, batch=0, negative={flag}}}\n  return %0\n}}\n"
+    )
+    with pytest.raises(ParseError, match="line 2, column 57: expected true or false, found"):
+        parse(text)
+
+
+def test_missing_attributes_point_at_their_op():
+    text = "graph @f(%x: f32[4]) {\n  %0: f32[] = reduce_sum %x {}\n\n  return %0\n}\n"
+    with pytest.raises(ParseError, match="line 2, column 3: reduce_sum lacks its attribute 'axes'"):
+        parse(text)
