@@ -10,7 +10,7 @@ from graphc.codegen.along import Along
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.loops import Nest
-from graphc.codegen.matmul import product
+from graphc.codegen.matmul import product, product_scratch
 from graphc.codegen.schedule import coalesce, plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target
@@ -145,6 +145,16 @@ class DotKernel:
     def _slots(self) -> Slots:
         sizes = list(self.dot.args[0].type.shape) + list(self.dot.args[1].type.shape)
         return slots_of(self.nest, sizes)
+
+    @property
+    def scratch(self) -> Size:
+        """Bytes that the product needs of the calling thread's scratch."""
+        n = self.dot
+        rows = (*n.attrs["batch"][0], *free_axes(n, 0))
+        m = times(n.args[0].type.shape[i] for i in rows)
+        cols = times(n.args[1].type.shape[i] for i in free_axes(n, 1))
+        k = times(n.args[0].type.shape[i] for i in n.attrs["contract"][0])
+        return product_scratch(n.out.type.dtype, m, cols, k)
 
     @property
     def work(self) -> Size:

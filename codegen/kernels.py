@@ -26,7 +26,7 @@ class Call:
     node: Node
     slots: Slots
     workspace: Size               # bytes for a product that has no output to stand in
-    scratch: bool                 # wants the thread's scratch block
+    scratch: Size                 # bytes of the calling thread's scratch
     fallible: bool
     nest: Nest | None
     c_output: int | None = None   # dot: the output that holds the product
@@ -60,8 +60,8 @@ def define_kernel(
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
         return Call(
-            name, node, dot.slots, dot.workspace, True, fallible, dot.nest, dot.c_output, reuse,
-            dot.work,
+            name, node, dot.slots, dot.workspace, dot.scratch, fallible, dot.nest,
+            dot.c_output, reuse, dot.work,
         )
     scatters = [n for n in body.nodes
                 if n.op.name in ("scatter", "scatter_add") and not pull.one_per_row(n)]
@@ -69,7 +69,7 @@ def define_kernel(
         scatter = ScatterKernel(module, target, node, name, codes, fastmath)
         scatter.define()
         return Call(
-            name, node, scatter.slots, 0, False, fallible, None,
+            name, node, scatter.slots, 0, 0, fallible, None,
             work=scatters[0].args[2].type.size, splits=False,
         )
     backwards = frozenset(
@@ -86,7 +86,7 @@ def define_kernel(
     if s.sweeps <= 1 and not s.final:
         reuse = _in_place(kernel.nest, set(), len(node.args), None)
     return Call(
-        name, node, kernel.slots, kernel.workspace, False, fallible, kernel.nest, None, reuse,
+        name, node, kernel.slots, kernel.workspace, 0, fallible, kernel.nest, None, reuse,
         s.items * s.cycles, s.items != 1,
     )
 

@@ -16,7 +16,7 @@ overlaps neither A nor B; k = 0 gives zeros. `epilogue`, if not null, is called 
           ptr scratch)
 
 once for each of the disjoint blocks that cover C, when its values are final and in cache; it may
-rewrite them. `scratch` has runtime.SCRATCH_BYTES.
+rewrite them. `scratch` has `product_scratch` bytes.
 
 Large products are split into tasks (member, block of rows, block of columns). The split follows
 from the shapes alone, and no split changes the arithmetic of an element: a product is bit-identical
@@ -25,13 +25,15 @@ for any number of threads, for a row alone and among others, and on every CPU le
 
 from __future__ import annotations
 
+from graphc import dims
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul_block import COLUMNS, ROWS, define_block
-from graphc.codegen.matmul_dot import define_dots
+from graphc.codegen.matmul_block import COLUMNS, ROWS, block_scratch, define_block
+from graphc.codegen.matmul_dot import define_dots, dots_scratch
 from graphc.codegen.matmul_int import define_int_block
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix, tiling
 from graphc.codegen.target import Target
+from graphc.dims import Size
 from graphc.types import DType
 
 TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
@@ -47,6 +49,21 @@ _FIELDS = (
     "c", "c_batch", "c_row", "epilogue", "ctx", "rows", "cols", "row_blocks", "col_blocks",
 )
 _POINTERS = ("a", "b", "c", "epilogue", "ctx")
+
+
+def product_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
+    """Bytes of scratch that a product needs of the thread that calls it: at most SCRATCH_BYTES.
+
+    m counts the rows of all members of the batch: where B is shared they are one product.
+    """
+    if not dtype.is_float:
+        return 64
+    total: Size = 0
+    if n != 1 or dtype.bits == 16:
+        total = block_scratch(dtype, m, n, k)
+    if dtype.bits > 16 and (n == 1 or not isinstance(n, int)):
+        total = dims.maximum(total, dots_scratch(dtype, k))
+    return total + 128  # room to align
 
 
 def product(

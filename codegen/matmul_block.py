@@ -11,8 +11,7 @@ does a product whose last registers would be partial on a target without masks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import (
@@ -26,6 +25,7 @@ from graphc.codegen.matmul_micro import (
 from graphc.codegen.matmul_pack import define_pack, define_unpack
 from graphc.codegen.matmul_row import define_row
 from graphc.codegen.target import Target
+from graphc.dims import Size
 from graphc.types import DType
 
 K_BLOCK = 384       # part of the numerical contract: sums of this many steps are added up
@@ -38,20 +38,21 @@ PACK_ROWS = 12      # rows, and rows times stride are so many bytes, unless tile
 PACK_SPAN = 96 << 10  # than a panel: then each would go through all the pages of B
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Byte offsets of the parts of a block's scratch."""
+def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
+    """Bytes of scratch that a block needs at most, on any target: a panel of B, A, and C.
 
-    a: int
-    c: int
-    size: int
+    Copying goes 16 rows at a time, hence the rounding.
+    """
+    size = dtype.compute.itemsize
+    depth = dims.minimum(k, K_BLOCK)
+    row = depth * size + LINE
+    rows = _up(dims.minimum(m, ROWS), 16)
+    columns = _up(dims.minimum(n, COLUMNS) * size, LINE)
+    return _up(depth, 16) * (dims.minimum(columns, PANEL) + LINE) + rows * row + rows * columns
 
 
-def layout(tiles: Tiling) -> Layout:
-    """Scratch holds a panel of B, then a block of A, then a block of C."""
-    a = K_BLOCK * (panel_columns(tiles) * tiles.bytes + LINE)
-    c = a + ROWS * (K_BLOCK * tiles.bytes + LINE)
-    return Layout(a, c, c + ROWS * COLUMNS * tiles.bytes)
+def _up(x: Size, to: int) -> Size:
+    return dims.floordiv(x + (to - 1), to) * to
 
 
 def panel_columns(tiles: Tiling) -> int:
@@ -73,8 +74,13 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
         "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
         target,
     )
-    place = layout(tiles)
-    packed_a, staged_c = f.at("%scratch", place.a), f.at("%scratch", place.c)
+    # scratch holds a panel of B, then A, then C: see block_scratch
+    deepest = f.min("%k", str(K_BLOCK))
+    widest = f.min(f.round_up("%n", tiles.lanes), str(panel_columns(tiles)))
+    panel_row = f.add(f.mul(widest, tiles.bytes), str(LINE))
+    packed_a = f.at("%scratch", f.mul(f.round_up(deepest, 16), panel_row))
+    a_bytes = f.mul(f.round_up("%m", 16), f.add(f.mul(deepest, tiles.bytes), str(LINE)))
+    staged_c = f.at(packed_a, a_bytes)
     narrow = dtype is not dtype.compute
     staged = "false"
     out, out_row = "%c", "%c_row"

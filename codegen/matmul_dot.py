@@ -9,12 +9,14 @@ for every layout, so that the bits depend on k alone.
 
 from __future__ import annotations
 
+from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix, tail_mask, tiling
 from graphc.codegen.matmul_pack import define_pack
 from graphc.codegen.target import VIRTUAL_BITS, Target
+from graphc.dims import Size
 from graphc.types import DType
 
 DOT_BLOCK = 4096   # part of the numerical contract
@@ -22,6 +24,13 @@ DOT_ROWS = 32      # rows of A that are copied at a time where its columns are s
 ROUNDS = 4         # columns of one lane that are taken together
 LINE = 64          # bytes of a virtual vector; there are four
 GROUP_BYTES = 512  # of rows whose lanes are kept side by side: 32 KiB of lanes in f32
+
+
+def dots_scratch(dtype: DType, k: Size) -> Size:
+    """Bytes of scratch that `dots` needs at most: a copy of x, then rows of A, or lanes."""
+    row = dims.minimum(k, DOT_BLOCK) * dtype.itemsize + LINE
+    lanes = GROUP_BYTES * VIRTUAL_BITS // dtype.bits
+    return row + dims.maximum(row * DOT_ROWS, lanes)
 
 
 def define_dots(module: Module, target: Target, dtype: DType) -> str:
@@ -38,7 +47,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
         target,
     )
     size = dtype.itemsize
-    row = DOT_BLOCK * size + LINE
+    row = f.add(f.mul(f.min("%k", str(DOT_BLOCK)), size), str(LINE))
     copies = f.at("%scratch", row)
     scattered = f.cmp("ne", "%x_row", str(size))
     unit = f.cmp("eq", "%a_col", str(size))

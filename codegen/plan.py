@@ -109,7 +109,6 @@ def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
 
 def make_plan(
     g: Graph, calls: list[Call], states: tuple[State, ...], constants: list[Value],
-    scratch_bytes: int,
 ) -> Plan:
     """Decide order and places for a fused graph."""
     roots = root_of(g)
@@ -176,14 +175,14 @@ def make_plan(
         if r in made_at:
             last_read[r] = end
     return _assign(
-        calls, waves, places, roots, last_read, readers, copies, commits, scratch_bytes
+        calls, waves, places, roots, last_read, readers, copies, commits
     )
 
 
 def _assign(
     calls: list[Call], waves: list[list[int]], places: dict[Value, Place],
     roots: dict[Value, Value], last_read: dict[Value, int], readers: dict[Value, set[int]],
-    copies: list[tuple[Value, Place]], commits: list[tuple[Value, int]], scratch_bytes: int,
+    copies: list[tuple[Value, Place]], commits: list[tuple[Value, int]],
 ) -> Plan:
     """Give every other value a slot of the arena."""
     sizes: list[Size] = []
@@ -239,9 +238,13 @@ def _assign(
             shadows[v] = len(sizes)
             sizes.append(size_of(v))
     scratch = None
-    if any(c.scratch for c in calls):
+    wanted = list(dict.fromkeys(c.scratch for c in calls if c.scratch != 0))
+    if wanted:
         scratch = len(sizes)
-        sizes.append(scratch_bytes)
+        most: Size = 0
+        for w in wanted:
+            most = dims.maximum(most, w)
+        sizes.append(most)
     arena = dims.total(align(s) for s in sizes) + ALIGN if sizes else 0
     text = "\n".join([
         *lines, *(f"slot {k}: {s} bytes" for k, s in enumerate(sizes)), f"arena: {arena} bytes",

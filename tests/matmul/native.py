@@ -6,10 +6,10 @@ import ctypes
 from functools import cache
 
 import llvmlite.binding as llvm
-import numpy as np
+from guarded import guarded
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul import product
+from graphc.codegen.matmul import product, product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import Target, host, x86
 from graphc.types import as_dtype
@@ -93,18 +93,20 @@ def compiled(dtype: str, level: str, parallel: str = ALONE, columns: int | None 
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
 
-_scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
+_scratch = guarded((SCRATCH_BYTES + 64,), "uint8")
+_END = _scratch.ctypes.data + _scratch.size  # what is beyond may not be touched
 
 
-def arguments(a, b, c, epilogue: int = 0, ctx: int = 0, offset: int = 8) -> list[int]:
+def arguments(a, b, c, epilogue: int = 0, ctx: int = 0, offset: int = 0) -> list[int]:
     """For C = A @ B on arrays of three axes (batch, rows, columns), C with unit column stride."""
     size = a.itemsize
     sa, sb, sc = ([s // size for s in x.strides] for x in (a, b, c))
     assert c.size == 0 or c.shape[2] == 1 or sc[2] == 1
+    need = product_scratch(as_dtype(a.dtype), c.shape[0] * c.shape[1], *b.shape[:0:-1])
     return [
         c.shape[0], c.shape[1], c.shape[2], a.shape[2],
         a.ctypes.data, *sa, b.ctypes.data, *sb, c.ctypes.data, *sc[:2],
-        epilogue, ctx, _scratch.ctypes.data + offset,
+        epilogue, ctx, _END - need - offset,
     ]
 
 
