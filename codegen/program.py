@@ -5,8 +5,8 @@ The entry point of a Program is one LLVM function
     i32 @NAME(ptr %args, ptr %dims, ptr %arena)
 
 `args` is an array of pointers: inputs, outputs, states, constants, each in the order given here;
-`dims` an array of i64, one per name in `dims`; `arena` has `arena` bytes, aligned to 16. It
-returns a status code (see `status`), allocates nothing, and writes states only when it succeeds.
+`dims` an array of i64, one per name in `dims`; `arena` has `arena` bytes at any address. It
+returns a status code (see below), allocates nothing, and writes states only when it succeeds.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from graphc.codegen.halves import narrow_to_odd
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.scalars import emit
-from graphc.types import DType, f16, i64
+from graphc.types import DType, f16, f64
 
 LAST = (1 << 63) - 1
 
@@ -142,8 +142,6 @@ class Reduction:
     @property
     def wide(self) -> Reduction:
         """What totals over items accumulate in: sums of floats in f64."""
-        from graphc.types import f64
-
         return Reduction(self.name, f64) if self.widens else self
 
     @property
@@ -166,6 +164,3 @@ class Reduction:
 def reduction_of(e: Expr) -> Reduction:
     """The reduction that a `reduce` or `scan` expression stands for."""
     return Reduction(e.attrs[0], e.args[0].dtype if e.attrs[0] == "argmax" else e.dtype)
-
-
-__all__ = ["Reduction", "i64", "reduction_of"]

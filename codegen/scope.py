@@ -20,7 +20,6 @@ from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scalars import emit
 from graphc.codegen.schedule import coefficient, expr_polynomials, flatten_row
 from graphc.dims import Dim, Size
-from graphc.types import i64
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
@@ -244,6 +243,3 @@ def constant(x: Expr) -> float | int | bool:
     """The value of a `const` expression."""
     value = np.frombuffer(x.attrs[0], x.dtype.numpy)[0]
     return float(value) if x.dtype.is_float else int(value)
-
-
-__all__ = ["Scope", "constant", "i64", "register_type"]
