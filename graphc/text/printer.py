@@ -38,6 +38,9 @@ def node_text(node: Node, names: dict[Value, str]) -> str:
     return printer.head(node, names) + attrs
 
 
+NAMELESS = "variable"  # what a variable without a name is printed as, so that it reads back
+
+
 def value_names(g: Graph) -> dict[Value, str]:
     """How every value of a graph is printed: %name or %N, bodies excluded."""
     out: dict[Value, str] = {}
@@ -48,7 +51,7 @@ def value_names(g: Graph) -> dict[Value, str]:
     for n in g.nodes:
         name = n.name
         if not name and n.op.name == "variable":
-            name = n.attrs["state"].name
+            name = n.attrs["state"].name or NAMELESS
         if not name:
             for o in n.outs:
                 out[o] = f"%{number}"
@@ -172,7 +175,7 @@ class _Printer:
     def state(self, s: State) -> str:
         name = self.states.get(s)
         if name is None:
-            name = self.states[s] = _unique(s.name, self.taken)
+            name = self.states[s] = _unique(s.name or NAMELESS, self.taken)
         return f"@{name_text(name)}"
 
     def elements(self, literal: Literal) -> str:
