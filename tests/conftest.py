@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+# CI looks at the same examples every time; elsewhere every run looks at new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 # The IR is checked after every pass, in the programs that tests start too.
 os.environ.setdefault("GRAPHC_VERIFY", "1")
