@@ -85,11 +85,11 @@ class Frame:
 
     def slot(self, ty: str, k: int) -> str:
         """Load ctx[k]."""
-        p = self.e(f"getelementptr inbounds ptr, ptr %ctx, i64 {k}")
+        p = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
         return self.e(f"load {ty}, ptr {p}, align 8")
 
     def set_slot(self, ty: str, k: int, value: str) -> None:
-        p = self.e(f"getelementptr inbounds ptr, ptr %ctx, i64 {k}")
+        p = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
         self.e.do(f"store {ty} {value}, ptr {p}, align 8")
 
     def alloca(self, ty: str, align: int = 64) -> str:

@@ -145,7 +145,7 @@ class EntryText:
         programs = [p for _, p in entry.unit.programs]
         slots = max(len(arrays) + len(p.states) + len(p.constants) for p in programs)
         e.do(f"%ranges = alloca [{2 * ranges} x i64], align 16")
-        e.do(f"%args = alloca [{max(1, slots)} x ptr], align 16")
+        e.do(f"%args = alloca [{max(1, slots)} x i64], align 16")
         e.do(f"%dims = alloca [{max(1, len(entry.dims))} x i64], align 16")
         self._check_dims(NEGATIVE_DIMENSION)
         bytes_ = [sizes.value(a.type.size * a.type.dtype.itemsize) for a in arrays]

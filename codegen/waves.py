@@ -41,16 +41,16 @@ class WaveRunner:
         self.slots = max((c.slots.count for c in plan.calls), default=0)
         most = max((len(w) for w in plan.waves), default=0)
         if most:
-            allocas.append(f"  %ctx = alloca [{self.slots * most} x ptr], align 16")
+            allocas.append(f"  %ctx = alloca [{self.slots * most} x i64], align 16")
 
     def fill(self, c: Call, values: Sequence[tuple[str, str]], place: int) -> str:
         """Write a kernel's context into the `place`-th array; returns its address."""
         e = self.e
         first = place * self.slots
         for j, (t, what) in enumerate(values):
-            p = e(f"getelementptr inbounds ptr, ptr %ctx, i64 {first + j}")
+            p = e(f"getelementptr inbounds i64, ptr %ctx, i64 {first + j}")
             e.do(f"store {t} {what}, ptr {p}, align 8")
-        return "%ctx" if not first else e(f"getelementptr inbounds ptr, ptr %ctx, i64 {first}")
+        return "%ctx" if not first else e(f"getelementptr inbounds i64, ptr %ctx, i64 {first}")
 
     def run(self, number: int, calls: list[Call], contexts: list[str]) -> None:
         """Run one wave."""
@@ -118,7 +118,7 @@ class WaveRunner:
 
         def body(i: str, _: list[str]) -> list[str]:
             at = t(f"mul nsw i64 {i}, {self.slots}")
-            ctx = t(f"getelementptr inbounds ptr, ptr %ctx, i64 {at}")
+            ctx = t(f"getelementptr inbounds i64, ptr %ctx, i64 {at}")
             done = t.fresh("done")
             labels = [t.fresh("case") for _ in calls]
             cases = " ".join(f"i64 {k}, label %{x}" for k, x in enumerate(labels))
