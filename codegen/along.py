@@ -179,6 +179,8 @@ class Along(Body):
         c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
         for x in stores:
             c.store(x.output, x.offset, x.expr, vector=wide)
+        if reduces:
+            self.e.at(reduces[-1].node)  # what follows adds up
 
 
 def _under(frame: Frame, rows: Scope, common: Scope) -> Scope:

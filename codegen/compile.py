@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
@@ -38,27 +39,31 @@ INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones ar
 
 def compile_graph(
     g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
-    declared: Graph | None = None, timed: bool = False,
+    declared: Graph | None = None, timed: bool = False, debug: bool = False,
 ) -> Program:
     """Generate code for a graph; one that is not the result of the whole pipeline is fused first.
 
     `declared` is the graph as the user wrote it: what it requires of the sizes of a call is
     checked even where a pass has removed the node that required it. A `timed` program counts the
-    ticks of every kernel (see `waves.TICKS`).
+    ticks of every kernel (see `waves.TICKS`). With `debug` the text says what computes which line
+    (see `debug`).
     """
-    return _Compiler(lower(g), target, fastmath, name or g.name, declared or g, timed).program()
+    return _Compiler(
+        lower(g), target, fastmath, name or g.name, declared or g, timed, debug
+    ).program()
 
 
 class _Compiler:
     def __init__(
-        self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool
+        self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool,
+        debug: bool,
     ):
         self.timed = timed
         self.declared = declared
         self.updates = frozenset(v for _, v in g.updates)
         self.g, self.target, self.fastmath = g, target, fastmath
         self.name = re.sub(r"\W", "_", name) or "graph"
-        self.module = Module()
+        self.module = Module(debug)
         self.sites: list[Site] = []
         self.codes: dict[Node, int] = {}
         self.shapes: dict[tuple[object, ...], Call] = {}  # kernels that cannot fail, by structure
@@ -79,6 +84,11 @@ class _Compiler:
         plan = make_plan(g, calls, states, large)
         self.plan = plan
         self.entry(plan, len(states), large)
+        if self.module.debug:
+            entitle(
+                self.module.functions, (self.name, graph_loc(self.declared)),
+                {c.name: (kernel_name(c.name, c.node), kernel_loc(c.node)) for c in calls},
+            )
         updated = {s for s, _ in g.updates}
         names = [str(v.node.attrs["name"]) for v in g.inputs]
         return Program(
@@ -96,7 +106,10 @@ class _Compiler:
             arena=plan.arena,
             sites=tuple(self.sites),
             kernels=tuple(
-                Kernel(c.name, len(c.node.attrs["body"].nodes), _text(c), _lines(c))
+                Kernel(
+                    c.name, len(c.node.attrs["body"].nodes), _text(c), _lines(c),
+                    kernel_name(c.name, c.node),
+                )
                 for c in plan.calls
             ),
             plan=plan.text,

@@ -10,11 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from graphc.codegen.debug import mark
+from graphc.ir import Node
+
 
 class Module:
-    """Declarations, global definitions and functions; each declared or defined once by name."""
+    """Declarations, global definitions and functions; each declared or defined once by name.
 
-    def __init__(self) -> None:
+    debug: whether functions note what their lines compute (see `debug`).
+    """
+
+    def __init__(self, debug: bool = False) -> None:
+        self.debug = debug
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}
@@ -63,6 +70,11 @@ class Emitter:
     def do(self, line: str) -> None:
         """Append an instruction without a result."""
         self.lines.append("  " + line)
+
+    def at(self, node: Node | None) -> None:
+        """What is written from here on computes `node`, as line tables are to say."""
+        if self.module.debug:
+            self.lines.append(mark(node.loc if node is not None else None))
 
     def fresh(self, hint: str = "L") -> str:
         """A new label or value name, without its % sign."""

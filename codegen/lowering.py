@@ -31,6 +31,7 @@ class Lowering:
         self.params = {v: k for k, v in enumerate(body.inputs)}
         self.done: dict[tuple[Value, Idx, Preds], Expr] = {}
         self.sites: list[Node] = []
+        self.here: Node | None = None  # whose rule runs: what expressions belong to
 
     def make(
         self, kind: str, dtype: DType, args: Iterable[Expr] = (), attrs: tuple[Any, ...] = (),
@@ -53,7 +54,7 @@ class Lowering:
                     elif n.startswith("%e"):
                         free |= self.exprs[int(n[2:])].axes
             axes = frozenset(free)
-        e = Expr(len(self.exprs), kind, dtype, args, attrs, axes, node)
+        e = Expr(len(self.exprs), kind, dtype, args, attrs, axes, node or self.here)
         self.exprs.append(e)
         self.table[key] = e
         return e
@@ -117,6 +118,7 @@ class Lowering:
         result = self._begin(key, stack)
         while stack:
             top_key, gen = stack[-1]
+            self.here = top_key[0].node
             try:
                 if result is None:
                     want = next(gen)

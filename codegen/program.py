@@ -48,6 +48,7 @@ class Kernel:
     ops: int
     text: str  # the printable loop nest
     lines: tuple[Loc, ...] = ()  # of the user's program that it computes
+    title: str = ""              # its name with its ops: step.k3[dot,add]
 
 
 @dataclass(frozen=True)

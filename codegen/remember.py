@@ -97,8 +97,8 @@ def load(name: str, g: Graph) -> Remembered | None:
         dims=tuple(known["dims"]), arena=dims.parse(known["arena"]),
         sites=tuple([Site(op, why, _loc(at), kind) for op, why, at, kind in known["sites"]]),
         kernels=tuple([
-            Kernel(name, ops, text, tuple([Loc(*at) for at in lines]))
-            for name, ops, text, lines in known["kernels"]
+            Kernel(name, ops, text, tuple([Loc(*at) for at in lines]), title)
+            for name, ops, text, lines, title in known["kernels"]
         ]),
         plan=known["plan"],
     )  # fmt: skip
@@ -120,7 +120,7 @@ def store(name: str, g: Graph, program: Program, objects: Sequence[bytes]) -> No
         "dims": program.dims,
         "arena": str(program.arena),
         "sites": [(s.op, s.reason, s.loc, s.kind) for s in program.sites],
-        "kernels": [(k.name, k.ops, k.text, k.lines) for k in program.kernels],
+        "kernels": [(k.name, k.ops, k.text, k.lines, k.title) for k in program.kernels],
         "plan": program.plan,
         "objects": len(objects),
         "sizes": [len(b) for b in blobs],

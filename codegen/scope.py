@@ -117,6 +117,12 @@ class Scope(Positions):
 
     def compute(self, x: Expr, vector: bool) -> str:
         """Emit one expression here; its operands have been demanded."""
+        self.e.at(x.node)
+        value = self._compute(x, vector)
+        self.e.at(None)
+        return value
+
+    def _compute(self, x: Expr, vector: bool) -> str:
         L = self.lanes(vector, e=x)
         if x.kind == "op":
             name, attrs = x.attrs
@@ -213,10 +219,11 @@ class Scope(Positions):
         if fixed != 0:
             home = self.home(self._axes(fixed), self._ready(fixed))
             p = home.address(base, itemsize, fixed)
-        if inner == 0:
+        at = self.size(inner)
+        if at == "0":
             return p
         return self.e(
-            f"getelementptr inbounds [{itemsize} x i8], ptr {p}, i64 {self.size(inner)}"
+            f"getelementptr inbounds [{itemsize} x i8], ptr {p}, i64 {at}"
         )
 
     def address(self, base: str, itemsize: int, offset: Size) -> str:
@@ -233,10 +240,12 @@ class Scope(Positions):
         base = self.frame.outputs[output]
         L = self.lanes(vector)
         value = self.operand(x, vector)
+        self.e.at(x.node)
         if not vector or self._step(offset) == 1:
             L.store(d.dtype, value, self.element(base, d.dtype.itemsize, offset))
         else:
             L.scatter(d.dtype, value, base, self.lane_size(offset))
+        self.e.at(None)
 
 
 def constant(x: Expr) -> float | int | bool:

@@ -53,6 +53,8 @@ class Body:
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
         L = Lanes(self.e, self.s.width, self.f.target)
+        if start.isdecimal() and end.isdecimal():
+            return L.constants("i1", [int(start) + i < int(end) for i in range(L.width)])
         left = self.e(f"sub nsw i64 {end}, {start}")
         small = self.e(f"trunc i64 {left} to i32")
         steps = ", ".join(f"i32 {i}" for i in range(L.width))
@@ -81,7 +83,10 @@ class Body:
             cell = inner.e(
                 f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}"
             )
+            inner.e.at(r.node)
             kind.accumulate(inner.lanes(True), cell, [inner.vector(r.args[0])])
+        if reduces:
+            self.e.at(reduces[-1].node)  # what follows adds up
 
 
 def memory_of(t: str) -> str:
