@@ -6,10 +6,11 @@ from graphc.codegen import pylayout as py
 
 OBJECTS = (
     "gx_arena", "gx_table", "gx_names", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
-    "_Py_NoneStruct",
+    "_Py_NoneStruct", "gx_recycler",
 )
 DECLARE = {
     "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
+    "PyDataMem_SetHandler": "declare ptr @PyDataMem_SetHandler(ptr)",
     "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
     "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
     "PyObject_Vectorcall": "declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)",
@@ -27,6 +28,49 @@ DECLARE = {
     "malloc": "declare ptr @malloc(i64)",
     "free": "declare void @free(ptr)",
 }
+
+# gx_new: an array of so many bytes, from NumPy or, where it is large, from what `recycle` keeps.
+NEW = """
+define internal ptr @gx_new(i32 %ndim, ptr %shape, i32 %type, i64 %bytes) nounwind {
+entry:
+  %from = load i64, ptr @gx_recycler
+  %large = icmp uge i64 %bytes, %from
+  br i1 %large, label %hook, label %plain
+plain:
+  %a = call ptr @PyArray_New(ptr @PyArray_Type, i32 %ndim, ptr %shape, i32 %type, ptr null, \
+ptr null, i32 0, i32 0, ptr null)
+  ret ptr %a
+hook:
+  %handler.at = getelementptr i8, ptr @gx_recycler, i64 8
+  %handler = load ptr, ptr %handler.at
+  %theirs = call ptr @PyDataMem_SetHandler(ptr %handler)
+  %unset = icmp eq ptr %theirs, null
+  br i1 %unset, label %failed, label %make
+make:
+  %b = call ptr @PyArray_New(ptr @PyArray_Type, i32 %ndim, ptr %shape, i32 %type, ptr null, \
+ptr null, i32 0, i32 0, ptr null)
+  %none = icmp eq ptr %b, null
+  br i1 %none, label %clear, label %restore
+clear:
+  call void @PyErr_Clear()
+  br label %restore
+restore:
+  %ours = call ptr @PyDataMem_SetHandler(ptr %theirs)
+  call void @Py_DecRef(ptr %theirs)
+  %kept = icmp eq ptr %ours, null
+  br i1 %kept, label %undo, label %restored
+restored:
+  call void @Py_DecRef(ptr %ours)
+  ret ptr %b
+undo:
+  br i1 %none, label %failed, label %drop
+drop:
+  call void @Py_DecRef(ptr %b)
+  br label %failed
+failed:
+  ret ptr null
+}
+"""
 
 # gx_free: nobody holds any of the locks. gx_acquire: all are taken, in the order of the table, or
 # none and an exception is set. Each entry is { lock, acquire, release }.

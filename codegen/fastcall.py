@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.binding import lone_name
-from graphc.codegen import jit, pylayout, units
+from graphc.codegen import jit, pylayout, recycle, units
 from graphc.codegen.program import OUT_OF_MEMORY, Program
 from graphc.codegen.target import Target
 from graphc.codegen.wrapper import Wrapper
@@ -110,7 +111,8 @@ class Native:
         fast = fast and (not locks or pylayout.rlock_readable())
         if fast:
             wrapper = Wrapper(program, shape, len(locks))
-            linked.append(jit.compile_object(wrapper.text(), target, optimisation=jit.PLAIN))
+            text = wrapper.text()
+            linked.append(jit.compile_object(text, target, optimisation=jit.PLAIN))
             exported.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
@@ -118,10 +120,13 @@ class Native:
             imports |= _addresses(keep, "gx_names", names)
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
+            if wrapper.recycles:
+                imports["gx_recycler"] = ctypes.addressof(recycle.cell())
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arena)
             self._given, self._locks, self._target = given, len(locks), target
             self._imports = imports
+        _natives.add(self)
         self._code = jit.load(linked, exports=exported, imports=imports, keep=keep)
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
@@ -132,6 +137,16 @@ class Native:
             self.call = _builtin(self._code, slow, program.name)
             if plain is not None:
                 self.converted = _builtin(self._code, plain, program.name)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array for an output."""
+        return recycle.empty(shape, dtype)
+
+    def release(self) -> int:
+        """Give back the arenas kept for the next call; their bytes."""
+        spare = sum(a.nbytes for a in self._spare)
+        self._spare.clear()
+        return spare + (recycle.drop_arena(self._arena) if self._arena.value else 0)
 
     def __del__(self) -> None:
         block, self._arena.value = self._arena.value, None
@@ -177,6 +192,14 @@ class Native:
         status = int(self._entry(args, sizes, arena.ctypes.data))
         self._spare[:] = [arena]
         return status
+
+
+_natives: weakref.WeakSet[Native] = weakref.WeakSet()
+
+
+def release() -> int:
+    """Give back the arenas that functions keep for their next calls; their bytes."""
+    return sum(n.release() for n in [*_natives])
 
 
 def _addresses(keep: list[object], name: str, rows: Sequence[Sequence[object]]) -> dict[str, int]:

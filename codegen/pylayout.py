@@ -24,7 +24,8 @@ TUPLE_SIZE, TUPLE_ITEMS = 16, 24                                  # in PyTupleOb
 RLOCK_COUNT = 32                                                  # in _thread.RLock
 
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
-_ARRAY_TYPE, _DESCR_FROM_TYPE, _ARRAY_NEW = 2, 45, 93             # places in NumPy's C API table
+# Places in NumPy's C API table.
+_ARRAY_TYPE, _DESCR_FROM_TYPE, _ARRAY_NEW, _SET_HANDLER, _DEFAULT_HANDLER = 2, 45, 93, 304, 306
 
 C_API = (
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall", "Py_IncRef", "Py_DecRef",
@@ -43,14 +44,18 @@ def _api_table() -> Any:
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
-    return (ctypes.c_void_p * 100).from_address(get(umath._ARRAY_API, None))
+    return (ctypes.c_void_p * 307).from_address(get(umath._ARRAY_API, None))
 
 
 @functools.cache
 def symbols() -> dict[str, int]:
     """Name -> address of the C functions and objects that wrappers use."""
     table = _api_table()
-    out = {"PyArray_Type": int(table[_ARRAY_TYPE]), "PyArray_New": int(table[_ARRAY_NEW])}
+    out = {
+        "PyArray_Type": int(table[_ARRAY_TYPE]),
+        "PyArray_New": int(table[_ARRAY_NEW]),
+        "PyDataMem_SetHandler": int(table[_SET_HANDLER]),
+    }
     for name in C_API:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         assert address
@@ -108,6 +113,16 @@ def _arrays_match() -> bool:
     pair = ("a", "b")
     ok = ok and _word(id(pair) + TUPLE_SIZE) == 2 and _word(id(pair) + TUPLE_ITEMS) == id("a")
     return ok and number == x and descr(11) == id(np.dtype(np.float32))
+
+
+@functools.cache
+def hooks() -> bool:
+    """Whether NumPy's allocation hook is where its table has it."""
+    valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+        ("PyCapsule_IsValid", ctypes.pythonapi)
+    )
+    place = _api_table()[_DEFAULT_HANDLER]
+    return bool(place) and valid(_word(place), b"mem_handler") == 1
 
 
 @functools.cache

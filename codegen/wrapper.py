@@ -12,16 +12,17 @@ That path runs a failed call again, which is right because a failed call changes
 
 Imports: the C API, NumPy's, `gx_arena` (one pointer: the cached arena), `gx_table` (pointers of
 states and constants), `gx_names` (the inputs' names, interned), `gx_keys` (key strings of a dict),
-`gx_locks` (per lock: the lock, its acquire, its release).
+`gx_locks` (per lock: the lock, its acquire, its release), `gx_recycler` (a `recycle.Cell`).
 """
 
 from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, COUNTED, DECLARE, LOCKS, OBJECTS
+from graphc.codegen.capi import APART, COUNTED, DECLARE, LOCKS, NEW, OBJECTS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
+from graphc.codegen.recycle import FROM_BYTES
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Dim, evaluate, is_nonnegative
@@ -51,6 +52,7 @@ class Wrapper:
         self.sizes = SizeCode(self.emit, self.dims)
         self.later: list[tuple[str, Dim]] = []  # axes that are expressions: checked once all bind
         self.made: list[str] = []               # the outputs, as they are allocated
+        self.recycles = False                   # whether an output may be large
         self.block = self.work = self.arena_bytes = ""
 
     def text(self) -> str:
@@ -87,7 +89,8 @@ class Wrapper:
         self.module.define(
             "gx_call",
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
-            + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks) + APART * self.given,
+            + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks) + APART * self.given
+            + NEW * self.recycles,
         )
         for name in DECLARE:
             if f"@{name}(" in self.module.functions["gx_call"]:
@@ -215,10 +218,15 @@ class Wrapper:
         for k, (o, shape) in enumerate(zip(p.outputs, shapes, strict=True)):
             for axis, n in enumerate(shape):
                 self._store("%shape", axis, n, "i64")
-            a = e(
-                f"call ptr @PyArray_New(ptr @PyArray_Type, i32 {len(shape)}, ptr %shape, "
-                f"i32 {o.type.dtype.numpy.num}, ptr null, ptr null, i32 0, i32 0, ptr null)"
-            )
+            what = f"i32 {len(shape)}, ptr %shape, i32 {o.type.dtype.numpy.num}"
+            if out_bytes[k].isdigit() and int(out_bytes[k]) < FROM_BYTES:
+                a = e(
+                    f"call ptr @PyArray_New(ptr @PyArray_Type, {what}, "
+                    "ptr null, ptr null, i32 0, i32 0, ptr null)"
+                )
+            else:
+                self.recycles = True
+                a = e(f"call ptr @gx_new({what}, i64 {out_bytes[k]})")
             none, ok = e(f"icmp eq ptr {a}, null"), e.fresh()
             e.do(f"br i1 {none}, label %nomemory{k}, label %{ok}")
             e.label(ok)

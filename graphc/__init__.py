@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from graphc.function import function as function
     from graphc.ir import Graph as Graph
     from graphc.loaded import load as load
+    from graphc.memory import release_memory as release_memory
     from graphc.ops import Kind as Kind
     from graphc.ops import Op as Op
     from graphc.passes import PIPELINE as PIPELINE
@@ -102,6 +103,7 @@ _LAZY: dict[str, str | None] = {
     "nn": None,
     "optim": None,
     "random": None,
+    "release_memory": "memory",
     "same_float": "define",
     "same_number": "define",
     "same_type": "define",

@@ -282,7 +282,7 @@ class Function:
             if given is not None and direct(given[i], arrays):
                 made.append(given[i])
             else:
-                made.append(np.empty(shape, t.dtype.numpy))
+                made.append(native.empty(shape, t.dtype.numpy))
         with self._locked():
             status = native.run(arrays, made, dims)
         if status:

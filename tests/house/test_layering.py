@@ -14,7 +14,7 @@ LAYERS = {"graphc": 0, "passes": 1, "codegen": 2}
 # What brings the layers together: compiles, differentiates, exports, looks inside, reports.
 DRIVERS = {
     "function", "transforms", "vmap", "composite", "define", "export", "failure", "inspection",
-    "cli", "__main__",
+    "cli", "memory", "__main__",
 }
 # What may be written with the drivers, but must not know passes or codegen itself.
 LIBRARIES = {"nn", "activations", "losses", "testing", "loaded"}
