@@ -2,7 +2,8 @@
 
 A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of lanes, element i in
 lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
-results of earlier ones: softmax takes three, for the maximum, the sum and the quotients.
+results of earlier ones: softmax takes three, for the maximum, the sum and the quotients. A short row
+of known length is written out without loops and stays in registers from sweep to sweep.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, memory_of
 
-STRAIGHT = 96  # cycles of a row of known length up to which it is written out without a loop
-CHEAP = 40     # cycles of a vector up to which the loop over a row is unrolled
+CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
 
 
 class Across(Body):
@@ -23,6 +23,9 @@ class Across(Body):
     def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
         s = self.s
         scope = grid
+        if s.straight:
+            self.row_end(self.straight(grid), totals)
+            return
         for p in range(s.sweeps):
             if p:
                 scope = Scope(self.f, scope, self.e.section(), {}, ready=p)
@@ -42,7 +45,7 @@ class Across(Body):
         over_rows = [r for r in totals if r not in self.s.sweep]
         wanted = [x.expr for x in self.late_stores]
         wanted += [a for r in over_rows for a in r.args]
-        scope = Scope(self.f, scope, self.e.section(), {}, ready=scope.ready)
+        scope = Scope(self.f, scope, self.e, {}, ready=scope.ready)
         scope.demand(wanted)
         for x in self.late_stores:
             scope.store(x.output, x.offset, x.expr, vector=False)
@@ -55,14 +58,7 @@ class Across(Body):
         self.f.sweeping = p
         assert s.vector is not None
         n = self.nest.sizes[s.vector]
-        vectors = -(-n // s.width) if isinstance(n, int) else 1 << 30
         per = s.lanes // s.width
-        straight = (
-            not s.loops and not s.flat and 0 < vectors <= per
-            and (vectors == 1 or vectors * s.cost <= STRAIGHT)
-        )
-        if straight:
-            return self.straight(scope, reduces, stores, int(n), vectors, per)
         cells = {
             r: [self.f.alloca(f"[{s.lanes} x {memory_of(t)}]") for t in reduction_of(r).types]
             for r in reduces
@@ -115,25 +111,37 @@ class Across(Body):
             return base
         return self.e(f"getelementptr inbounds {memory_of(t)}, ptr {base}, i64 {lane}")
 
-    def straight(
-        self, scope: Scope, reduces: list[Expr], stores: list[Store], n: int, vectors: int,
-        per: int,
-    ) -> dict[Expr, list[str]]:
-        """A short row of known length, without a loop."""
+    def straight(self, grid: Scope) -> Scope:
+        """Every sweep over a short row; what was computed in one is there in the next."""
         s = self.s
-        parts: dict[Expr, list[list[str] | None]] = {r: [None] * per for r in reduces}
-        for k in range(vectors):
-            start = str(k * s.width)
-            mask = None if (k + 1) * s.width <= n else self.mask(start, str(n))
-            inner = self.vectors_at(scope, start, mask)
-            self.evaluate(inner, reduces, stores)
-            L = inner.lanes(True)
-            for r in reduces:
+        assert s.vector is not None
+        n = self.nest.sizes[s.vector]
+        starts = [k * s.width for k in range(s.straight)]
+        masks = [
+            self.mask(str(k), str(n)) if k + s.width > int(str(n)) else None for k in starts
+        ]
+        earlier: list[list[Scope]] = [[] for _ in starts]
+        scope = grid
+        for p in range(s.sweeps):
+            self.f.sweeping = p
+            parts: dict[Expr, list[list[str] | None]] = {
+                r: [None] * (s.lanes // s.width) for r in self.reduces[p]
+            }
+            for k, start in enumerate(starts):
+                inner = self.vectors_at(scope, str(start), masks[k])
+                inner.chain[-1:-1] = earlier[k]
+                earlier[k].append(inner)
+                self.evaluate(inner, self.reduces[p], self.row_stores[p])
+                L = inner.lanes(True)
+                for r in self.reduces[p]:
+                    parts[r][k] = reduction_of(r).first(L, [inner.vector(a) for a in r.args])
+            L = Lanes(self.e, s.width, self.f.target)
+            one = Lanes(self.e, 1, self.f.target)
+            scope = Scope(self.f, scope, self.e, {}, ready=p + 1)
+            for r, vectors in parts.items():
                 kind = reduction_of(r)
-                x = [inner.vector(a) for a in r.args]
-                parts[r][k] = kind.step(L, kind.start(L), x)
-        L = Lanes(self.e, s.width, self.f.target)
-        return {r: reduction_of(r).fold(L, parts[r]) for r in reduces}
+                scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
+        return scope
 
     def row(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],

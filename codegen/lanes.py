@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -112,6 +112,12 @@ class Lanes:
         text = literal(t, v)
         return text if self.width == 1 else f"splat ({t} {text})"
 
+    def constants(self, t: str, values: Sequence[float | int | bool]) -> str:
+        """An operand: one value of scalar type `t` for each lane."""
+        if self.width == 1 or all(v == values[0] for v in values):
+            return self.k(t, values[0])
+        return f"<{', '.join(f'{t} {literal(t, v)}' for v in values)}>"
+
     def const(self, d: DType, v: float | int | bool) -> str:
         """An operand: `v` in every lane, rounded or wrapped to dtype `d`."""
         if d.is_float and d.bits == 16:
@@ -126,6 +132,8 @@ class Lanes:
         """`splat` for a scalar LLVM type."""
         if self.width == 1:
             return scalar
+        if scalar[0] != "%":
+            return f"splat ({t} {scalar})"
         v = self.vec(t)
         one = self.e(f"insertelement {v} poison, {t} {scalar}, i64 0")
         return self.e(
@@ -136,6 +144,8 @@ class Lanes:
         """An i64 register: `start`, `start + 1`, ..."""
         if self.width == 1:
             return start
+        if start.isdecimal():
+            return self.constants("i64", [int(start) + i for i in range(self.width)])
         steps = ", ".join(f"i64 {i}" for i in range(self.width))
         return self.e(f"add {self.vec('i64')} {self.spread('i64', start)}, <{steps}>")
 

@@ -85,6 +85,16 @@ class Reduction:
             L.select(L.mask, t, n, s) for t, n, s in zip(self.types, new, state, strict=True)
         ]
 
+    def first(self, L: Lanes, x: Sequence[str]) -> list[str]:
+        """The state after one element in every active lane: `step` from `start`, with less code
+        (a sum of floats does need its zero: 0 + -0 is 0)."""
+        start = self.start(L)
+        if self.dtype.is_float and self.name == "reduce_sum":
+            return self.step(L, start, x)
+        if L.mask is None:
+            return list(x)
+        return [L.select(L.mask, t, n, s) for t, n, s in zip(self.types, x, start, strict=True)]
+
     def fold(self, L: Lanes, vectors: list[list[str] | None]) -> list[str]:
         """A scalar state from vector states; None stands for vectors no element reached."""
         n = len(vectors)

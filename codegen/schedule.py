@@ -25,6 +25,7 @@ BLOCK = 4096          # elements of the vector axis in a grid item
 MAX_CHUNKS = 64       # tasks of a kernel: enough to share among threads, few enough to combine
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
 COSTLY = 8            # vector cost from which reading back beats computing again
+STRAIGHT = 96         # cycles of a row of known length up to which it is written out, no loop
 FINAL = 1 << 20       # "ready" after all items
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
 # Cycles that a vector of an expression takes, roughly.
@@ -58,6 +59,16 @@ class Schedule:
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
     columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
+
+    @property
+    def straight(self) -> int:
+        """The vectors of a short row of known length that is written out in registers, or 0."""
+        n = self.nest.sizes[self.vector] if self.vector is not None and self.across else 0
+        if self.loops or self.flat or not isinstance(n, int):
+            return 0
+        vectors = -(-n // self.width)
+        short = vectors == 1 or vectors * self.cost <= STRAIGHT
+        return vectors if short and vectors <= self.lanes // self.width else 0
 
     def is_late(self, s: Store) -> bool:
         """Whether a store is made once, after all items."""
@@ -271,6 +282,8 @@ def _cached(s: Schedule) -> dict[Expr, int]:
     """Costly elements of a row that a later sweep wants again, and the sweep that makes them."""
     size = dims.product(s.nest.sizes[n] for n in s.nest.reduced)
     if not (s.across and s.sweeps > 1 and isinstance(size, int) and size <= MAX_CACHED_ROW):
+        return {}
+    if s.straight:  # registers keep everything
         return {}
     wanted = [_wanted(s, p, {}) for p in range(s.sweeps)]
     cached: dict[Expr, int] = {}
