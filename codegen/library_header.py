@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphc.codegen.library_abi import C_TYPES, STATUS_NAMES, Api, Arg, Entry, Field, nbytes
-from graphc.codegen.library_state import state_header
+from graphc.codegen.library_state import file_size
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
 from graphc.types import TensorType
 
@@ -50,7 +52,7 @@ def header_text(api: Api, version: str) -> str:
         f"#define {m}_ABI UINT64_C(0x{api.abi_hash:016x}) /* what {p}_abi() returns */",
     ]
     if api.fields:
-        file_bytes = len(state_header(api)) + api.state_bytes
+        file_bytes = file_size(api)
         lines += [
             f"#define {m}_STATE_FILE_BYTES UINT64_C({file_bytes}) /* of a saved state */",
             f"#define {m}_STATE_LAYOUT UINT64_C(0x{api.state_hash:016x}) "
@@ -88,8 +90,21 @@ def header_text(api: Api, version: str) -> str:
     return "\n".join(lines)
 
 
-def _shape(t: TensorType) -> str:
+def shape(t: TensorType) -> str:
+    """The shape of a type as it is written behind its dtype."""
     return f"[{','.join(map(str, t.shape))}]"
+
+
+def listed(begin: str, items: Sequence[str], end: str) -> list[str]:
+    """A list with commas between `begin` and `end`, in lines of at most 98 characters."""
+    out, line = [], begin
+    for k, item in enumerate(items):
+        text = item + (", " if k + 1 < len(items) else "")
+        if len(line) + len(text) + len(end) > 98 and line.strip():
+            out.append(line.rstrip())
+            line = " " * len(begin)
+        line += text
+    return [*out, line + end]
 
 
 def _struct(api: Api) -> list[str]:
@@ -152,16 +167,8 @@ def _entry(api: Api, e: Entry) -> list[str]:
     params += [f"const {_pointer(a)}" for a in e.inputs]
     params += [_pointer(a) for a in e.outputs]
     params += [*sizes, "void *arena"]
-    line = f"int {e.c}("
-    indent = " " * len(line)
-    for k, q in enumerate(params):
-        text = q + (", " if k + 1 < len(params) else ");")
-        if len(line) + len(text) > 98 and line.strip():
-            out.append(line.rstrip())
-            line = indent
-        line += text
-    return [*out, line]
+    return [*out, *listed(f"int {e.c}(", params, ");")]
 
 
 def _pointer(a: Arg) -> str:
-    return f"{C_TYPES[a.type.dtype.name]} *{a.c} /*{comment_safe(_shape(a.type))}*/"
+    return f"{C_TYPES[a.type.dtype.name]} *{a.c} /*{comment_safe(shape(a.type))}*/"

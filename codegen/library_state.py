@@ -6,7 +6,8 @@
     i32  digits_unpack_state(ptr %s, ptr %buffer, i64 %bytes)
 
 The format is that of graphc.state_file. All before the values is one constant of the library, so
-checking a file is comparing with it; and nothing is copied into the state before all is checked.
+checking a file is comparing with it and summing up the values; and nothing is copied into the
+state before all is checked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from graphc.codegen.program import (
     OUT_OF_MEMORY,
     STATE_CUT,
 )
-from graphc.state_file import HASH_AT, file_header
+from graphc.state_file import CHECKSUM, HASH_AT, file_header
 
 _LONGEST = 65536  # bytes of a path, which is copied to the stack
 
@@ -45,15 +46,54 @@ declare i32 @rename(ptr, ptr)
 declare i32 @remove(ptr)
 """
 
+# The sums of the values, at any address, to 16 bytes at any address.
+_SUMS = """
+define internal void @graphc.state.sums(ptr %values, ptr %to) nounwind {
+entry:
+  %last = alloca i32, align 4
+  store i32 0, ptr %last, align 4
+  %tail = getelementptr i8, ptr %values, i64 <WORD_BYTES>
+  call void @llvm.memcpy.p0.p0.i64(ptr %last, ptr %tail, i64 <TAIL_BYTES>, i1 false)
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %word ]
+  %a = phi i64 [ 0, %entry ], [ %a.next, %word ]
+  %b = phi i64 [ 0, %entry ], [ %b.next, %word ]
+  %more = icmp ult i64 %i, <WORD_BYTES>
+  br i1 %more, label %word, label %end
+word:
+  %p = getelementptr i8, ptr %values, i64 %i
+  %w = load i32, ptr %p, align 1
+  %w.wide = zext i32 %w to i64
+  %a.next = add i64 %a, %w.wide
+  %b.next = add i64 %b, %a.next
+  %i.next = add i64 %i, 4
+  br label %head
+end:
+  %l = load i32, ptr %last, align 4
+  %l.wide = zext i32 %l to i64
+  %a.last = add i64 %a, %l.wide
+  %b.last = add i64 %b, %a.last
+  %b.all = select i1 <TAIL>, i64 %b.last, i64 %b
+  %second = getelementptr i8, ptr %to, i64 8
+  store i64 %a.last, ptr %to, align 1
+  store i64 %b.all, ptr %second, align 1
+  ret void
+}
+"""
+
 _PACK = """
 define void @<P>_pack_state(ptr %s, ptr %buffer) nounwind {
   call void @llvm.memcpy.p0.p0.i64(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>, i1 false)
   %values = getelementptr i8, ptr %buffer, i64 <HEADER>
   call void @llvm.memcpy.p0.p0.i64(ptr %values, ptr %s, i64 <BYTES>, i1 false)
+  %sums = getelementptr i8, ptr %values, i64 <BYTES>
+  call void @graphc.state.sums(ptr %values, ptr %sums)
   ret void
 }
 define i32 @<P>_unpack_state(ptr %s, ptr %buffer, i64 %bytes) nounwind {
 entry:
+  %sums = alloca [<SUMS> x i8], align 8
   %no.s = icmp eq ptr %s, null
   %no.b = icmp eq ptr %buffer, null
   %no = or i1 %no.s, %no.b
@@ -86,11 +126,17 @@ sized:
 whole:
   %w = call i32 @memcmp(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>)
   %good = icmp eq i32 %w, 0
-  br i1 %good, label %take, label %cut
+  br i1 %good, label %sum, label %cut
 cut:
   ret i32 <CUT>
-take:
+sum:
   %values = getelementptr i8, ptr %buffer, i64 <HEADER>
+  call void @graphc.state.sums(ptr %values, ptr %sums)
+  %told = getelementptr i8, ptr %values, i64 <BYTES>
+  %d = call i32 @memcmp(ptr %told, ptr %sums, i64 <SUMS>)
+  %right = icmp eq i32 %d, 0
+  br i1 %right, label %take, label %cut
+take:
   call void @llvm.memcpy.p0.p0.i64(ptr %s, ptr %values, i64 <BYTES>, i1 false)
   ret i32 0
 }
@@ -101,6 +147,7 @@ take:
 _SAVE = """
 define i32 @<P>_save_state(ptr %s, ptr %path) nounwind {
 entry:
+  %sums = alloca [<SUMS> x i8], align 8
   %no.s = icmp eq ptr %s, null
   %no.p = icmp eq ptr %path, null
   %no = or i1 %no.s, %no.p
@@ -143,8 +190,10 @@ open:
   %none = icmp eq ptr %f, null
   br i1 %none, label %bad, label %write
 write:
+  call void @graphc.state.sums(ptr %s, ptr %sums)
   %w1 = call i64 @fwrite(ptr @graphc.state.header, i64 1, i64 <HEADER>, ptr %f)
   %w2 = call i64 @fwrite(ptr %s, i64 1, i64 <BYTES>, ptr %f)
+  %w3 = call i64 @fwrite(ptr %sums, i64 1, i64 <SUMS>, ptr %f)
   %flushed = call i32 @fflush(ptr %f)
   %fd = call i32 @fileno(ptr %f)
   %synced = call i32 @fsync(i32 %fd)
@@ -154,8 +203,10 @@ write:
   %failed.a = or i32 %flushed, %synced
   %failed = or i32 %failed.a, %closed
   %ok3 = icmp eq i32 %failed, 0
+  %ok4 = icmp eq i64 %w3, <SUMS>
   %ok12 = and i1 %ok1, %ok2
-  %ok = and i1 %ok12, %ok3
+  %ok34 = and i1 %ok3, %ok4
+  %ok = and i1 %ok12, %ok34
   br i1 %ok, label %place, label %drop
 place:
   %renamed = call i32 @rename(ptr %part, ptr %path)
@@ -215,19 +266,26 @@ def state_header(api: Api) -> bytes:
     return file_header(api.state_hash, api.state_bytes, map(field_data, api.fields))
 
 
+def file_size(api: Api) -> int:
+    """Bytes of a state file."""
+    return len(state_header(api)) + api.state_bytes + CHECKSUM
+
+
 def state_text(api: Api, triple: str) -> str:
     """The functions above."""
-    header = state_header(api)
+    header, tail = state_header(api), api.state_bytes % 4
     # "e": a child process does not inherit the file
     flag = "e" if "linux" in triple else ""
     values = {
         "P": api.prefix, "HEADER": len(header), "BYTES": api.state_bytes,
-        "ALL": len(header) + api.state_bytes, "ALL_AND_ONE": len(header) + api.state_bytes + 1,
+        "ALL": file_size(api), "ALL_AND_ONE": file_size(api) + 1, "SUMS": CHECKSUM,
+        "WORD_BYTES": api.state_bytes - tail, "TAIL_BYTES": tail,
+        "TAIL": "true" if tail else "false",
         "VERSION_END": 12, "HASH_AT": HASH_AT, "HASH_END": HASH_AT + 8, "LONGEST": _LONGEST,
         "NULL": NULL_ARGUMENT, "OTHER": NOT_A_STATE, "LAYOUT": OTHER_LAYOUT, "CUT": STATE_CUT,
         "FILE": FILE_ERROR, "MEMORY": OUT_OF_MEMORY,
     }
-    text = _PACK + _SAVE + _LOAD
+    text = _SUMS + _PACK + _SAVE + _LOAD
     for name, v in values.items():
         text = text.replace(f"<{name}>", str(v))
     return "\n".join([

@@ -94,7 +94,7 @@ STATUS_TEXT = {
     OUT_OF_MEMORY: "out of memory",
     UNSUPPORTED_CPU: "the library needs a newer CPU",
     FILE_ERROR: "the file cannot be read or written",
-    NOT_A_STATE: "this is not a state file, or one of a later version",
+    NOT_A_STATE: "this is not a state file, or one of another version",
     OTHER_LAYOUT: "the state file belongs to a library with other variables",
     STATE_CUT: "the state file is cut short or damaged",
 }

@@ -27,7 +27,7 @@ from graphc.errors import (
     user_loc,
 )
 from graphc.failure import BY_KIND
-from graphc.state_file import file_header, read_state_file, write_file
+from graphc.state_file import read_state_file, write_state_file
 from graphc.types import TensorType, as_dtype
 
 
@@ -180,10 +180,8 @@ class LoadedState(Mapping[str, Array]):
         """Write a state file, as `..._save_state` does in C; it is replaced as a whole."""
         with self.lock:
             values = self._raw.copy()
-        header = file_header(
-            int(self._layout.hash, 16), values.size, self._library.descriptor["state"]["variables"]
-        )
-        write_file(path, lambda f: (f.write(header), f.write(values.data)))
+        variables = self._library.descriptor["state"]["variables"]
+        write_state_file(path, int(self._layout.hash, 16), values, variables)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a state file of this library; if it is refused (ArgumentError) nothing changes."""

@@ -13,7 +13,7 @@ from graphc import types
 from graphc.descriptor import decode_type, read_descriptor
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.ir import State
-from graphc.state_file import file_header, is_state_file, read_state_file, write_file
+from graphc.state_file import is_state_file, read_state_file, write_file, write_state_file
 from graphc.types import as_dtype
 
 _BF16 = "bfloat16:"  # .npz knows no bfloat16: such arrays are kept as uint16 under a marked name
@@ -87,8 +87,7 @@ def _save_for(path: Any, library: Any, states: list[State], optional: set[str]) 
             )
         raw = np.ascontiguousarray(_value(own[name])).reshape(-1).view(np.uint8)
         values[v["offset"]:v["offset"] + raw.size] = raw
-    header = file_header(int(layout["layout"], 16), values.size, variables.values())
-    write_file(path, lambda f: (f.write(header), f.write(values.data)))
+    write_state_file(path, int(layout["layout"], 16), values, variables.values())
 
 
 def _value(s: State) -> np.ndarray[Any, Any]:

@@ -1,15 +1,18 @@
 """The file of a native library's state: what `digits_save_state` writes, for C and Python alike.
 
     8 bytes   "GRAPHCST"
-    u32       version, 1
+    u32       version, 2
     u32       size of the header: all before the values
     u64       layout hash of the library (DIGITS_STATE_LAYOUT)
     u64       size of the values
     JSON      [{"name": "w1", "dtype": "f32", "shape": [64, 128], "offset": 0}, ...], ASCII,
               with spaces up to the size of the header, a multiple of 64
     values    the struct as it stands in memory
+    u64, u64  checksum of the values
 
-Numbers are little-endian. Nothing follows the values.
+Numbers are little-endian. The checksum is Fletcher's, with 64-bit sums over 32-bit words: for each
+word of the values (the last one filled up with zeros) s1 += word; s2 += s1. No change of one or
+two words keeps both, and a loop of two additions makes them.
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ from graphc.errors import ArgumentError, user_loc
 from graphc.types import TensorType
 
 MAGIC = b"GRAPHCST"
-VERSION = 1
+VERSION = 2
+CHECKSUM = 16  # bytes of it
 _FIXED = struct.Struct("<8sIIQQ")
 HASH_AT = 16  # where the layout hash stands
+_BLOCK = 1 << 20  # bytes summed up at a time
+_ALL_ONES = (1 << 64) - 1
 
 
 def file_header(layout: int, size: int, variables: Iterable[Mapping[str, Any]]) -> bytes:
@@ -40,6 +46,20 @@ def file_header(layout: int, size: int, variables: Iterable[Mapping[str, Any]]) 
     whole = -(-(_FIXED.size + len(text)) // 64) * 64
     fixed = _FIXED.pack(MAGIC, VERSION, whole, layout, size)
     return (fixed + text).ljust(whole, b" ")
+
+
+def checksum(values: bytes | memoryview | np.ndarray[Any, Any]) -> bytes:
+    """What follows the values in a file."""
+    raw = np.frombuffer(values, np.uint8)
+    first = second = 0
+    for at in range(0, raw.size, _BLOCK):
+        part = raw[at:at + _BLOCK]
+        words = np.zeros(-(-part.size // 4), np.uint32)
+        words.view(np.uint8)[:part.size] = part
+        counts = np.arange(words.size, 0, -1, dtype=np.uint64)
+        second += first * words.size + int((counts * words).sum(dtype=np.uint64))
+        first += int(words.sum(dtype=np.uint64))
+    return struct.pack("<QQ", first & _ALL_ONES, second & _ALL_ONES)
 
 
 def is_state_file(path: str | os.PathLike[str]) -> bool:
@@ -64,7 +84,9 @@ def read_state_file(
             f"load_state: {path} is a state file of version {version}; this graphc reads version "
             f"{VERSION}", user_loc()
         )
-    if len(raw) != whole + size or whole < _FIXED.size:
+    if len(raw) != whole + size + CHECKSUM or whole < _FIXED.size:
+        raise _cut(path)
+    if checksum(memoryview(raw)[whole:whole + size]) != raw[whole + size:]:
         raise _cut(path)
     out = {}
     try:
@@ -78,6 +100,15 @@ def read_state_file(
     except (ValueError, KeyError, TypeError):
         raise _cut(path) from None
     return int(layout), out
+
+
+def write_state_file(
+    path: str | os.PathLike[str], layout: int, values: np.ndarray[Any, Any],
+    variables: Iterable[Mapping[str, Any]],
+) -> None:
+    """Write the bytes of a state; ArgumentError leaves the old file."""
+    header, end = file_header(layout, values.size, variables), checksum(values)
+    write_file(path, lambda f: (f.write(header), f.write(values.data), f.write(end)))
 
 
 def write_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:

@@ -35,7 +35,7 @@ def test_there_and_back(digits, trained, tmp_path):
     assert call(digits, "save_state", trained, path) == 0
     assert [p.name for p in tmp_path.iterdir()] == ["digits.state"]
     assert f"STATE_FILE_BYTES UINT64_C({path.stat().st_size})" in digits.header
-    assert path.stat().st_size % 64 == trained.nbytes % 64
+    assert (path.stat().st_size - 16) % 64 == trained.nbytes % 64
     fresh = digits.new_state()
     assert call(digits, "load_state", fresh, path) == 0
     assert same_bits(fresh, trained)
@@ -84,13 +84,14 @@ def test_wrong_files_are_refused_and_nothing_changes(digits, trained, tmp_path):
 
     for n in (8, 12, 16):
         refused(NOT if n < 16 else CUT, "cut short", whole[:n])
-    for n in (24, 40, 500, len(whole) - trained.nbytes, len(whole) - 1):
+    for n in (24, 40, 500, len(whole) - 16 - trained.nbytes, len(whole) - 16, len(whole) - 1):
         refused(CUT, "cut short", whole[:n])
     refused(CUT, "cut short", whole + b"\0")
     refused(CUT, "damaged", whole[:40] + b"#" + whole[41:])
     refused(NOT, "not a state file", b"")
     refused(NOT, "not a state file", b"graph" + whole[5:])
-    refused(NOT, "version 2", whole[:8] + b"\2" + whole[9:])
+    for version in (b"\1", b"\3"):
+        refused(NOT, rf"version {version[0]}; .* reads version 2", whole[:8] + version + whole[9:])
     other = export_loaded(digits_functions(hidden=16), tmp_path / "libother.so", cpu="v2")
     assert call(other, "save_state", other.new_state(), path) == 0
     refused(OTHER, r"other variables: it has w1: f32\[64,16\]")
@@ -101,6 +102,55 @@ def test_wrong_files_are_refused_and_nothing_changes(digits, trained, tmp_path):
     for code, words in ((FILE, "cannot be read or written"), (NOT, "not a state file"),
                         (OTHER, "other variables"), (CUT, "cut short")):
         assert words in digits.explain(code)
+
+
+def test_a_changed_byte_is_noticed_anywhere(digits, trained, tmp_path):
+    """In the header, the values, and the checksum itself; two words changed against each other."""
+    path = tmp_path / "digits.state"
+    assert call(digits, "save_state", trained, path) == 0
+    whole = np.frombuffer(path.read_bytes(), np.uint8)
+    fresh, first = digits.new_state(), whole.size - 16 - trained.nbytes
+    before, lib = fresh.copy(), gx.load(digits.path)
+    unpack, to = digits.symbol("unpack_state"), ctypes.c_void_p(fresh.ctypes.data)
+    values = range(first, whole.size - 16, 997)
+    for at in (*range(first), *values, *range(whole.size - 20, whole.size)):
+        for bit in (1, 0x80):
+            damaged = whole.copy()
+            damaged[at] ^= bit
+            code = NOT if at < 12 else OTHER if 16 <= at < 24 else CUT
+            assert unpack(to, ctypes.c_void_p(damaged.ctypes.data),
+                          ctypes.c_int64(whole.size)) == code, at
+    path.write_bytes(damaged.tobytes())
+    with pytest.raises(ArgumentError, match="cut short or damaged"):
+        lib.state.load(path)
+    words = whole[first:].view(np.uint32)
+    for i, j, by in ((0, 2, 1 << 31), (10, 4096, 7), (3, 4, 1 << 16)):
+        damaged = whole.copy()
+        changed = damaged[first:].view(np.uint32)
+        changed[[i, j]] = words[[i, j]] + np.array([by, -by]).astype("uint32")
+        path.write_bytes(damaged.tobytes())
+        assert call(digits, "load_state", fresh, path) == CUT
+        with pytest.raises(ArgumentError, match="cut short or damaged"):
+            lib.state.load(path)
+    assert same_bits(fresh, before)
+
+
+@pytest.mark.parametrize("n", (1, 2, 3, 4, 7, 1025))
+def test_states_of_odd_sizes(tmp_path, n):
+    """The last word of the checksum is filled up; C and Python agree."""
+    x = gx.input("x", ("n",), "uint8")
+    v = gx.variable(np.arange(n, dtype="uint8") + 1, "v")
+    f = gx.function([x], gx.sum(x), updates={v: v * 2}, name="f")
+    lib = export_loaded([f], tmp_path / "libodd.so", cpu="v2")
+    state, path = lib.new_state(), tmp_path / "odd.state"
+    assert call(lib, "save_state", state, path) == 0
+    raw = path.read_bytes()
+    gx.save_state(path, f, library=lib.path)
+    assert path.read_bytes() == raw and len(raw) % 4 == n % 4
+    fresh = np.zeros_like(state)
+    assert call(lib, "load_state", fresh, path) == 0 and same_bits(fresh, state)
+    path.write_bytes(raw[:-17] + bytes([raw[-17] ^ 0x80]) + raw[-16:])
+    assert call(lib, "load_state", fresh, path) == CUT
 
 
 def test_failed_saves_leave_the_old_file(digits, trained, tmp_path):
