@@ -23,9 +23,9 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from graphc.codegen import cache
+from graphc.codegen import cache, cross
 from graphc.codegen.runtime import runtime_text
-from graphc.codegen.target import Target, host
+from graphc.codegen.target import Target, host, native
 from graphc.errors import CompileError, UsageError
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
@@ -45,10 +45,7 @@ def _initialise() -> None:
 def _machine(target: Target, optimisation: int) -> Any:
     _initialise()
     try:
-        return llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=optimisation, reloc="pic",
-            codemodel="small",
-        )
+        return cross.machine(target.triple, target.cpu, target.features, target.abi, optimisation)
     except RuntimeError as e:
         raise CompileError(f"no code generator for {target.triple}: {e}") from None
 
@@ -64,27 +61,27 @@ def versions() -> str:
 
 def _parse(text: str, machine: Any) -> Any:
     try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
+        return cross.parse(text, machine)
     except RuntimeError as e:
         raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
-    return module
 
 
 def compile_object(
     text: str, target: Target, *, optimisation: int = OPTIMISATION, use_cache: bool = True
 ) -> bytes:
-    """The object file of a module's text."""
+    """The object file of a module's text; one for another machine is made by a child process."""
     name = cache.key(
-        text, versions(), target.triple, target.cpu, target.features, str(optimisation)
+        text, versions(), target.triple, target.cpu, target.features, target.abi, str(optimisation)
     )
     if use_cache and (found := cache.load(name)) is not None:
         return found
-    with _lock:
-        machine = _machine(target, optimisation)
-        obj: bytes = machine.emit_object(_parse(text, machine))
+    obj: bytes
+    if target.triple != host().triple:
+        obj = cross.generate(text, target, optimisation)
+    else:
+        with _lock:
+            machine = _machine(target, optimisation)
+            obj = machine.emit_object(_parse(text, machine))
     if use_cache:
         cache.store(name, obj)
     return obj
@@ -92,6 +89,8 @@ def compile_object(
 
 def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> str:
     """The machine code of a module's text, as assembly."""
+    if target.triple != host().triple:
+        return cross.generate(text, target, optimisation, assembly=True).decode()
     with _lock:
         machine = _machine(target, optimisation)
         return str(machine.emit_assembly(_parse(text, machine)))
@@ -180,7 +179,7 @@ def _pool() -> Code:
         target = host()
         imports = {n: a for n in _LIBC if (a := process_symbol(n))}
         code = load(
-            [compile_object(runtime_text(target.triple), target, optimisation=PLAIN)],
+            [compile_object(runtime_text(native()), target, optimisation=PLAIN)],
             exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
             imports=imports,
         )

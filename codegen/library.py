@@ -1,6 +1,6 @@
 """From compiled functions to a native library: the pieces put together, and what can be written.
 
-    library = make_library("digits", units, values, triple)
+    library = make_library("digits", units, platform, values)
     library.header, library.object(), library.assembly(), library.llvm()
 
 One LLVM module holds everything: the exported functions of the API, each function's kernels at
@@ -9,7 +9,6 @@ every CPU level, the thread pool, and the data. Only the API is visible outside.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -24,31 +23,15 @@ from graphc.codegen.library_levels import level_text
 from graphc.codegen.library_merge import Merger
 from graphc.codegen.library_pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.library_state import state_text
-from graphc.codegen.target import Target, x86
+from graphc.codegen.target import Platform
 from graphc.ir import State
-
-
-def baseline(triple: str) -> Target:
-    """What the code around the kernels is compiled for: any CPU of the architecture."""
-    if triple.startswith(("x86_64", "amd64")):
-        return dataclasses.replace(x86("v2", triple), cpu="x86-64", features="")
-    return Target(
-        triple, "generic", "", 128, has_fma=True, has_f16c=True, masked=False, registers=32
-    )
-
-
-def targets(triple: str, levels: Iterable[str]) -> dict[str, Target]:
-    """The targets to compile for, by level, lowest first."""
-    if triple.startswith(("x86_64", "amd64")):
-        return {level: x86(level, triple) for level in sorted(set(levels))}
-    return {"base": baseline(triple)}
 
 
 class Library:
     """Text, data and header of a library; see `make_library`."""
 
-    def __init__(self, api: Api, triple: str, code: str, data: Data, header: str):
-        self.api, self.triple, self.data, self.header = api, triple, data, header
+    def __init__(self, api: Api, platform: Platform, code: str, data: Data, header: str):
+        self.api, self.platform, self.data, self.header = api, platform, data, header
         self._code = code
         self._object: list[Any] | None = None
 
@@ -59,24 +42,24 @@ class Library:
 
     def llvm(self) -> str:
         """A self-contained module as LLVM text."""
-        return f'target triple = "{self.triple}"\n{self.data.inline()}{self._code}'
+        return f'target triple = "{self.platform.triple}"\n{self.data.inline()}{self._code}'
 
     def assembly(self) -> str:
         """A self-contained module as assembly."""
-        return jit.assembly(self.llvm(), baseline(self.triple))
+        return jit.assembly(self.llvm(), self.platform.base)
 
     def object(self) -> list[Any]:
         """The object file, as parts to write one after another."""
         if self._object is None:  # several kinds of files begin with it
             text = self.data.placeholder() + self._code
             self._object = self.data.fill(
-                jit.compile_object(text, baseline(self.triple), use_cache=not self.data.size)
+                jit.compile_object(text, self.platform.base, use_cache=not self.data.size)
             )
         return self._object
 
 
 def make_library(
-    prefix: str, units: Sequence[Unit], triple: str, values: Mapping[State, Any],
+    prefix: str, units: Sequence[Unit], platform: Platform, values: Mapping[State, Any],
     kept: Iterable[State] = (),
 ) -> Library:
     """Put functions together. `values`: the array of every variable; `kept`: see `make_api`."""
@@ -85,13 +68,15 @@ def make_library(
     api = make_api(prefix, units, kept)
     fields = {f.state: f for f in api.fields}
     merger = Merger()
-    around = f'"target-cpu"="{baseline(triple).cpu}"'
-    merger.raw(level_text(triple.split("-")[0]), around)
+    around = f'"target-cpu"="{platform.base.cpu}"'
+    if platform.base.features:
+        around += f' "target-features"="{platform.base.features}"'
+    merger.raw(level_text(platform), around)
     data = Data()
-    entries = [_compiled(u, merger, triple) for u in units]
+    entries = [_compiled(u, merger, platform) for u in units]
     pool = uses_pool(units)
     if pool:
-        merger.raw(pool_text(units, triple), around)
+        merger.raw(pool_text(units, platform), around)
     for e, symbols in zip(api.entries, entries, strict=True):
         u = e.unit
         states = [u.owners.get(s, s) for _, p in u.programs for s in p.states]
@@ -105,17 +90,17 @@ def make_library(
         merger.raw(
             init_text(f"{prefix}_init", api.fields, api.state_bytes, dict(values), data), around
         )
-        merger.raw(state_text(api, triple), around)
+        merger.raw(state_text(api, platform.triple), around)
     merger.raw(_services(api, pool), around)
-    merger.raw(descriptor_text(api, triple, graphc.__version__), around)
-    code = USED * pool + merger.text()
-    return Library(api, triple, code, data, header_text(api, graphc.__version__))
+    merger.raw(descriptor_text(api, platform.triple, graphc.__version__), around)
+    code = USED * (pool and platform.threads) + merger.text()
+    return Library(api, platform, code, data, header_text(api, graphc.__version__))
 
 
-def _compiled(u: Unit, merger: Merger, triple: str) -> dict[str, str]:
+def _compiled(u: Unit, merger: Merger, platform: Platform) -> dict[str, str]:
     """Take a function's code at every level; the symbols of its entries."""
     found = {}
-    own = targets(triple, [level for level, _ in u.programs])
+    own = platform.targets([level for level, _ in u.programs])
     for level, p in u.programs:
         names = merger.add(with_pool(p.llvm, u), level, own[level], keep=(limited(u),))
         found[level] = names[p.name]

@@ -8,6 +8,8 @@ Elsewhere there is one level, called "base".
 
 from __future__ import annotations
 
+from graphc.codegen.target import Platform
+
 NUMBERS = {"base": 1, "v2": 2, "v3": 3, "v4": 4}
 
 # CPUID leaf 1, ECX
@@ -119,9 +121,9 @@ define internal i32 @graphc.level() nounwind {
 """
 
 
-def level_text(arch: str) -> str:
-    """The functions above for an architecture."""
-    if arch not in ("x86_64", "amd64"):
+def level_text(platform: Platform) -> str:
+    """The functions above for a platform."""
+    if platform.levels == ("base",):
         return _BASE
     values = {
         "V2_ECX1": _V2_ECX1, "V3_ECX1": _V3_ECX1, "V3_EBX7": _V3_EBX7, "V3_LZCNT": _V3_LZCNT,

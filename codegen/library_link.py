@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.codegen import jit
-from graphc.codegen.target import Target
+from graphc.codegen.target import Platform, native
 from graphc.errors import CompileError
 
 LIBC = (
@@ -30,16 +30,33 @@ _OPTIONS = (
     "-z", "defs", "-z", "relro", "-z", "now", "-z", "noexecstack", "--build-id=none",
     "--hash-style=gnu", "--as-needed", "-Bsymbolic",
 )
-_ADVICE = (
-    "install a C compiler (cc), LLVM's ld.lld, or the linker from PyPI: pip install ziglang; or "
-    "write an object (.o) or an archive (.a)"
-)
 
 
-def linkers() -> list[tuple[list[str], bool]]:
+def _advice(platform: Platform) -> str:
+    compiler = "cc" if _ours(platform) else _cross_compiler(platform)
+    return (
+        f"install a C compiler ({compiler}), LLVM's ld.lld, or the linker from PyPI: pip install "
+        "ziglang; or write an object (.o) or an archive (.a)"
+    )
+
+
+def _ours(platform: Platform) -> bool:
+    """Whether this machine's own linker serves the platform."""
+    here = native()
+    return (platform.format, platform.base.arch) == (here.format, here.base.arch)
+
+
+def _cross_compiler(platform: Platform) -> str:
+    """What Linux distributions call their compiler for the platform."""
+    return platform.name.replace("armv7", "arm") + "-gcc"
+
+
+def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
     """Commands that link, best first, and whether each is a compiler driver (takes -Wl,)."""
     found = []
-    for name, driver in (("cc", True), ("ld.lld", False), ("ld", False)):
+    ours = _ours(platform)
+    compiler = "cc" if ours else _cross_compiler(platform)
+    for name, driver in ((compiler, True), ("ld.lld", False), *[("ld", False)] * ours):
         if (path := shutil.which(name)) is not None:
             found.append(([path], driver))
     if importlib.util.find_spec("ziglang") is not None:
@@ -54,29 +71,34 @@ def write_parts(path: Path, parts: Iterable[Any]) -> None:
             f.write(p)
 
 
-def link_shared(obj: Iterable[Any], soname: str, directory: Path, target: Target) -> Path:
+def link_shared(obj: Iterable[Any], soname: str, directory: Path, platform: Platform) -> Path:
     """A shared library, in `directory`, of one object; CompileError if no linker can."""
-    if "linux" not in target.triple:
+    if platform.format != "elf":
         raise CompileError(
-            f"export: shared libraries for {target.triple} cannot be linked yet; write an object "
+            f"export: shared libraries for {platform.name} cannot be linked yet; write an object "
             "(.o) or an archive (.a) instead"
         )
-    commands = linkers()
+    commands = linkers(platform)
     if not commands:
-        raise CompileError(f"export: no linker was found to make {soname}; {_ADVICE}")
+        raise CompileError(
+            f"export: no linker for {platform.name} was found to make {soname}; "
+            f"{_advice(platform)}"
+        )
     write_parts(directory / "library.o", obj)
-    stub = "".join(f"define void @{n}() {{\n  ret void\n}}\n" for n in LIBC)
-    (directory / "stub.o").write_bytes(jit.compile_object(stub, target))
+    stub = "".join(f"define void @{n}() nounwind {{\n  ret void\n}}\n" for n in LIBC)
+    (directory / "stub.o").write_bytes(jit.compile_object(stub, platform.base))
     reasons = []
     for command, driver in commands:
-        reason = _link(command, driver, ["stub.o"], "stub.so", "libc.so.6", directory)
+        reason = _link(command, driver, ["stub.o"], "stub.so", platform.libc, directory)
         if not reason:
             reason = _link(command, driver, ["library.o", "stub.so"], "library.so", soname,
                            directory)
         if not reason:
             return directory / "library.so"
         reasons.append(f"{' '.join(command)}: {reason}")
-    raise CompileError(f"export: linking {soname} failed: {'; '.join(reasons)}; {_ADVICE}")
+    raise CompileError(
+        f"export: linking {soname} failed: {'; '.join(reasons)}; {_advice(platform)}"
+    )
 
 
 def _link(

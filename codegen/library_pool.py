@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from graphc.codegen.library_abi import Unit
 from graphc.codegen.runtime import runtime_text
+from graphc.codegen.target import Platform
 
 PARALLEL = "graphc_parallel"
 # name -> (parameters, what the stand-in returns where it is missing: EAGAIN, ESRCH, EINVAL)
@@ -24,6 +25,8 @@ _WEAK = {
 # because llvm.global_dtors becomes .dtors, which lld drops silently.
 _FINISH = """
 @graphc.fini = internal global ptr @graphc_stop, section ".fini_array", align 8
+"""
+_NOTHING = """
 define internal void @graphc.nothing(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) nounwind {
   ret void
 }
@@ -44,9 +47,9 @@ def limited(u: Unit) -> str:
     return PARALLEL if u.threads is None else f"graphc.parallel.{u.threads}"
 
 
-def pool_text(units: Sequence[Unit], triple: str) -> str:
+def pool_text(units: Sequence[Unit], platform: Platform) -> str:
     """The pool, its end at unload, and the limits that functions ask for."""
-    text = runtime_text(triple, linkage="internal")
+    text = runtime_text(platform, linkage="internal")
     for name, (types, missing) in _WEAK.items():
         if f"@{name}(" not in text:
             continue
@@ -72,7 +75,7 @@ define internal void @graphc.parallel.{n}(ptr %task, ptr %ctx, i64 %n, ptr %scra
   ret void
 }}
 """
-    return text + _FINISH
+    return text + _NOTHING + _FINISH * platform.threads
 
 
 def with_pool(text: str, u: Unit) -> str:

@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graphc.codegen.library import Library, baseline
+from graphc.codegen.library import Library
 from graphc.codegen.library_abi import identifier
 from graphc.codegen.library_link import archive, link_shared, write_parts
+from graphc.codegen.target import PLATFORMS, Platform
 from graphc.errors import CompileError
 
-KINDS = (".so", ".a", ".o", ".ll", ".s", ".h")
+SHARED = tuple(dict.fromkeys(p.shared for p in PLATFORMS.values()))
+KINDS = (*SHARED, ".a", ".o", ".ll", ".s", ".h")
 
 
 def prefix_of(path: Path) -> str:
@@ -42,6 +44,16 @@ def files_of(path: Path, kinds: Sequence[str] = ()) -> list[Path]:
     return [path.with_suffix(s) for s in dict.fromkeys(suffixes)]
 
 
+def check_kinds(files: Sequence[Path], platform: Platform) -> None:
+    """CompileError for a shared library of another system than the platform's."""
+    for p in files:
+        if p.suffix in SHARED and p.suffix != platform.shared:
+            raise CompileError(
+                f"export: a shared library for {platform.name} ends in {platform.shared}, got "
+                f"{p.name!r}"
+            )
+
+
 def write_library(library: Library, path: Path, kinds: Sequence[str] = ()) -> None:
     """Write the files of `files_of`: all of them or none."""
     files = files_of(path, kinds)
@@ -63,7 +75,7 @@ def _header(library: Library, path: Path, work: Path) -> Path:
 
 
 def _shared(library: Library, path: Path, work: Path) -> Path:
-    return link_shared(library.object(), path.name, work, baseline(library.triple))
+    return link_shared(library.object(), path.name, work, library.platform)
 
 
 def _archive(library: Library, path: Path, work: Path) -> Path:
@@ -92,7 +104,8 @@ def _assembly(library: Library, path: Path, work: Path) -> Path:
 
 
 _MAKERS: dict[str, Callable[[Library, Path, Path], Path]] = {
-    ".so": _shared, ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly, ".h": _header,
+    **dict.fromkeys(SHARED, _shared), ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly,
+    ".h": _header,
 }
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 
 from graphc.codegen.regions import REGION, STOPPING, WORKER
+from graphc.codegen.target import Platform
 
 SCRATCH_BYTES = 4 << 20
 MAX_THREADS = 256
@@ -55,27 +56,42 @@ _ARCH = {
     },
     "aarch64": {
         "futex": "98",
-        "declare": "",
-        "pause": 'call void asm sideeffect "yield", ""()',
-        "save_fp": '  %fp.all = call i64 asm sideeffect "mrs $0, fpcr", "=r"()\n'
+        "declare": "declare void @llvm.aarch64.hint(i32)\n"
+        "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
+        "pause": "call void @llvm.aarch64.hint(i32 1)",
+        "save_fp": "  %fp.all = call i64 @llvm.aarch64.get.fpcr()\n"
         "  %fp.word = trunc i64 %fp.all to i32",
         "load_fp": "  %fp.wide = zext i32 %fp.word to i64\n"
-        '  call void asm sideeffect "msr fpcr, $0", "r"(i64 %fp.wide)',
+        "  call void @llvm.aarch64.set.fpcr(i64 %fp.wide)",
+    },
+    "armv7": {
+        "futex": "240",
+        "declare": "declare void @llvm.arm.hint(i32)\n"
+        "declare i32 @llvm.arm.get.fpscr()\ndeclare void @llvm.arm.set.fpscr(i32)",
+        "pause": "call void @llvm.arm.hint(i32 1)",
+        "save_fp": "  %fp.all = call i32 @llvm.arm.get.fpscr()\n"
+        f"  %fp.word = and i32 %fp.all, {0x07C00000}",
+        "load_fp": "  call void @llvm.arm.set.fpscr(i32 %fp.word)",
+    },
+    "riscv64": {  # the pause instruction is an extension, and flushing there is none
+        "futex": "98",
+        "declare": "declare i32 @llvm.get.rounding()\ndeclare void @llvm.set.rounding(i32)",
+        "pause": "fence syncscope(\"singlethread\") acq_rel",
+        "save_fp": "  %fp.word = call i32 @llvm.get.rounding()",
+        "load_fp": "  call void @llvm.set.rounding(i32 %fp.word)",
     },
 }
 
 
-def runtime_text(triple: str, prefix: str = "graphc", linkage: str = "") -> str:
-    """The module text for a target triple; threads on 64-bit Linux, one thread elsewhere."""
-    arch = triple.split("-")[0].replace("amd64", "x86_64").replace("arm64", "aarch64")
-    threaded = "linux" in triple and "android" not in triple and arch in _ARCH
+def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") -> str:
+    """The module text for a platform; one thread where it has no pool."""
     tokens = {k: str(v) for k, v in _LAYOUT.items()} | {
         "link": linkage, "spin": str(SPIN), "max": str(MAX_THREADS), "scratch": str(SCRATCH_BYTES),
         "open": str(_OPEN), "closed": str(~_OPEN), "stop": str(_STOP),
     }
     text = _SINGLE
-    if threaded:
-        tokens |= _ARCH[arch]
+    if platform.threads:
+        tokens |= _ARCH[platform.base.arch]
         text = _DECLARATIONS + _THREADS + _MAPPING + _START + WORKER + REGION + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
@@ -109,7 +125,7 @@ define <link> void @P_stop() nounwind {
 """
 
 _DECLARATIONS = """
-@P_pool = internal global ptr null
+@P_pool = internal global ptr null, align 8
 @P_wanted = internal global i32 0
 @P_variable = internal constant [19 x i8] c"GRAPHC_NUM_THREADS\\00"
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64) nounwind

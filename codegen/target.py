@@ -1,9 +1,15 @@
-"""What code is generated for: triple, CPU, features, and what follows from them."""
+"""What code is generated for: machines, and the platforms that libraries are written for.
+
+A `Target` is a CPU as kernels see it. A `Platform` is a system with its conventions, and names the
+targets that a library for it holds: several CPU levels on x86-64, one ("base") elsewhere.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cache
 
 from graphc.errors import UsageError
@@ -11,6 +17,7 @@ from graphc.types import DType
 
 # x86-64 psABI levels -> (LLVM CPU, register bits to use)
 LEVELS = {"v2": ("x86-64-v2", 128), "v3": ("x86-64-v3", 256), "v4": ("x86-64-v4", 512)}
+X86 = ("x86_64", "amd64")
 # Partial sums use 4 x 64 bytes of virtual lanes on every target, so results do not depend on it.
 VIRTUAL_BITS = 4 * 512
 
@@ -27,6 +34,8 @@ class Target:
     has_f16c: bool            # hardware f16 <-> f32 conversion
     masked: bool              # cheap masked loads and stores (AVX-512)
     registers: int            # vector registers
+    pointer_bits: int = 64
+    abi: str = ""             # the calling convention's name, where LLVM does not guess it
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -35,6 +44,143 @@ class Target:
     @property
     def arch(self) -> str:
         return self.triple.split("-")[0]
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A system that libraries are written for.
+
+    base: what the code around the kernels is compiled for, which is any CPU of the architecture.
+    format: of its objects: elf, coff, macho or wasm. shared: the suffix of its shared libraries.
+    libc: what shared libraries say they need. threads: whether they carry the thread pool.
+    """
+
+    name: str
+    base: Target
+    format: str
+    shared: str
+    libc: str = ""
+    threads: bool = False
+
+    @property
+    def triple(self) -> str:
+        return self.base.triple
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The CPU levels there are, lowest first."""
+        return tuple(LEVELS) if self.base.arch in X86 else ("base",)
+
+    def targets(self, levels: Iterable[str]) -> dict[str, Target]:
+        """The targets to compile kernels for, by level, lowest first."""
+        wanted = set(levels)
+        if self.levels == ("base",):
+            return {"base": self.base}
+        return {level: x86(level, self.triple) for level in self.levels if level in wanted}
+
+
+def x86(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
+    """An x86-64 psABI level."""
+    cpu, bits = LEVELS[level]
+    return Target(
+        triple, cpu, "+prefer-256-bit" if level == "v3" else "-prefer-256-bit", bits,
+        has_fma=level != "v2", has_f16c=level != "v2", masked=level == "v4",
+        registers=32 if level == "v4" else 16,
+    )
+
+
+def _x86_base(triple: str) -> Target:
+    return replace(x86("v2", triple), cpu="x86-64", features="")
+
+
+def _neon(triple: str, cpu: str = "generic") -> Target:
+    return Target(
+        triple, cpu, "", 128, has_fma=True, has_f16c=True, masked=False, registers=32
+    )
+
+
+# No vectors: what kernels take for a register of 64 bits is two scalar ones.
+_RISCV = Target(
+    "riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 64,
+    has_fma=True, has_f16c=False, masked=False, registers=16, abi="lp64d",
+)
+# NEON of ARMv7 flushes subnormal numbers to zero, so it is left alone.
+_ARMV7 = Target(
+    "armv7-unknown-linux-gnueabihf", "generic", "+vfp3d16,-d32,-neon", 64,
+    has_fma=False, has_f16c=False, masked=False, registers=8, pointer_bits=32,
+)
+_WASM = Target(
+    "wasm32-unknown-unknown", "generic",
+    "+simd128,+bulk-memory,+nontrapping-fptoint,+sign-ext,+mutable-globals", 128,
+    has_fma=False, has_f16c=False, masked=False, registers=16, pointer_bits=32,
+)
+_GLIBC, _MUSL = "libc.so.6", "libc.so"
+PLATFORMS = {
+    p.name: p for p in (
+        Platform("x86_64-linux-gnu", _x86_base("x86_64-unknown-linux-gnu"), "elf", ".so", _GLIBC,
+                 threads=True),
+        Platform("x86_64-linux-musl", _x86_base("x86_64-unknown-linux-musl"), "elf", ".so", _MUSL,
+                 threads=True),
+        Platform("aarch64-linux-gnu", _neon("aarch64-unknown-linux-gnu"), "elf", ".so", _GLIBC,
+                 threads=True),
+        Platform("aarch64-linux-musl", _neon("aarch64-unknown-linux-musl"), "elf", ".so", _MUSL,
+                 threads=True),
+        Platform("riscv64-linux-gnu", _RISCV, "elf", ".so", _GLIBC, threads=True),
+        Platform("armv7-linux-gnueabihf", _ARMV7, "elf", ".so", _GLIBC, threads=True),
+        Platform("wasm32", _WASM, "wasm", ".wasm"),
+        Platform("x86_64-windows-gnu", _x86_base("x86_64-w64-windows-gnu"), "coff", ".dll"),
+        Platform("x86_64-macos", _x86_base("x86_64-apple-macosx11.0.0"), "macho", ".dylib"),
+        Platform("aarch64-macos", _neon("arm64-apple-macosx11.0.0", "apple-m1"), "macho",
+                 ".dylib"),
+    )
+}
+_ARCH = {"amd64": "x86_64", "arm64": "aarch64", "riscv64gc": "riscv64", "armv7a": "armv7",
+         "armv7l": "armv7", "arm": "armv7"}
+_VENDORS = ("unknown", "pc", "w64", "apple", "none")
+_SYSTEM = (  # what follows architecture and vendor -> how our names call it
+    (r"linux(-gnu(eabihf)?)?", "-linux-gnu"),
+    (r"linux-musl", "-linux-musl"),
+    (r"(windows-gnu|mingw32)", "-windows-gnu"),
+    (r"(macosx?|darwin)[\d.]*(-none)?", "-macos"),
+    (r"(wasip?1?|freestanding|wasm)?(-musl|-wasm)?", ""),
+)
+
+
+def platform_named(name: str) -> Platform | None:
+    """The platform that a name of the table means, or a triple as clang, rustc or zig write it."""
+    if name in PLATFORMS:
+        return PLATFORMS[name]
+    first, *rest = name.lower().split("-")
+    arch = _ARCH.get(first, first)
+    system = "-".join(part for part in rest if part not in _VENDORS)
+    for pattern, ours in _SYSTEM:
+        if re.fullmatch(pattern, system):
+            full = arch + ours + ("eabihf" if (arch, ours) == ("armv7", "-linux-gnu") else "")
+            return PLATFORMS.get(full)
+    return None
+
+
+def platform(name: str) -> Platform:
+    """The platform of that name ("native" is this machine's); UsageError lists those there are."""
+    if name == "native":
+        return native()
+    found = platform_named(name)
+    if found is None:
+        raise UsageError(
+            f"target: there is no {name!r}; those there are: {', '.join(PLATFORMS)}, native"
+        )
+    return found
+
+
+@cache
+def native() -> Platform:
+    """This machine's platform; for one that is not in the table, plain code without threads."""
+    triple = host().triple
+    found = platform_named(triple)
+    if found is not None:
+        return replace(found, base=replace(found.base, triple=triple))
+    x86_64 = triple.startswith(X86)
+    return Platform(triple, _x86_base(triple) if x86_64 else _neon(triple), "elf", ".so")
 
 
 @cache
@@ -46,24 +192,13 @@ def host() -> Target:
     features = llvm.get_host_cpu_features()
     cpu = llvm.get_host_cpu_name()
     level = os.environ.get("GRAPHC_CPU", "")
-    if triple.startswith(("x86_64", "amd64")):
+    if triple.startswith(X86):
         own = "v4" if features.get("avx512vl") and features.get("avx512dq") else (
             "v3" if features.get("avx2") and features.get("fma") else "v2"
         )
         if level and level not in LEVELS:
             raise UsageError(f"GRAPHC_CPU={level!r}: expected v2, v3 or v4")
         return x86(min(level, own) if level else own, triple)
-    return Target(
-        triple, cpu, features.flatten(), 128, has_fma=True, has_f16c=True, masked=False,
-        registers=32,
-    )
-
-
-def x86(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
-    """An x86-64 psABI level."""
-    cpu, bits = LEVELS[level]
-    return Target(
-        triple, cpu, "+prefer-256-bit" if level == "v3" else "-prefer-256-bit", bits,
-        has_fma=level != "v2", has_f16c=level != "v2", masked=level == "v4",
-        registers=32 if level == "v4" else 16,
-    )
+    known = platform_named(triple)
+    base = known.base if known is not None else _neon(triple)
+    return replace(base, triple=triple, cpu=cpu, features=features.flatten())

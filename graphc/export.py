@@ -18,6 +18,7 @@ from graphc.tensor import Tensor
 
 if TYPE_CHECKING:
     from graphc.codegen.library_abi import Unit
+    from graphc.codegen.target import Platform
 
 LEVELS = ("v2", "v3", "v4")
 
@@ -29,12 +30,14 @@ def export(
     state: Any = "current",
     cpu: str | Sequence[str] | None = None,
     kinds: Sequence[str] = (),
+    target: str = "native",
 ) -> Path:
     """Write functions as one native library, with a C header of the same name beside it.
 
         gx.export([step, predict], "build/libdigits.so")      # and build/libdigits.h
 
-    path: its suffix says what to write: .so, .a, .o, .ll, .s, or .h for the header alone; its
+    path: its suffix says what to write: .so (.dll, .dylib and .wasm for the targets that have
+        these), .a, .o, .ll, .s, or .h for the header alone; its
         name, without lib, is the prefix of all C names. The directory must exist.
     state: the values that `digits_init` sets: "current" or "initial" (those the variables were
         declared with). Or a list of variables, or their names, to hold in the state struct even
@@ -42,6 +45,7 @@ def export(
     cpu: the x86-64 levels to compile for, of which the library takes the best at its first call:
         v2, v3 and v4 unless given; "native" is the level of this machine.
     kinds: more files to write beside it from one compilation, by their suffixes: ("a", "ll").
+    target: the machine to write for, such as "aarch64-linux-gnu"; a wrong name lists all.
 
     Nothing is left behind when it fails: CompileError (no linker, cannot write),
     UsageError, ArgumentError.
@@ -58,33 +62,33 @@ def export(
             )
     if not chosen:
         raise UsageError("export: takes at least one function", loc)
-    target = Path(os.fspath(path))
+    out = Path(os.fspath(path))
+    platform = _platform(target, loc)
+    levels = _levels(cpu, platform, loc)
     try:
-        _export(chosen, target, state, _levels(cpu, loc), _kinds(kinds, loc), loc)
+        _export(chosen, out, state, platform, levels, _kinds(kinds, loc), loc)
     except CompileError as e:
         raise e if e.loc is not None else CompileError(e.message, loc) from e.__cause__
-    return target
+    return out
 
 
 def _export(
-    chosen: Sequence[Function], path: Path, state: Any, levels: tuple[str, ...],
-    kinds: Sequence[str], loc: Loc | None,
+    chosen: Sequence[Function], path: Path, state: Any, platform: Platform,
+    levels: tuple[str, ...], kinds: Sequence[str], loc: Loc | None,
 ) -> None:
-    from graphc.codegen.library import make_library, targets
-    from graphc.codegen.library_write import files_of, prefix_of, write_library
-    from graphc.codegen.target import host
+    from graphc.codegen.library import make_library
+    from graphc.codegen.library_write import check_kinds, files_of, prefix_of, write_library
 
     prefix = prefix_of(path)
-    files_of(path, kinds)
+    check_kinds(files_of(path, kinds), platform)
     if not path.parent.is_dir():
         raise CompileError(f"export: cannot write {path}: there is no directory {path.parent}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise CompileError(f"export: cannot write {path}: the directory is not writable")
     initial, kept = _state(chosen, state, loc)
-    triple = host().triple
-    units = [_unit(f, targets(triple, levels)) for f in chosen]
+    units = [_unit(f, platform.targets(levels)) for f in chosen]
     write_library(
-        make_library(prefix, units, triple, _values(chosen, initial, loc), kept), path, kinds
+        make_library(prefix, units, platform, _values(chosen, initial, loc), kept), path, kinds
     )
 
 
@@ -128,15 +132,29 @@ def _unit(f: Function, targets: Any) -> Unit:
     return Unit(f.name, f.graph, programs, owners, f.options.threads, f._results.kind)
 
 
-def _levels(cpu: str | Sequence[str] | None, loc: Loc | None) -> tuple[str, ...]:
-    if cpu is None:
-        return LEVELS
-    wanted = [cpu] if isinstance(cpu, str) else list(cpu)
-    if wanted == ["native"]:
-        from graphc.codegen.target import LEVELS as known
-        from graphc.codegen.target import host
+def _platform(target: str, loc: Loc | None) -> Platform:
+    from graphc.codegen.target import platform
 
-        return tuple(level for level, (name, _) in known.items() if name == host().cpu) or LEVELS
+    try:
+        return platform(target)
+    except UsageError as e:
+        raise UsageError(f"export: {e.message}", loc) from None
+
+
+def _levels(
+    cpu: str | Sequence[str] | None, platform: Platform, loc: Loc | None
+) -> tuple[str, ...]:
+    from graphc.codegen.target import LEVELS as known
+    from graphc.codegen.target import host, native
+
+    if cpu is None:
+        return platform.levels
+    wanted = [cpu] if isinstance(cpu, str) else list(cpu)
+    if wanted == ["native"] and platform == native():
+        own = tuple(level for level, (name, _) in known.items() if name == host().cpu)
+        return own or platform.levels
+    if platform.levels == ("base",):
+        raise ArgumentError(f"export: {platform.name} has no CPU levels, got cpu={cpu!r}", loc)
     for w in wanted:
         if w not in LEVELS:
             raise ArgumentError(

@@ -1,8 +1,8 @@
 """Write functions as a native library with its C header.
 
 The library has one C function for each, all sharing one state; the suffix of -o says what to
-write: .so, .a, .o, .ll, .s, or .h for the header alone; --kind writes more of these beside it, from
-one compilation. The header is always written."""
+write: .so (.dll, .dylib, .wasm), .a, .o, .ll, .s, or .h for the header alone; --kind writes more of
+these beside it, from one compilation. The header is always written."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="more files to write beside OUT, by their suffixes: a,o,ll,s,so",
     )
     parser.add_argument(
+        "--target", metavar="NAME", default="native",
+        help="the machine to write for, such as aarch64-linux-gnu; a wrong name lists all",
+    )
+    parser.add_argument(
         "--cpu", metavar="LEVELS",
         help="x86-64 levels to compile for, of v2,v3,v4 (all unless given), or native",
     )
@@ -42,6 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, sources: Sources) -> None:
     """Export the functions; raises CommandLineError and GraphcError."""
     from graphc.codegen.library_write import KINDS, files_of
+    from graphc.codegen.target import platform
+    from graphc.errors import UsageError
     from graphc.export import LEVELS, export
 
     cpu = options.cpu.split(",") if options.cpu is not None else None
@@ -58,7 +64,12 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
     state = options.state
     if state not in ("current", "initial"):
         state = state.split(",")
+    try:
+        platform(options.target)
+    except UsageError as e:
+        raise CommandLineError(f"--{e.message}") from None
     functions = [sources.function(text) for text in options.functions]
-    path = export(functions, options.out, state=state, cpu=cpu, kinds=kinds)
+    path = export(functions, options.out, state=state, cpu=cpu, kinds=kinds,
+                  target=options.target)
     for file in files_of(path, kinds):
         print(f"wrote {file} ({os.path.getsize(file):,} bytes)")

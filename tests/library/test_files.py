@@ -12,6 +12,7 @@ import pytest
 from library_samples import Loaded, batch, digits_functions, export_loaded, needs_cc, same_bits
 
 import graphc as gx
+from graphc.codegen.target import native
 from graphc.errors import ArgumentError, CompileError, UsageError
 
 needs_binutils = pytest.mark.skipif(
@@ -117,7 +118,7 @@ def test_several_kinds_at_once(tmp_path):
     for name in found:
         gx.export(digits_functions(), tmp_path / name, cpu="v3")
         assert (tmp_path / name).read_bytes() == (path.parent / name).read_bytes(), name
-    fails(tmp_path / "libf.so", "kinds are so, a, o, ll, s, h, got 'exe'", kinds=["exe"])
+    fails(tmp_path / "libf.so", "kinds are so, .*, a, o, ll, s, h.* got .exe.", kinds=["exe"])
     fails(tmp_path / "libf.so", "takes a list of suffixes, got 'a'", error=UsageError, kinds="a")
     (tmp_path / "libg.a").mkdir()
     fails(tmp_path / "libg.so", "libg.a: it is a directory", kinds=["a"])
@@ -171,7 +172,7 @@ def fails(path, match, functions=None, error=CompileError, **options):
 
 
 def test_outputs_that_cannot_be(tmp_path):
-    fails(tmp_path / "f.xyz", "must end in one of .so, .a")
+    fails(tmp_path / "f.xyz", "must end in one of .so, .wasm")
     fails(tmp_path / "nowhere" / "libf.so", "there is no directory")
     (tmp_path / "libdir.so").mkdir()
     fails(tmp_path / "libdir.so", "is a directory")
@@ -213,7 +214,7 @@ def test_no_linker(tmp_path, monkeypatch):
         link.importlib.util, "find_spec",
         lambda name, *more: None if name == "ziglang" else find(name, *more),
     )
-    fails(tmp_path / "libf.so", r"no linker was found.*pip install ziglang.*\.o")
+    fails(tmp_path / "libf.so", r"no linker for .* was found.*pip install ziglang.*\.o")
     assert not list(tmp_path.iterdir())
     gx.export(small(), tmp_path / "f.o")
     gx.export(small(), tmp_path / "f.a")
@@ -223,14 +224,14 @@ def test_a_linker_that_fails_and_another_that_works(tmp_path, monkeypatch):
     import graphc.codegen.library_link as link
 
     false, real = shutil.which("false"), shutil.which("ld") or shutil.which("ld.lld")
-    monkeypatch.setattr(link, "linkers", lambda: [([false], True)])
+    monkeypatch.setattr(link, "linkers", lambda _: [([false], True)])
     fails(tmp_path / "libf.so", "linking libf.so failed: .*false: exit code 1")
-    monkeypatch.setattr(link, "linkers", lambda: [(["/no/such/linker"], False)])
+    monkeypatch.setattr(link, "linkers", lambda _: [(["/no/such/linker"], False)])
     fails(tmp_path / "libf.so", "No such file")
     assert not list(tmp_path.iterdir())
     if real is None:
         pytest.skip("no ld")
-    monkeypatch.setattr(link, "linkers", lambda: [([false], True), ([real], False)])
+    monkeypatch.setattr(link, "linkers", lambda _: [([false], True), ([real], False)])
     lib = export_loaded([small()], tmp_path / "libf.so")
     assert lib.call("f", None, np.ones(3, "float32"))[0].tolist() == [2, 2, 2]
 
@@ -238,8 +239,8 @@ def test_a_linker_that_fails_and_another_that_works(tmp_path, monkeypatch):
 def test_every_linker_at_hand(tmp_path, monkeypatch):
     import graphc.codegen.library_link as link
 
-    for k, found in enumerate(link.linkers()):
-        monkeypatch.setattr(link, "linkers", lambda found=found: [found])
+    for k, found in enumerate(link.linkers(native())):
+        monkeypatch.setattr(link, "linkers", lambda _, found=found: [found])
         lib = export_loaded(digits_functions(), tmp_path / f"libmade{k}.so", cpu="native")
         x, y = batch(9)
         want = digits_functions()[0](x, y)["loss"]
@@ -281,4 +282,4 @@ def test_several_kinds_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["compile", "f.py", "-o", "only.h"]) == 0
     assert sorted(p.name for p in tmp_path.glob("only*")) == ["only.h"]
     assert main(["compile", "f.py", "-o", "libf.so", "--kind", "a,exe"]) == 2
-    assert "--kind: expected kinds of so,a,o,ll,s,h, got 'exe'" in capsys.readouterr().err
+    assert re.search("--kind: expected kinds of so,.*, got .exe.", capsys.readouterr().err)

@@ -1,0 +1,101 @@
+"""Code generation for a machine that is not this one, in a process of its own.
+
+LLVM ends the process when a target cannot do what it is told ("Cannot select"). So the text goes
+to a child, which answers with the object file or the assembly, and its death is a CompileError.
+This file is also what the child runs; it needs nothing but llvmlite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphc.codegen.target import Target
+
+# The child finds the same packages as its parent, and nothing in the current directory.
+_START = """
+import sys, runpy
+sys.path[:] = sys.argv[2:]
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def machine(triple: str, cpu: str, features: str, abi: str, optimisation: int) -> Any:
+    """LLVM's code generator; RuntimeError where there is none."""
+    import llvmlite.binding as llvm
+
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=optimisation, reloc="pic", codemodel="small", abiname=abi,
+    )
+
+
+def parse(text: str, for_machine: Any) -> Any:
+    """A module's text, checked; RuntimeError says what LLVM rejects."""
+    import llvmlite.binding as llvm
+
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.triple = for_machine.triple
+    module.data_layout = str(for_machine.target_data)
+    module.verify()
+    return module
+
+
+def generate(text: str, target: Target, optimisation: int, assembly: bool = False) -> bytes:
+    """The object file of a module's text, or its assembly, made by a child process."""
+    from graphc.errors import CompileError
+
+    order = {
+        "triple": target.triple, "cpu": target.cpu, "features": target.features,
+        "abi": target.abi, "optimisation": optimisation,
+    }
+    message = json.dumps([order, assembly]).encode() + b"\n" + text.encode()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _START, __file__, *sys.path], input=message,
+            capture_output=True, check=False,
+        )
+    except OSError as e:
+        raise CompileError(
+            f"{target.triple}: the process that generates its code did not start: {e.strerror}"
+        ) from None
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.decode(errors="replace").strip()
+    raise CompileError(f"{target.triple}: {_reason(said, done.returncode)}")
+
+
+def _reason(said: str, code: int) -> str:
+    """What the child's last words mean, in one line."""
+    function = re.search(r"In function: (\S+)|On function '@?([^']+)'", said)
+    where = f" in {function[1] or function[2]}" if function else ""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    error = [line for line in lines if "LLVM ERROR" in line or line.startswith("graphc: ")]
+    text = (error or lines or [f"exit code {code}"])[0].removeprefix("graphc: ")
+    return f"no code could be generated{where}: {text[:300]}"
+
+
+def _child() -> int:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+    order, assembly = json.loads(sys.stdin.buffer.readline())
+    try:
+        made = machine(**order)
+        module = parse(sys.stdin.buffer.read().decode(), made)
+    except RuntimeError as e:
+        print(f"graphc: {' '.join(str(e).split())}", file=sys.stderr)
+        return 1
+    out = made.emit_assembly(module).encode() if assembly else made.emit_object(module)
+    sys.stdout.buffer.write(out)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_child())
