@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from graphc.codegen import jit
+from graphc.codegen.debug import annotate, graph_loc, source_folder, with_head
 from graphc.codegen.library_abi import Api, Unit, make_api
 from graphc.codegen.library_data import Data, add_values, init_text, string_constant
 from graphc.codegen.library_descriptor import descriptor_text
 from graphc.codegen.library_entry import OVERLAP_TEXT, EntryText
 from graphc.codegen.library_header import header_text
 from graphc.codegen.library_levels import level_text
+from graphc.codegen.library_libc import with_libc
 from graphc.codegen.library_merge import Merger
 from graphc.codegen.library_pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.library_state import state_text
@@ -60,12 +62,15 @@ class Library:
 
 def make_library(
     prefix: str, units: Sequence[Unit], platform: Platform, values: Mapping[State, Any],
-    kept: Iterable[State] = (),
+    kept: Iterable[State] = (), debug: bool = False,
 ) -> Library:
-    """Put functions together. `values`: the array of every variable; `kept`: see `make_api`."""
+    """Put functions together.
+
+    values: the array of every variable; kept: see `make_api`; debug: with line tables.
+    """
     import graphc
 
-    api = make_api(prefix, units, kept)
+    api = make_api(prefix, units, kept, files=platform.files)
     fields = {f.state: f for f in api.fields}
     merger = Merger()
     around = f'"target-cpu"="{platform.base.cpu}"'
@@ -84,7 +89,10 @@ def make_library(
             data, dict.fromkeys(s for s in states if s not in fields), dict(values),
             [c for _, p in u.programs for c in p.constants],
         )
-        merger.raw(EntryText(e, fields, api.state_bytes, symbols, pointers).text(), around)
+        text = EntryText(e, fields, api.state_bytes, symbols, pointers).text()
+        if debug:
+            text = with_head(text, (u.name, graph_loc(u.graph)))
+        merger.raw(text, around)
     merger.raw(OVERLAP_TEXT, around)
     if api.fields:
         merger.raw(
@@ -94,6 +102,9 @@ def make_library(
     merger.raw(_services(api, pool), around)
     merger.raw(descriptor_text(api, platform.triple, graphc.__version__), around)
     code = USED * (pool and platform.threads) + merger.text()
+    if debug:
+        code = annotate(code, f"graphc {graphc.__version__}", source_folder(units[0].graph))
+    code = with_libc(code, platform, around)
     return Library(api, platform, code, data, header_text(api, graphc.__version__))
 
 

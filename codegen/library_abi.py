@@ -133,6 +133,7 @@ class Api:
     entries: tuple[Entry, ...]
     messages: tuple[tuple[int, str], ...]       # status codes
     levels: tuple[str, ...]
+    files: bool = True                          # whether states can be saved to files
 
     @property
     def macro(self) -> str:
@@ -192,7 +193,9 @@ class Names:
         return name
 
 
-def make_api(prefix: str, units: Sequence[Unit], kept: Iterable[State] = ()) -> Api:
+def make_api(
+    prefix: str, units: Sequence[Unit], kept: Iterable[State] = (), files: bool = True
+) -> Api:
     """Decide names, layout and codes; `kept` are variables to hold in the state in any case."""
     names: set[str] = set()
     for u in units:
@@ -221,7 +224,7 @@ def make_api(prefix: str, units: Sequence[Unit], kept: Iterable[State] = ()) -> 
             code += 1
     return Api(
         prefix, fields, size, tuple(entries), tuple(messages),
-        tuple(level for level, _ in units[0].programs),
+        tuple(level for level, _ in units[0].programs), files,
     )
 
 

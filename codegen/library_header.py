@@ -24,6 +24,20 @@ allocated.
 """
 
 
+_FILES = """\
+/* To a file and back. The file is replaced as a whole; another library's, a cut or a
+   damaged one is refused, and then the state stays as it was. Python reads it too. */
+int {p}_save_state(const {p}_state *s, const char *path);
+int {p}_load_state({p}_state *s, const char *path);
+/* The same {m}_STATE_FILE_BYTES bytes in memory. */
+"""
+_NO_FILES = """\
+/* To the {m}_STATE_FILE_BYTES bytes of a state file and back; files themselves are the caller's,
+   for this system has none. Bytes of another library, cut or damaged ones are refused, and then
+   the state stays as it was. */
+"""
+
+
 def comment_safe(text: str) -> str:
     """Text that may stand in a C comment: ASCII, one line, no comment marks or trigraphs."""
     ascii_text = text.encode("ascii", "backslashreplace").decode()
@@ -124,11 +138,7 @@ def _struct(api: Api) -> list[str]:
     out += [
         "/* Sets every variable to its value at export. */",
         f"void {p}_init({p}_state *s);",
-        "/* To a file and back. The file is replaced as a whole; another library's, a cut or a",
-        "   damaged one is refused, and then the state stays as it was. Python reads it too. */",
-        f"int {p}_save_state(const {p}_state *s, const char *path);",
-        f"int {p}_load_state({p}_state *s, const char *path);",
-        f"/* The same {api.macro}_STATE_FILE_BYTES bytes in memory. */",
+        *(_FILES if api.files else _NO_FILES).format(p=p, m=api.macro).splitlines(),
         f"void {p}_pack_state(const {p}_state *s, void *buffer);",
         f"int {p}_unpack_state({p}_state *s, const void *buffer, int64_t bytes);",
     ]

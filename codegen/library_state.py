@@ -285,7 +285,7 @@ def state_text(api: Api, triple: str) -> str:
         "NULL": NULL_ARGUMENT, "OTHER": NOT_A_STATE, "LAYOUT": OTHER_LAYOUT, "CUT": STATE_CUT,
         "FILE": FILE_ERROR, "MEMORY": OUT_OF_MEMORY,
     }
-    text = _SUMS + _PACK + _SAVE + _LOAD
+    text = _SUMS + _PACK + (_SAVE + _LOAD) * api.files
     for name, v in values.items():
         text = text.replace(f"<{name}>", str(v))
     return "\n".join([

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from graphc.errors import UsageError
 from graphc.types import DType
@@ -22,8 +22,7 @@ X86 = ("x86_64", "amd64")
 VIRTUAL_BITS = 4 * 512
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):  # as a dataclass it would take a millisecond of every start
     """A machine: `vector_bits` is the register width that kernels are written for."""
 
     triple: str
@@ -46,8 +45,7 @@ class Target:
         return self.triple.split("-")[0]
 
 
-@dataclass(frozen=True)
-class Platform:
+class Platform(NamedTuple):
     """A system that libraries are written for.
 
     base: what the code around the kernels is compiled for, which is any CPU of the architecture.
@@ -65,6 +63,11 @@ class Platform:
     @property
     def triple(self) -> str:
         return self.base.triple
+
+    @property
+    def files(self) -> bool:
+        """Whether there are files to save states to."""
+        return self.format != "wasm"
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -90,7 +93,7 @@ def x86(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
 
 
 def _x86_base(triple: str) -> Target:
-    return replace(x86("v2", triple), cpu="x86-64", features="")
+    return x86("v2", triple)._replace(cpu="x86-64", features="")
 
 
 def _neon(triple: str, cpu: str = "generic") -> Target:
@@ -178,7 +181,7 @@ def native() -> Platform:
     triple = host().triple
     found = platform_named(triple)
     if found is not None:
-        return replace(found, base=replace(found.base, triple=triple))
+        return found._replace(base=found.base._replace(triple=triple))
     x86_64 = triple.startswith(X86)
     return Platform(triple, _x86_base(triple) if x86_64 else _neon(triple), "elf", ".so")
 
@@ -201,4 +204,4 @@ def host() -> Target:
         return x86(min(level, own) if level else own, triple)
     known = platform_named(triple)
     base = known.base if known is not None else _neon(triple)
-    return replace(base, triple=triple, cpu=cpu, features=features.flatten())
+    return base._replace(triple=triple, cpu=cpu, features=features.flatten())
