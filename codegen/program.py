@@ -11,7 +11,7 @@ returns a status code (see below), allocates nothing, and writes states only whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphc.dims import Size
 from graphc.errors import Loc
@@ -19,16 +19,14 @@ from graphc.ir import Graph, Literal, State
 from graphc.types import TensorType
 
 
-@dataclass(frozen=True)
-class Param:
+class Param(NamedTuple):
     """An input or output of the entry point."""
 
     name: str
     type: TensorType
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """A place in the user's program that can fail at run time; its code is FIRST_SITE + index."""
 
     op: str
@@ -40,8 +38,7 @@ class Site:
         return f"{self.op}: {self.reason}"
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """One native loop nest: for listings, counting and profiling."""
 
     name: str
@@ -51,8 +48,7 @@ class Kernel:
     title: str = ""              # its name with its ops: step.k3[dot,add]
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """A compiled graph as LLVM text, and everything a caller must know to call it."""
 
     name: str

@@ -83,16 +83,14 @@ def test_no_memory_goes_to_the_slow_path():
 
 def test_compound_sizes():
     """y = x + 1 where a second input must have 2 n + m // 3 elements."""
-    from dataclasses import replace
-
     from graphc.codegen.program import Param
 
     n, m = dim("n"), dim("m")
     program = handmade.increment()
     text = program.llvm.replace("ptr %args, i64 1", "ptr %args, i64 3")
     vector = program.inputs[0]
-    program = replace(
-        program, llvm=text, dims=("n", "m"),
+    program = program._replace(
+        llvm=text, dims=("n", "m"),
         inputs=(
             vector,
             Param("z", TensorType(f32, (2 * n + m // 3,))),
@@ -207,15 +205,11 @@ def test_without_the_native_path(monkeypatch):
 
 
 def test_bad_text_is_a_compile_error():
-    from dataclasses import replace
-
     with pytest.raises(CompileError, match="LLVM rejects"):
-        fastcall.compile_program(replace(handmade.increment(), llvm="define nonsense"), host())
+        fastcall.compile_program(handmade.increment()._replace(llvm="define nonsense"), host())
 
 
 def test_missing_symbol_is_a_compile_error():
-    from dataclasses import replace
-
     text = (
         "declare float @no_such_function(float)\n"
         "define i32 @increment(ptr %a, ptr %b, ptr %c) {\n"
@@ -223,4 +217,4 @@ def test_missing_symbol_is_a_compile_error():
         "  %y = fptosi float %x to i32\n  ret i32 %y\n}\n"
     )
     with pytest.raises(CompileError, match="does not link"):
-        load(replace(handmade.increment(), llvm=text))
+        load(handmade.increment()._replace(llvm=text))
