@@ -54,7 +54,7 @@ def test_a_program_comes_back_whole(nothing_new):
     again = step()
     np.testing.assert_array_equal(again(X, I)["y"], wanted)
     assert again.compilations == 1 and (again.state["w"] == 2).all()
-    for field in Program.__dataclass_fields__:
+    for field in Program._fields:
         a, b = getattr(first.program, field), getattr(again.program, field)
         if field == "states":
             assert [s.name for s in a] == [s.name for s in b]
