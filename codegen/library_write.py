@@ -13,12 +13,13 @@ from pathlib import Path
 
 from graphc.codegen.library import Library
 from graphc.codegen.library_abi import identifier
+from graphc.codegen.library_cpp import cpp_text
 from graphc.codegen.library_link import archive, link_shared, write_parts
 from graphc.codegen.target import PLATFORMS, Platform
 from graphc.errors import CompileError
 
 SHARED = tuple(dict.fromkeys(p.shared for p in PLATFORMS.values()))
-KINDS = (*SHARED, ".a", ".o", ".ll", ".s", ".h")
+KINDS = (*SHARED, ".a", ".o", ".ll", ".s", ".h", ".hpp")
 
 
 def prefix_of(path: Path) -> str:
@@ -74,6 +75,15 @@ def _header(library: Library, path: Path, work: Path) -> Path:
     return out
 
 
+def _cpp(library: Library, path: Path, work: Path) -> Path:
+    import graphc
+
+    out = work / "header.hpp"
+    text = cpp_text(library.api, path.with_suffix(".h").name, graphc.__version__)
+    out.write_text(text, encoding="utf-8", newline="\n")
+    return out
+
+
 def _shared(library: Library, path: Path, work: Path) -> Path:
     return link_shared(library.object(), path.name, work, library.platform)
 
@@ -105,7 +115,7 @@ def _assembly(library: Library, path: Path, work: Path) -> Path:
 
 _MAKERS: dict[str, Callable[[Library, Path, Path], Path]] = {
     **dict.fromkeys(SHARED, _shared), ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly,
-    ".h": _header,
+    ".h": _header, ".hpp": _cpp,
 }
 
 

@@ -1,8 +1,8 @@
 """Write functions as a native library with its C header.
 
 The library has one C function for each, all sharing one state; the suffix of -o says what to
-write: .so (.dll, .dylib, .wasm), .a, .o, .ll, .s, or .h for the header alone; --kind writes more of
-these beside it, from one compilation. The header is always written."""
+write: .so (.dll, .dylib, .wasm), .a, .o, .ll, .s, .hpp for C++, or .h for the header alone; --kind
+writes more of these beside it, from one compilation. The C header is always written."""
 
 from __future__ import annotations
 
