@@ -60,7 +60,7 @@ SLACK = 8
 
 # What every library has beside its entries, after the prefix.
 _OWN = ("init", "warmup", "set_threads", "strerror", "abi", "descriptor", "state", "status",
-        "state_size_check", "save_state", "load_state", "pack_state", "unpack_state")
+        "state_size_check", "save_state", "load_state", "pack_state", "unpack_state", "state_bytes")
 STATUS_NAMES = {
     OK: "OK", NULL_ARGUMENT: "NULL_ARGUMENT", NEGATIVE_DIMENSION: "NEGATIVE_DIMENSION",
     SIZE_OVERFLOW: "SIZE_OVERFLOW", OVERLAP: "OVERLAP", ARENA_TOO_SMALL: "ARENA_TOO_SMALL",

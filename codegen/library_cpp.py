@@ -264,6 +264,9 @@ _STATE_METHODS = """\
     if (state() != nullptr) ::<P>_init(state());
     return finish("reset", state() != nullptr ? 0 : <M>_NULL_ARGUMENT);
   }
+"""
+
+_FILE_METHODS = """\
   /* To a file and back; the file is replaced as a whole, and a wrong one changes nothing. */
   Result save(const std::string &path) const {
     return finish("save", ::<P>_save_state(state(), path.c_str()));
@@ -292,6 +295,7 @@ def cpp_text(api: Api, header: str, version: str) -> str:
     arrays = [a for e in api.entries for a in (*e.inputs, *e.outputs)]
     fixed = _HEAD + _RESULT + _VARIABLES * bool(api.fields)
     fixed += "class Model {\n public:\n" + _STATE_METHODS * bool(api.fields)
+    fixed += _FILE_METHODS * bool(api.fields and api.files)
     values = {
         "P": api.prefix, "M": api.macro, "NS": "std_" if api.prefix == "std" else
         identifier(api.prefix), "HEADER": header, "VERSION": comment_safe(version),

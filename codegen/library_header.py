@@ -138,6 +138,8 @@ def _struct(api: Api) -> list[str]:
     out += [
         "/* Sets every variable to its value at export. */",
         f"void {p}_init({p}_state *s);",
+        "/* The size of the struct, for callers that do not read this header. */",
+        f"int64_t {p}_state_bytes(void);",
         *(_FILES if api.files else _NO_FILES).format(p=p, m=api.macro).splitlines(),
         f"void {p}_pack_state(const {p}_state *s, void *buffer);",
         f"int {p}_unpack_state({p}_state *s, const void *buffer, int64_t bytes);",

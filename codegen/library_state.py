@@ -4,6 +4,7 @@
     i32  digits_load_state(ptr %s, ptr %path)
     void digits_pack_state(ptr %s, ptr %buffer)   the same bytes in memory
     i32  digits_unpack_state(ptr %s, ptr %buffer, i64 %bytes)
+    i64  digits_state_bytes()                     of the struct
 
 The format is that of graphc.state_file. All before the values is one constant of the library, so
 checking a file is comparing with it and summing up the values; and nothing is copied into the
@@ -83,6 +84,9 @@ end:
 """
 
 _PACK = """
+define i64 @<P>_state_bytes() nounwind {
+  ret i64 <BYTES>
+}
 define void @<P>_pack_state(ptr %s, ptr %buffer) nounwind {
   call void @llvm.memcpy.p0.p0.i64(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>, i1 false)
   %values = getelementptr i8, ptr %buffer, i64 <HEADER>
