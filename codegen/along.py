@@ -180,7 +180,7 @@ class Along(Body):
         for x in stores:
             c.store(x.output, x.offset, x.expr, vector=wide)
         if reduces:
-            self.e.at(reduces[-1].node)  # what follows adds up
+            self.e.note(reduces[-1].node)  # what follows adds up
 
 
 def _under(frame: Frame, rows: Scope, common: Scope) -> Scope:

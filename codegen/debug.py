@@ -3,7 +3,7 @@
     graphc compile --debug-info digits.py:step -o libdigits.so
     objdump -dl libdigits.so; gdb, perf and addr2line show the same lines
 
-While functions are written, comments note what the lines after them compute (`Emitter.at`), and
+While functions are written, comments note what the lines after them compute (`Emitter.note`), and
 each function gets a head that says what it is. They stay in the text through merging; `annotate`
 turns them into LLVM's metadata at the end. Nothing of this happens unless it is asked for.
 
@@ -57,6 +57,14 @@ def kernel_name(name: str, node: Node) -> str:
     return f"{name}[{','.join(shown)}]" if shown else name
 
 
+def full_title(symbol: str, titles: Mapping[str, str]) -> str:
+    """What to call a function: its title, or that of the kernel that `k3.task` is a part of."""
+    kernel, _, part = symbol.rpartition(".")
+    if symbol in titles or kernel not in titles:
+        return titles.get(symbol, symbol)
+    return f"{titles[kernel]}.{part}"
+
+
 def kernel_loc(node: Node) -> Loc | None:
     """The line that a kernel is called for: its product's, else its last op's."""
     nodes = node.attrs["body"].nodes
@@ -71,6 +79,12 @@ def graph_loc(g: Graph) -> Loc | None:
     return next((v.node.loc for v in values if v.node.loc is not None), None)
 
 
+def source_folder(g: Graph) -> str:
+    """The folder of the file that declares a graph, which paths in line tables start from."""
+    loc = graph_loc(g)
+    return os.path.dirname(os.path.abspath(loc.file)) if loc is not None else os.getcwd()
+
+
 def with_head(text: str, title: Title) -> str:
     """Every function of a module's text with this head."""
     return re.sub(r"^define .*\{$", lambda m: f"{m[0]}\n{head(title)}", text, flags=re.M)
@@ -79,10 +93,12 @@ def with_head(text: str, title: Title) -> str:
 def entitle(functions: dict[str, str], program: Title, kernels: Mapping[str, Title]) -> None:
     """Give a program's own functions their heads; templates, which many programs share, have
     none."""
+    titles = {name: title for name, (title, _) in kernels.items()}
     for name, text in functions.items():
         if name == program[0] or name.startswith(f"{program[0]}."):
             kernel = name if name in kernels else name.rpartition(".")[0]
-            functions[name] = with_head(text, kernels.get(kernel, program))
+            _, loc = kernels.get(kernel, program)
+            functions[name] = with_head(text, (full_title(name, titles), loc))
 
 
 class _Metadata:
@@ -109,17 +125,22 @@ class _Metadata:
 
     def file(self, path: str) -> str:
         """A source file, relative to `base`: the same wherever the sources stand."""
-        inside = os.path.relpath(path, self.base) if os.path.isabs(path) and self.base else path
-        name = os.path.basename(path) if inside.startswith("..") else inside
-        return self.add(f"!DIFile(filename: {_quoted(name or '<unknown>')}, directory: \".\")")
+        name = path or "<unknown>"
+        if not name.startswith("<"):  # as cells of notebooks are called
+            name = os.path.relpath(os.path.abspath(path), self.base)
+            if name.startswith(".."):
+                name = os.path.basename(path)
+        return self.add(f"!DIFile(filename: {_quoted(name)}, directory: \".\")")
 
-    def function(self, symbol: str, name: str, file: str, line: int) -> str:
-        return self.add(
-            f"distinct !DISubprogram(name: {_quoted(name)}, linkageName: {_quoted(symbol)}, "
-            f"scope: {self.file(file)}, file: {self.file(file)}, line: {line}, "
-            f"type: {self.type}, spFlags: DISPFlagDefinition | DISPFlagOptimized, "
+    def function(self, name: str, file: str, line: int) -> str:
+        """A function; those of several CPU levels are alike, and yet several."""
+        where = self.file(file)
+        self.lines.append(
+            f"distinct !DISubprogram(name: {_quoted(name)}, scope: {where}, file: {where}, "
+            f"line: {line}, type: {self.type}, spFlags: DISPFlagDefinition | DISPFlagOptimized, "
             f"unit: {self.unit})"
         )
+        return f"!{_FIRST + len(self.lines) - 1}"
 
     def place(self, scope: str, own: str, file: str, line: int) -> str:
         """A line within a function; `own` is the function's file."""
@@ -142,7 +163,7 @@ class _Metadata:
 def annotate(text: str, producer: str, base: str) -> str:
     """A module's text with its comments turned into metadata.
 
-    base: the folder that source paths are relative to.
+    base: the folder that source paths are relative to; files outside it lose theirs.
     """
     meta = _Metadata(producer, base)
     out: list[str] = []
@@ -151,8 +172,7 @@ def annotate(text: str, producer: str, base: str) -> str:
         if line.startswith(_HEAD):
             number, name, own = _parse(line[len(_HEAD):])
             first = first or own
-            symbol = re.findall(r"@([\w.$-]+)", out[-1])[0]
-            scope = meta.function(symbol, name, own, number)
+            scope = meta.function(name, own, number)
             out[-1] = f"{out[-1].removesuffix('{')}!dbg {scope} {{"
             place = default = meta.place(scope, own, own, number)
         elif line.startswith(_MARK):

@@ -71,7 +71,7 @@ class Emitter:
         """Append an instruction without a result."""
         self.lines.append("  " + line)
 
-    def at(self, node: Node | None) -> None:
+    def note(self, node: Node | None) -> None:
         """What is written from here on computes `node`, as line tables are to say."""
         if self.module.debug:
             self.lines.append(mark(node.loc if node is not None else None))

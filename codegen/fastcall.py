@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.binding import lone_name
-from graphc.codegen import jit, pylayout, recycle, units
+from graphc.codegen import jit, perf_map, pylayout, recycle, units
 from graphc.codegen.program import OUT_OF_MEMORY, Program
 from graphc.codegen.target import Target
 from graphc.codegen.wrapper import Wrapper
@@ -55,7 +55,8 @@ def _builtin(code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
 
 def compile_program(program: Program, target: Target) -> tuple[bytes, ...]:
     """The objects of a program's text; they know nothing of Python."""
-    return tuple(jit.compile_object(text, target) for text in units.split(program.llvm))
+    texts = [program.llvm] if perf_map.wanted() else units.split(program.llvm)
+    return tuple(jit.compile_object(text, target) for text in texts)
 
 
 def _binds_all(program: Program) -> bool:
@@ -73,6 +74,7 @@ class Native:
     shape, keys: what the builtin returns: "none", "one", "list", "tuple" or "dict" of these keys.
     locks: held while a call updates, in this order.
     exports: further symbols of the program's text whose addresses are wanted.
+    imports: what the text needs beside the thread pool: symbol -> address.
     Without `slow` there is no builtin.
     """
 
@@ -91,6 +93,7 @@ class Native:
         locks: Sequence[Any] = (),
         threads: int | None = None,
         exports: Sequence[str] = (),
+        imports: Mapping[str, int] | None = None,
     ):
         self.program = program
         self._into: Any = None
@@ -102,7 +105,7 @@ class Native:
             *[None if a is None else a.ctypes.data for a in arrays]
         )
         self._table = table[: len(arrays)]
-        imports: dict[str, int] = {}
+        imports = dict(imports or {})
         if "@graphc_parallel(" in program.llvm:
             imports["graphc_parallel"] = jit.parallel_address(threads)
         linked, exported = list(objects), [program.name, *exports]
@@ -127,7 +130,11 @@ class Native:
             self._given, self._locks, self._target = given, len(locks), target
             self._imports = imports
         _natives.add(self)
-        self._code = jit.load(linked, exports=exported, imports=imports, keep=keep)
+        titles = {k.name: k.title for k in program.kernels}
+        titles["gx_call"] = f"{program.name} (called from Python)"
+        self._code = jit.load(
+            linked, exports=exported, imports=imports, keep=keep, titles=titles
+        )
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
         )(self._code[program.name])

@@ -23,7 +23,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from graphc.codegen import cache, cross
+from graphc.codegen import cache, cross, perf_map
 from graphc.codegen.runtime import runtime_text
 from graphc.codegen.target import Target, host, native
 from graphc.errors import CompileError, UsageError
@@ -131,10 +131,12 @@ def load(
     exports: Sequence[str],
     imports: Mapping[str, int] | None = None,
     keep: Iterable[object] = (),
+    titles: Mapping[str, str] | None = None,
 ) -> Code:
     """Link objects with each other and with `imports` (name -> address).
 
-    `keep` are objects that must outlive the code, such as those whose addresses it imports.
+    `keep` are objects that must outlive the code, such as those whose addresses it imports;
+    `titles` what `perf` shows in the place of symbols.
     """
     builder = llvm.JITLibraryBuilder()
     for o in objects:
@@ -151,7 +153,10 @@ def load(
             tracker = builder.link(_orc(), f"graphc.{next(_serial)}")
         except RuntimeError as e:
             raise CompileError(f"the generated code does not link: {str(e).strip()}") from None
-    return Code(tracker, {n: tracker[n] for n in exports}, keep)
+    addresses = {n: tracker[n] for n in exports}
+    if perf_map.wanted():
+        perf_map.record(objects, addresses, titles or {})
+    return Code(tracker, addresses, keep)
 
 
 _POOL_EXPORTS = ("parallel", "parallel_limited", "set_threads", "threads")

@@ -91,7 +91,7 @@ def make_library(
         )
         text = EntryText(e, fields, api.state_bytes, symbols, pointers).text()
         if debug:
-            text = with_head(text, (u.name, graph_loc(u.graph)))
+            text = with_head(text, (e.c, graph_loc(u.graph)))
         merger.raw(text, around)
     merger.raw(OVERLAP_TEXT, around)
     if api.fields:

@@ -7,7 +7,7 @@ gives the lengths of: the LLVM text, the objects, the large constants. What the 
 knows (types of inputs and outputs, variables) is taken from there.
 
 Not remembered: graphs with ops from `define_op` or passes that are functions, whose code no key
-covers, and anything while a switch looks into the pipeline (GRAPHC_DUMP, _STOP_AFTER, _VERIFY).
+covers, and anything while a switch looks inside (GRAPHC_DUMP, _STOP_AFTER, _VERIFY, _PERF_MAP).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import graphc.ops
 import graphc.passes
 import graphc.text
 from graphc import dims
-from graphc.codegen import cache, jit
+from graphc.codegen import cache, jit, perf_map
 from graphc.codegen.program import Kernel, Param, Program, Site
 from graphc.codegen.target import Target
 from graphc.errors import Loc
@@ -37,7 +37,7 @@ from graphc.text import to_text
 from graphc.text.literals import INLINE, MissingLiteral
 from graphc.types import as_dtype
 
-SWITCHES = ("GRAPHC_DUMP", "GRAPHC_STOP_AFTER", "GRAPHC_VERIFY")
+SWITCHES = ("GRAPHC_DUMP", "GRAPHC_STOP_AFTER", "GRAPHC_VERIFY", perf_map.VARIABLE)
 
 
 class Remembered(NamedTuple):

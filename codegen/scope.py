@@ -117,9 +117,9 @@ class Scope(Positions):
 
     def compute(self, x: Expr, vector: bool) -> str:
         """Emit one expression here; its operands have been demanded."""
-        self.e.at(x.node)
+        self.e.note(x.node)
         value = self._compute(x, vector)
-        self.e.at(None)
+        self.e.note(None)
         return value
 
     def _compute(self, x: Expr, vector: bool) -> str:
@@ -240,12 +240,12 @@ class Scope(Positions):
         base = self.frame.outputs[output]
         L = self.lanes(vector)
         value = self.operand(x, vector)
-        self.e.at(x.node)
+        self.e.note(x.node)
         if not vector or self._step(offset) == 1:
             L.store(d.dtype, value, self.element(base, d.dtype.itemsize, offset))
         else:
             L.scatter(d.dtype, value, base, self.lane_size(offset))
-        self.e.at(None)
+        self.e.note(None)
 
 
 def constant(x: Expr) -> float | int | bool:

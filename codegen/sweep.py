@@ -83,10 +83,10 @@ class Body:
             cell = inner.e(
                 f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}"
             )
-            inner.e.at(r.node)
+            inner.e.note(r.node)
             kind.accumulate(inner.lanes(True), cell, [inner.vector(r.args[0])])
         if reduces:
-            self.e.at(reduces[-1].node)  # what follows adds up
+            self.e.note(reduces[-1].node)  # what follows adds up
 
 
 def memory_of(t: str) -> str:

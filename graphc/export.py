@@ -31,6 +31,7 @@ def export(
     cpu: str | Sequence[str] | None = None,
     kinds: Sequence[str] = (),
     target: str = "native",
+    debug_info: bool = False,
 ) -> Path:
     """Write functions as one native library, with a C header of the same name beside it.
 
@@ -46,6 +47,8 @@ def export(
         v2, v3 and v4 unless given; "native" is the level of this machine.
     kinds: more files to write beside it from one compilation, by their suffixes: ("a", "ll").
     target: the machine to write for, such as "aarch64-linux-gnu"; a wrong name lists all.
+    debug_info: add DWARF line tables that map machine code to the declaring lines, for gdb, perf,
+        objdump -dl and addr2line. The machine code stays the same.
 
     Nothing is left behind when it fails: CompileError (no linker, cannot write),
     UsageError, ArgumentError.
@@ -66,7 +69,7 @@ def export(
     platform = _platform(target, loc)
     levels = _levels(cpu, platform, loc)
     try:
-        _export(chosen, out, state, platform, levels, _kinds(kinds, loc), loc)
+        _export(chosen, out, state, platform, levels, _kinds(kinds, loc), bool(debug_info), loc)
     except CompileError as e:
         raise e if e.loc is not None else CompileError(e.message, loc) from e.__cause__
     return out
@@ -74,7 +77,7 @@ def export(
 
 def _export(
     chosen: Sequence[Function], path: Path, state: Any, platform: Platform,
-    levels: tuple[str, ...], kinds: Sequence[str], loc: Loc | None,
+    levels: tuple[str, ...], kinds: Sequence[str], debug: bool, loc: Loc | None,
 ) -> None:
     from graphc.codegen.library import make_library
     from graphc.codegen.library_write import check_kinds, files_of, prefix_of, write_library
@@ -86,10 +89,9 @@ def _export(
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise CompileError(f"export: cannot write {path}: the directory is not writable")
     initial, kept = _state(chosen, state, loc)
-    units = [_unit(f, platform.targets(levels)) for f in chosen]
-    write_library(
-        make_library(prefix, units, platform, _values(chosen, initial, loc), kept), path, kinds
-    )
+    units = [_unit(f, platform.targets(levels), debug) for f in chosen]
+    values = _values(chosen, initial, loc)
+    write_library(make_library(prefix, units, platform, values, kept, debug), path, kinds)
 
 
 def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[State, Any]:
@@ -115,7 +117,7 @@ def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[
         }
 
 
-def _unit(f: Function, targets: Any) -> Unit:
+def _unit(f: Function, targets: Any, debug: bool) -> Unit:
     from graphc.codegen import compile_graph
     from graphc.codegen.library_abi import Unit
     from graphc.passes.manager import collector_paused
@@ -124,7 +126,8 @@ def _unit(f: Function, targets: Any) -> Unit:
     with collector_paused():
         programs = tuple(
             (level, compile_graph(
-                optimized, target, fastmath=f.options.fastmath, name=f.name, declared=f.graph
+                optimized, target, fastmath=f.options.fastmath, name=f.name, declared=f.graph,
+                debug=debug,
             ))
             for level, target in targets.items()
         )

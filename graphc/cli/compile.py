@@ -41,6 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="values that the library's init sets: current (default) or initial; or names of "
         "variables, with commas, to hold in the state though nothing updates them",
     )
+    parser.add_argument(
+        "--debug-info", action="store_true",
+        help="add line tables that map machine code to the declaring lines",
+    )
 
 
 def run(options: argparse.Namespace, sources: Sources) -> None:
@@ -70,6 +74,6 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
         raise CommandLineError(f"--{e.message}") from None
     functions = [sources.function(text) for text in options.functions]
     path = export(functions, options.out, state=state, cpu=cpu, kinds=kinds,
-                  target=options.target)
+                  target=options.target, debug_info=options.debug_info)
     for file in files_of(path, kinds):
         print(f"wrote {file} ({os.path.getsize(file):,} bytes)")
