@@ -15,6 +15,7 @@ from typing import Any
 
 from graphc.codegen import jit
 from graphc.codegen.debug import annotate, graph_loc, source_folder, with_head
+from graphc.codegen.libcalls import completed
 from graphc.codegen.library_abi import Api, Unit, make_api
 from graphc.codegen.library_data import Data, add_values, init_text, string_constant
 from graphc.codegen.library_descriptor import descriptor_text
@@ -44,6 +45,8 @@ class Library:
 
     def llvm(self) -> str:
         """A self-contained module as LLVM text."""
+        if self.platform.libcalls:
+            self.object()
         return f'target triple = "{self.platform.triple}"\n{self.data.inline()}{self._code}'
 
     def assembly(self) -> str:
@@ -53,11 +56,16 @@ class Library:
     def object(self) -> list[Any]:
         """The object file, as parts to write one after another."""
         if self._object is None:  # several kinds of files begin with it
-            text = self.data.placeholder() + self._code
-            self._object = self.data.fill(
-                jit.compile_object(text, self.platform.base, use_cache=not self.data.size)
-            )
+            made = self._compiled()
+            if self.platform.libcalls:
+                self._code = completed(self._code, made)
+                made = self._compiled()
+            self._object = self.data.fill(made)
         return self._object
+
+    def _compiled(self) -> bytes:
+        text = self.data.placeholder() + self._code
+        return jit.compile_object(text, self.platform.base, use_cache=not self.data.size)
 
 
 def make_library(

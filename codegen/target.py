@@ -51,6 +51,7 @@ class Platform(NamedTuple):
     base: what the code around the kernels is compiled for, which is any CPU of the architecture.
     format: of its objects: elf, coff, macho or wasm. shared: the suffix of its shared libraries.
     libc: what shared libraries say they need. threads: whether they carry the thread pool.
+    libcalls: whether LLVM calls functions in the place of instructions; see codegen.libcalls.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Platform(NamedTuple):
     shared: str
     libc: str = ""
     threads: bool = False
+    libcalls: bool = False
 
     @property
     def triple(self) -> str:
@@ -102,14 +104,14 @@ def _neon(triple: str, cpu: str = "generic") -> Target:
     )
 
 
-# No vectors: what kernels take for a register of 64 bits is two scalar ones.
+# No vectors: what kernels take for a register is two or four scalar ones.
 _RISCV = Target(
-    "riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 64,
-    has_fma=True, has_f16c=False, masked=False, registers=16, abi="lp64d",
+    "riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 128,
+    has_fma=True, has_f16c=False, masked=False, registers=8, abi="lp64d",
 )
 # NEON of ARMv7 flushes subnormal numbers to zero, so it is left alone.
 _ARMV7 = Target(
-    "armv7-unknown-linux-gnueabihf", "generic", "+vfp3d16,-d32,-neon", 64,
+    "armv7-unknown-linux-gnueabihf", "generic", "+vfp3d16,-d32,-neon", 128,
     has_fma=False, has_f16c=False, masked=False, registers=8, pointer_bits=32,
 )
 _WASM = Target(
@@ -129,7 +131,8 @@ PLATFORMS = {
         Platform("aarch64-linux-musl", _neon("aarch64-unknown-linux-musl"), "elf", ".so", _MUSL,
                  threads=True),
         Platform("riscv64-linux-gnu", _RISCV, "elf", ".so", _GLIBC, threads=True),
-        Platform("armv7-linux-gnueabihf", _ARMV7, "elf", ".so", _GLIBC, threads=True),
+        Platform("armv7-linux-gnueabihf", _ARMV7, "elf", ".so", _GLIBC, threads=True,
+                 libcalls=True),
         Platform("wasm32", _WASM, "wasm", ".wasm"),
         Platform("x86_64-windows-gnu", _x86_base("x86_64-w64-windows-gnu"), "coff", ".dll"),
         Platform("x86_64-macos", _x86_base("x86_64-apple-macosx11.0.0"), "macho", ".dylib"),
