@@ -12,12 +12,12 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.arguments import Array, Results, Signature, direct
-from graphc.descriptor import decode_type, parse_descriptor, read_descriptor
+from graphc.descriptor import decode_size, decode_type, parse_descriptor, read_descriptor
 from graphc.errors import (
     ArgumentError,
     ExecutionError,
@@ -27,8 +27,14 @@ from graphc.errors import (
     user_loc,
 )
 from graphc.failure import BY_KIND
+from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
 from graphc.types import TensorType, as_dtype
+
+if TYPE_CHECKING:
+    from graphc.codegen.fastcall import Native
+
+DIRECT_FROM = 1  # calls by way of ctypes, before loading the code generator is worth it
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -222,6 +228,8 @@ class LoadedFunction:
         keys = [a["name"] for a in data["outputs"]]
         self._results = Results(self.name, outputs, data["returns"], keys)
         arrays = len(inputs) + len(outputs) + (self._state is not None)
+        self._calls = 0
+        self._native: Native | None = None
         self._c = library._function(
             data["c"], ctypes.c_int, *[ctypes.c_void_p] * arrays,
             *[ctypes.c_int64] * len(self._dims), ctypes.c_void_p,
@@ -242,27 +250,83 @@ class LoadedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inputs by position or name; dimensions that no input shows, and `out=`, by name."""
+        if self._calls >= DIRECT_FROM and self._native is None:
+            self._connect()
+        self._calls += 1
+        return self._call(*args, **kwargs)
+
+    def _connect(self) -> None:
+        """Calls go to the library directly from now on, as those of a compiled function do."""
+        from graphc.codegen import bridge
+        from graphc.codegen.program import Param
+
+        inputs = [Param(n, t) for n, t in self._signature.inputs]
+        outputs = [Param(k, t) for k, t in zip(self._results.keys, self._results.types,
+                                               strict=True)]
+        state = None
+        if self._state is not None:
+            raw = self._state._raw
+            state = State("state", TensorType(as_dtype(raw.dtype), raw.shape), None)
+            state.array, state.lock = raw, self._state.lock
+        self._native = native = bridge.native(
+            self._data["c"], ctypes.cast(self._c, ctypes.c_void_p).value or 0, inputs, outputs,
+            self._dims, decode_size(self._data["arena_bytes"]), state, self._call,
+            updates=self._data["state"] == "update", plain=self._run_converted,
+            given=self._run_into, shape=self._results.kind, keys=self._results.keys,
+        )
+        if native.call is not None:
+            body = {"__call__": native.call, "__doc__": self.__doc__, "__module__": __name__}
+            self.__class__ = type("LoadedFunction", (LoadedFunction,), body)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """Any call, with conversion and explanation."""
+        native = self._native if self._native and self._native.call is not None else None
         out = kwargs.pop("out", None) if "out" not in self._signature.place else None
-        targets = None if out is None else self._results.flatten(out)
+        if out is not None:
+            targets = self._results.flatten(out)
+            if native is not None and not kwargs and len(args) == len(self._signature.inputs):
+                native.into()(*args, *targets)
+            else:
+                arrays, given = self._signature.convert(args, kwargs)
+                self._run(arrays, given, targets)
+            return out
         arrays, given = self._signature.convert(args, kwargs)
+        if native is not None and not given:
+            return native.converted(*arrays)
+        return self._results.pack(self._run(arrays, given, None))
+
+    def _run_converted(self, *arrays: Array) -> Any:
+        """What cannot be called directly even after conversion: mistakes, and calls that fail."""
+        return self._results.pack(self._run(arrays, {}, None))
+
+    def _run_into(self, *args: Any) -> None:
+        """The same for inputs, not yet converted, followed by the arrays of `out=`."""
+        n = len(self._signature.inputs)
+        arrays, _ = self._signature.convert(args[:n], {})
+        self._run(arrays, {}, args[n:])
+
+    def _run(
+        self, arrays: Sequence[Array], given: Mapping[str, int], out: Sequence[Array] | None
+    ) -> Sequence[Array]:
+        """Call by way of ctypes, with every check."""
         dims = self._signature.bind(arrays, given)
         shapes = self._results.shapes(dims)
-        if targets is not None:
-            self._results.check(targets, shapes)
+        if out is not None:
+            self._results.check(out, shapes)
         made = [
-            targets[k] if targets is not None and direct(targets[k], arrays)
+            out[k] if out is not None and direct(out[k], arrays)
             else np.empty(shape, t.dtype.numpy)
             for k, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True))
         ]
-        self._run(arrays, made, dims)
-        if targets is None:
-            return self._results.pack(made)
-        for target, a in zip(targets, made, strict=True):
+        self._enter(arrays, made, dims)
+        for target, a in zip(out or (), made, strict=out is not None):
             if target is not a:
                 target[...] = a
-        return out
+        return made
 
-    def _run(self, arrays: Sequence[Array], made: Sequence[Array], dims: Mapping[str, int]) -> None:
+    def _enter(
+        self, arrays: Sequence[Array], made: Sequence[Array], dims: Mapping[str, int]
+    ) -> None:
         state = self._state
         with state.lock if state is not None else contextlib.nullcontext():
             status = self._c(

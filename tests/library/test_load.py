@@ -11,6 +11,8 @@ import pytest
 from library_samples import batch, digits_functions, same_bits
 
 import graphc as gx
+from graphc import loaded
+from graphc.codegen import pylayout
 from graphc.descriptor import decode_size, encode_size, read_descriptor
 from graphc.dims import dim, evaluate, maximum, minimum
 from graphc.errors import (
@@ -23,9 +25,26 @@ from graphc.errors import (
 from graphc.types import as_dtype
 
 
-@pytest.fixture
-def lib(digits):
+@pytest.fixture(params=["direct", "by way of ctypes"])
+def lib(digits, request, monkeypatch):
+    monkeypatch.setattr(loaded, "DIRECT_FROM", 0 if request.param == "direct" else 1 << 60)
     return gx.load(digits.path)
+
+
+@pytest.mark.skipif(not pylayout.usable(), reason="no native call path here")
+def test_the_second_call_goes_to_the_library_itself(digits, monkeypatch):
+    lib = gx.load(digits.path)
+    x, y = batch(9)
+    first = lib.step(x, y)
+    assert type(lib.step) is loaded.LoadedFunction
+    lib.state.reset()
+    assert same_bits(lib.step(x, y)["loss"], first["loss"])
+    monkeypatch.setattr(loaded.LoadedFunction, "_run", None)  # by way of Python it would fail
+    lib.state.reset()
+    assert same_bits(lib.step(y=y, x=x.tolist())["loss"], first["loss"])
+    lib.state.reset()
+    out = {"loss": np.zeros((), "float32")}
+    assert lib.step(x, y, out=out) is out and same_bits(out["loss"], first["loss"])
 
 
 def test_functions_are_called_as_compiled_ones(digits, lib):
