@@ -151,6 +151,12 @@ class Lanes:
 
     # --- instructions ----------------------------------------------------------------------
 
+    def reverse(self, t: str, a: str) -> str:
+        """The lanes of a register of scalar type `t`, last first."""
+        order = ", ".join(f"i32 {k}" for k in reversed(range(self.width)))
+        v = self.vec(t)
+        return self.e(f"shufflevector {v} {a}, {v} poison, <{self.width} x i32> <{order}>")
+
     def op(self, name: str, t: str, *args: str) -> str:
         """An instruction whose operands and result are of scalar type `t`."""
         return self.e(f"{name} {self.vec(t)} {', '.join(args)}")

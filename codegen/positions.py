@@ -166,6 +166,8 @@ class Positions(ABC):
             return self.size(p)
         if v not in axes:
             return Lanes(self.e, L.width, self.frame.target).spread("i64", self.size(p))
+        if (known := self._known_lanes(p)) is not None:
+            return L.constants("i64", known)
         home = self.home(axes, self._ready(p))
         if p in home.lane_sizes:
             return home.lane_sizes[p]
@@ -191,6 +193,18 @@ class Positions(ABC):
         self.lane_sizes[p] = total
         return total
 
+    def _known_lanes(self, p: Size) -> list[int] | None:
+        """The value of a polynomial in every lane, where the code is written for one position."""
+        v = self.frame.schedule.vector
+        if isinstance(p, int):
+            return [p] * self.frame.schedule.width
+        if v is None or set(dims.names(p)) != {v} or not self.axis_register(v).isdecimal():
+            return None
+        start = int(self.axis_register(v))
+        return [
+            dims.evaluate(p, {v: start + k}) for k in range(self.frame.schedule.width)
+        ]
+
     def _lane_atom(self, L: Lanes, a: dims.Atom) -> str:
         v = self.frame.schedule.vector
         if isinstance(a, Apply):
@@ -213,8 +227,12 @@ class Positions(ABC):
             lanes = vector and any(v in self._axes(s) for s in (p.index, p.lo, p.hi))
             M = L if lanes else Lanes(self.e, 1, self.frame.target)
             at = self.lane_size if lanes else self.size
-            i = at(p.index - p.lo)
-            c = M.cmp("ult", "i64", i, at(p.hi - p.lo))
+            first, size = p.index - p.lo, p.hi - p.lo
+            known = [self._known_lanes(s) for s in (first, size)] if lanes else []
+            if known and known[0] is not None and known[1] is not None:
+                c = L.constants("i1", [0 <= i < n for i, n in zip(*known, strict=True)])
+            else:
+                c = M.cmp("ult", "i64", at(first), at(size))
             if vector and not lanes:
                 c = L.spread("i1", c)
             total = c if not total else L.op("and", "i1", total, c)

@@ -185,6 +185,10 @@ class Scope(Positions):
         step = self._step(offset)
         if step == 1:
             return L.load(d, self.element(base, d.itemsize, offset))
+        if step == -1:  # the vector that ends here, turned around
+            last = self.element(base, d.itemsize, offset - (L.width - 1))
+            back = self.lanes(True, L.mask and L.reverse("i1", L.mask))
+            return L.reverse(register_type(d), back.load(d, last))
         return L.gather(d, base, self.lane_size(offset))
 
     def _mask(self, cond: str) -> str:
