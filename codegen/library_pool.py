@@ -17,7 +17,7 @@ PARALLEL = "graphc_parallel"
 # name -> (parameters, what the stand-in returns where it is missing: EAGAIN, ESRCH, EINVAL)
 _WEAK = {
     "pthread_create": (("ptr", "ptr", "ptr", "ptr"), 11),
-    "pthread_join": (("i64", "ptr"), 3),
+    "pthread_join": (("size", "ptr"), 3),
     "pthread_sigmask": (("i32", "ptr", "ptr"), 22),
 }
 
@@ -55,7 +55,8 @@ def pool_text(units: Sequence[Unit], platform: Platform) -> str:
             continue
         text = text.replace(f"call i32 @{name}(", f"call i32 @graphc.{name}(")
         text = text.replace(f"declare i32 @{name}(", f"declare extern_weak i32 @{name}(")
-        params = ", ".join(f"{t} %{k}" for k, t in enumerate(types))
+        size = f"i{platform.base.pointer_bits}"
+        params = ", ".join(f"{t.replace('size', size)} %{k}" for k, t in enumerate(types))
         text += f"""
 define internal i32 @graphc.{name}({params}) nounwind {{
 entry:

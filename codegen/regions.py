@@ -1,7 +1,7 @@
 """The heart of the thread pool as LLVM text: workers, parallel regions, and stopping.
 
 `runtime` describes the protocol and fills in the <tokens>: byte offsets in the pool's mapping and
-what differs between architectures.
+what differs between architectures; <size> is the type of size_t.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ sleep:
   %stay = or i1 %now, %stopping
   br i1 %stay, label %woken, label %futex
 futex:
-  %f = call i64 (i64, ...) @syscall(i64 <futex>, ptr %generation, i64 128, i32 %gen32, ptr null, \
-ptr null, i32 0)
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 128, \
+i32 %gen32, ptr null, ptr null, i32 0)
   br label %woken
 woken:
   %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
@@ -199,8 +199,8 @@ announce:
   br i1 %awake, label %work, label %wake
 wake:
   %generation = getelementptr i8, ptr %pool, i64 <generation>
-  %f = call i64 (i64, ...) @syscall(i64 <futex>, ptr %generation, i64 129, i32 2147483647, \
-ptr null, ptr null, i32 0)
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 129, \
+i32 2147483647, ptr null, ptr null, i32 0)
   br label %work
 work:
   call void @P_work(ptr %pool, ptr %scratch)
@@ -253,8 +253,8 @@ tell:
   %w.stop = or i64 %gen.up, <stop>
   %w.old = atomicrmw xchg ptr %word, i64 %w.stop seq_cst
   %generation = getelementptr i8, ptr %pool, i64 <generation>
-  %f = call i64 (i64, ...) @syscall(i64 <futex>, ptr %generation, i64 129, i32 2147483647, \
-ptr null, ptr null, i32 0)
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 129, \
+i32 2147483647, ptr null, ptr null, i32 0)
   %workers = getelementptr i8, ptr %pool, i64 <workers>
   %count = load i32, ptr %workers
   %slots = getelementptr i8, ptr %pool, i64 <slots>
@@ -267,16 +267,16 @@ join:
   %i.wide = zext i32 %i to i64
   %at = shl i64 %i.wide, 4
   %slot = getelementptr i8, ptr %slots, i64 %at
-  %thread = load i64, ptr %slot
-  %j = call i32 @pthread_join(i64 %thread, ptr null)
+  %thread = load <size>, ptr %slot
+  %j = call i32 @pthread_join(<size> %thread, ptr null)
   %slot.scratch = getelementptr i8, ptr %slot, i64 8
   %scratch = load ptr, ptr %slot.scratch
-  %us = call i32 @munmap(ptr %scratch, i64 <scratch>)
+  %us = call i32 @munmap(ptr %scratch, <size> <scratch>)
   %i.next = add i32 %i, 1
   br label %each
 free:
   store atomic ptr null, ptr @P_pool release, align 8
-  %u = call i32 @munmap(ptr %pool, i64 <bytes>)
+  %u = call i32 @munmap(ptr %pool, <size> <bytes>)
   br label %done
 done:
   ret void

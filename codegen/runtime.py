@@ -88,6 +88,7 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
     tokens = {k: str(v) for k, v in _LAYOUT.items()} | {
         "link": linkage, "spin": str(SPIN), "max": str(MAX_THREADS), "scratch": str(SCRATCH_BYTES),
         "open": str(_OPEN), "closed": str(~_OPEN), "stop": str(_STOP),
+        "size": f"i{platform.base.pointer_bits}",
     }
     text = _SINGLE
     if platform.threads:
@@ -128,16 +129,16 @@ _DECLARATIONS = """
 @P_pool = internal global ptr null, align 8
 @P_wanted = internal global i32 0
 @P_variable = internal constant [19 x i8] c"GRAPHC_NUM_THREADS\\00"
-declare ptr @mmap(ptr, i64, i32, i32, i32, i64) nounwind
-declare i32 @munmap(ptr, i64) nounwind
-declare i32 @madvise(ptr, i64, i32) nounwind
+declare ptr @mmap(ptr, <size>, i32, i32, i32, <size>) nounwind
+declare i32 @munmap(ptr, <size>) nounwind
+declare i32 @madvise(ptr, <size>, i32) nounwind
 declare i32 @getpid() nounwind
 declare i32 @sched_yield() nounwind
-declare i32 @sched_getaffinity(i32, i64, ptr) nounwind
+declare i32 @sched_getaffinity(i32, <size>, ptr) nounwind
 declare ptr @getenv(ptr) nounwind
-declare i64 @syscall(i64, ...) nounwind
+declare <size> @syscall(<size>, ...) nounwind
 declare i32 @pthread_create(ptr, ptr, ptr, ptr) nounwind
-declare i32 @pthread_join(i64, ptr) nounwind
+declare i32 @pthread_join(<size>, ptr) nounwind
 declare i32 @pthread_sigmask(i32, ptr, ptr) nounwind
 declare i64 @llvm.ctpop.i64(i64)
 <declare>
@@ -183,7 +184,7 @@ define internal i32 @P_cpus() nounwind {
 entry:
   %mask = alloca [16 x i64], align 8
   store [16 x i64] zeroinitializer, ptr %mask
-  %r = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %r = call i32 @sched_getaffinity(i32 0, <size> 128, ptr %mask)
   br label %count
 count:
   %i = phi i64 [ 0, %entry ], [ %i.next, %count ]
@@ -259,12 +260,12 @@ forked:
   %dropped = cmpxchg ptr @P_pool, ptr %have, ptr null acq_rel acquire
   br label %make
 make:
-  %new = call ptr @mmap(ptr null, i64 <bytes>, i32 3, i32 34, i32 -1, i64 0)
-  %bits = ptrtoint ptr %new to i64
-  %bad = icmp eq i64 %bits, -1
+  %new = call ptr @mmap(ptr null, <size> <bytes>, i32 3, i32 34, i32 -1, <size> 0)
+  %bits = ptrtoint ptr %new to <size>
+  %bad = icmp eq <size> %bits, -1
   br i1 %bad, label %fail, label %mapped
 mapped:
-  %r = call i32 @madvise(ptr %new, i64 <bytes>, i32 18)
+  %r = call i32 @madvise(ptr %new, <size> <bytes>, i32 18)
   %wipes = icmp eq i32 %r, 0
   br i1 %wipes, label %publish, label %remember
 remember:
@@ -282,7 +283,7 @@ publish:
 ours:
   ret ptr %new
 theirs:
-  %u = call i32 @munmap(ptr %new, i64 <bytes>)
+  %u = call i32 @munmap(ptr %new, <size> <bytes>)
   ret ptr %other
 same:
   ret ptr %have
@@ -318,9 +319,9 @@ each:
   %more = icmp slt i32 %i, %want
   br i1 %more, label %map, label %done
 map:
-  %scratch = call ptr @mmap(ptr null, i64 <scratch>, i32 3, i32 16418, i32 -1, i64 0)
-  %bits = ptrtoint ptr %scratch to i64
-  %bad = icmp eq i64 %bits, -1
+  %scratch = call ptr @mmap(ptr null, <size> <scratch>, i32 3, i32 16418, i32 -1, <size> 0)
+  %bits = ptrtoint ptr %scratch to <size>
+  %bad = icmp eq <size> %bits, -1
   br i1 %bad, label %fail, label %create
 create:
   %i.wide = zext i32 %i to i64
@@ -337,7 +338,7 @@ made:
   store i32 %i.next, ptr %workers
   br label %each
 unmap:
-  %u = call i32 @munmap(ptr %scratch, i64 <scratch>)
+  %u = call i32 @munmap(ptr %scratch, <size> <scratch>)
   br label %fail
 fail:
   store atomic i32 1, ptr %failed monotonic, align 4
