@@ -3,7 +3,7 @@
  *     graphc compile digits.py:step digits.py:predict -o build/libdigits.so
  *     cc -O2 digits.c -I build -L build -ldigits -Wl,-rpath,'$ORIGIN' -o build/digits
  *     gzip -dc digits.csv.gz > build/digits.csv
- *     build/digits build/digits.csv
+ *     build/digits build/digits.csv [digits.state]       the second file is for what it learnt
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,5 +113,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < HELD_OUT; i++)
         right += answers[i] == batch_y[i];
     printf("test accuracy: %.1f%%\n", 100.0 * right / HELD_OUT);
+    if (argc > 2)
+        check(digits_save_state(&state, argv[2]));
     return 0;
 }

@@ -6,18 +6,12 @@ import gzip
 import importlib.util
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-import graphc as gx
-
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-NEEDS_CC = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler"
-)
 
 
 def load(name):
@@ -45,23 +39,6 @@ def from_python():
     return done.stdout
 
 
-def build(tmp_path):
-    subprocess.run(
-        ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", EXAMPLES / "digits.c",
-         "-I", tmp_path, "-L", tmp_path, "-ldigits", "-Wl,-rpath,$ORIGIN",
-         "-o", tmp_path / "digits"],
-        check=True,
-    )
-    packed = (EXAMPLES / "digits.csv.gz").read_bytes()
-    (tmp_path / "digits.csv").write_bytes(gzip.decompress(packed))
-
-
-def run(tmp_path):
-    return subprocess.run(
-        [tmp_path / "digits", tmp_path / "digits.csv"], capture_output=True, text=True, check=True
-    ).stdout
-
-
 def test_import_trains_nothing(capsys):
     ex = load("digits")
     assert capsys.readouterr().out == ""
@@ -74,37 +51,17 @@ def test_python(from_python):
     assert len(losses(from_python)) == 3 and "compiled in" in from_python
 
 
-@NEEDS_CC
-def test_c_learns_the_same(tmp_path, from_python):
-    ex = load("digits")
-    gx.export([ex.step, ex.predict], tmp_path / "libdigits.so")
-    build(tmp_path)
-    said = run(tmp_path)
-    assert accuracy(said) == accuracy(from_python) >= 95
-    assert losses(said) == losses(from_python)  # to the last printed digit
-    assert "trained in" in said
+def test_c_learns_the_same(from_c, from_python):
+    assert accuracy(from_c) == accuracy(from_python) >= 95
+    assert losses(from_c) == losses(from_python)  # to the last printed digit
+    assert "trained in" in from_c
 
 
-@NEEDS_CC
-def test_the_command_line_makes_the_library(tmp_path):
-    names = [f"{EXAMPLES / 'digits.py'}:{n}" for n in ("step", "predict")]
-    subprocess.run(
-        [sys.executable, "-m", "graphc", "compile", *names, "-o", tmp_path / "libdigits.so"],
-        check=True, capture_output=True,
-    )
-    build(tmp_path)
-    assert accuracy(run(tmp_path)) >= 95
-
-
-@NEEDS_CC
-def test_c_reports_a_label_out_of_range(tmp_path):
-    ex = load("digits")
-    gx.export([ex.step, ex.predict], tmp_path / "libdigits.so")
-    build(tmp_path)
-    text = (tmp_path / "digits.csv").read_text()
+def test_c_reports_a_label_out_of_range(library, c_program, tmp_path):
+    text = (library / "digits.csv").read_text()
     (tmp_path / "digits.csv").write_text(re.sub(r",\d\n", ",10\n", text))  # there is no digit 10
     done = subprocess.run(
-        [tmp_path / "digits", tmp_path / "digits.csv"], capture_output=True, text=True, check=False
+        [c_program, tmp_path / "digits.csv"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert re.search(r"digits: step: .*index out of range.*digits\.py:\d+", done.stderr)

@@ -24,11 +24,10 @@ def load(name):
 
 
 def test_every_example_is_run_here():
-    here = pathlib.Path(__file__).read_text() + (
-        pathlib.Path(__file__).with_name("test_digits.py").read_text()
-    )
+    here = "".join(p.read_text() for p in pathlib.Path(__file__).parent.glob("test_*.py"))
     for path in EXAMPLES.glob("*.py"):
-        run = f'load("{path.stem}")' in here or f"import {path.stem}" in here
+        run = any(how in here for how in (
+            f'load("{path.stem}")', f"import {path.stem}", f'EXAMPLES / "{path.name}"'))
         assert run, f"{path.name} is run by no test"
 
 
