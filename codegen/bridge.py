@@ -9,10 +9,10 @@ is the library's struct as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from graphc.codegen import fastcall, jit
+from graphc.codegen import fastcall
 from graphc.codegen.program import Param, Program
 from graphc.codegen.target import host
 from graphc.dims import Size
@@ -27,12 +27,12 @@ def native(
     dims: Sequence[str],
     arena: Size,
     state: State | None,
-    slow: Callable[..., Any],
     *,
     updates: bool,
+    shape: str,
     **paths: Any,
 ) -> fastcall.Native:
-    """The function at an address, loaded; `paths` are further arguments of `fastcall.Native`."""
+    """The function at an address, loaded; `shape` is what it returns, `paths` are for `Native`."""
     states = () if state is None else (state,)
     program = Program(
         name=f"{c}.call", graph=Graph(c, (), (), ()), inputs=tuple(inputs), outputs=tuple(outputs),
@@ -40,12 +40,9 @@ def native(
         updated=(updates,) * len(states), constants=(), dims=tuple(dims), arena=arena, sites=(),
         kernels=(), plan="",
     )  # fmt: skip
-    target = host()
-    objects = [jit.compile_object(program.llvm, target, optimisation=jit.PLAIN)]
-    return fastcall.Native(
-        program, objects, target, slow=slow, locks=[s.lock for s in states],
-        imports={c: address}, **paths,
-    )
+    image = fastcall.compile_program(program, host(), shape, len(states))
+    locks = [s.lock for s in states]
+    return fastcall.Native(image, host(), locks=locks, imports={c: address}, **paths)
 
 
 def _text(c: str, state: bool, arrays: int, dims: int) -> str:

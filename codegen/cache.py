@@ -11,10 +11,12 @@ GRAPHC_CACHE_DIR names the directory; set but empty, it turns the cache off.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib.util
 import os
 import stat
-import tempfile
+import sys
 
 LIMIT_BYTES = 512 << 20
 _SWEEP_ONE_IN = 64  # stores: keys are random, so they decide which of them looks at the size
@@ -28,6 +30,21 @@ def key(*parts: str) -> str:
         h.update(b"%d:" % len(data))
         h.update(data)
     return h.hexdigest()
+
+
+@functools.cache
+def installation() -> str:
+    """The interpreter, and the names, sizes and times of graphc's own files: edits count."""
+    found = [sys.version]
+    for package in ("graphc", "graphc.ops", "graphc.text", "graphc.passes", "graphc.codegen"):
+        spec = importlib.util.find_spec(package)  # without importing it
+        for folder in (spec.submodule_search_locations if spec else None) or ():
+            with os.scandir(folder) as files:
+                for f in sorted(files, key=lambda f: f.name):
+                    if f.name.endswith(".py"):
+                        info = f.stat()
+                        found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
+    return "\n".join(found)
 
 
 def directory() -> str | None:
@@ -75,6 +92,8 @@ def store(name: str, obj: bytes) -> None:
     home = directory()
     if home is None:
         return
+    import tempfile
+
     temporary = None
     try:
         fd, temporary = tempfile.mkstemp(prefix=".new-", dir=home)

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from graphc.binding import lone_name
-from graphc.codegen import jit, perf_map, pylayout, recycle, units
-from graphc.codegen.program import OUT_OF_MEMORY, Program
+from graphc.codegen import jit, perf_map, pylayout, recycle
+from graphc.codegen.program import OUT_OF_MEMORY, Image, Program
 from graphc.codegen.target import Target
-from graphc.codegen.wrapper import Wrapper
 from graphc.dims import evaluate
 from graphc.ir import State
 
@@ -53,16 +52,37 @@ def _builtin(code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
     return _new_function(ctypes.addressof(definition), slow, code)
 
 
-def compile_program(program: Program, target: Target) -> tuple[bytes, ...]:
-    """The objects of a program's text; they know nothing of Python."""
+def compile_program(
+    program: Program, target: Target, shape: str | None = None, locks: int = 0
+) -> Image:
+    """The objects of a program, and that of its builtin.
+
+    shape: what the builtin returns, see `Native`; without it there is none. locks: their number.
+    """
+    from graphc.codegen import units
+
     texts = [program.llvm] if perf_map.wanted() else units.split(program.llvm)
-    return tuple(jit.compile_object(text, target) for text in texts)
+    objects = tuple(jit.compile_object(text, target) for text in texts)
+    builtin = None
+    if shape is not None and _callable(program, locks):
+        builtin = _compile_builtin(program, target, shape, locks)
+    return Image.of(program, objects, builtin)
 
 
-def _binds_all(program: Program) -> bool:
-    """Whether every dimension stands alone as an axis of some input."""
+def _compile_builtin(
+    program: Program, target: Target, shape: str, locks: int, *, given: bool = False
+) -> bytes:
+    from graphc.codegen.wrapper import Wrapper
+
+    text = Wrapper(program, shape, locks, given=given).text()
+    return jit.compile_object(text, target, optimisation=jit.PLAIN)
+
+
+def _callable(program: Program, locks: int) -> bool:
+    """Whether there can be a builtin; every dimension must stand alone as an axis of some input."""
     alone = {lone_name(s) for p in program.inputs for s in p.type.shape}
-    return all(d in alone for d in program.dims)
+    bound = all(d in alone for d in program.dims)
+    return bound and pylayout.usable() and (not locks or pylayout.rlock_readable())
 
 
 class Native:
@@ -71,23 +91,22 @@ class Native:
     call: the builtin, or None where there can be none; it hands on to `slow`.
     converted: the same for arguments that `slow` has converted; it hands on to `plain`.
     into(): the same with the outputs as further arguments; it hands on to `given`.
-    shape, keys: what the builtin returns: "none", "one", "list", "tuple" or "dict" of these keys.
+    keys: those of the dict that the builtin returns, where it was compiled for "dict" (and not
+        "none", "one", "list" or "tuple").
     locks: held while a call updates, in this order.
     exports: further symbols of the program's text whose addresses are wanted.
     imports: what the text needs beside the thread pool: symbol -> address.
-    Without `slow` there is no builtin.
+    An image without a builtin has no `call`.
     """
 
     def __init__(
         self,
-        program: Program,
-        objects: Sequence[bytes],
+        image: Image,
         target: Target,
         *,
         slow: Callable[..., Any] | None = None,
         plain: Callable[..., Any] | None = None,
         given: Callable[..., Any] | None = None,
-        shape: str = "none",
         keys: Sequence[str] = (),
         states: Sequence[State] | None = None,
         locks: Sequence[Any] = (),
@@ -95,55 +114,55 @@ class Native:
         exports: Sequence[str] = (),
         imports: Mapping[str, int] | None = None,
     ):
-        self.program = program
+        self.image = image
+        self._target, self._given, self._locks = target, given, len(locks)
         self._into: Any = None
         self._arena = ctypes.c_void_p(None)
         self._spare: list[Array] = []
-        arrays = [s.array for s in (program.states if states is None else states)]
-        arrays += [c.array for c in program.constants]
+        arrays = [s.array for s in (image.states if states is None else states)]
+        arrays += [c.array for c in image.constants]
         table = (ctypes.c_void_p * max(1, len(arrays)))(
             *[None if a is None else a.ctypes.data for a in arrays]
         )
         self._table = table[: len(arrays)]
         imports = dict(imports or {})
-        if "@graphc_parallel(" in program.llvm:
+        if image.parallel:
             imports["graphc_parallel"] = jit.parallel_address(threads)
-        linked, exported = list(objects), [program.name, *exports]
+        linked, exported = list(image.objects), [image.name, *exports]
         keep: list[object] = [table, arrays, self._arena]
-        fast = slow is not None and pylayout.usable() and _binds_all(program)
-        fast = fast and (not locks or pylayout.rlock_readable())
-        if fast:
-            wrapper = Wrapper(program, shape, len(locks))
-            text = wrapper.text()
-            linked.append(jit.compile_object(text, target, optimisation=jit.PLAIN))
+        fast = slow is not None and image.builtin is not None
+        if image.builtin is not None and fast:
+            linked.append(image.builtin)
             exported.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
-            names = [[sys.intern(q.name)] for q in program.inputs]
+            names = [[sys.intern(q.name)] for q in image.inputs]
             imports |= _addresses(keep, "gx_names", names)
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
-            if wrapper.recycles:
+            if any(recycle.may_be_large(o.type) for o in image.outputs):
                 imports["gx_recycler"] = ctypes.addressof(recycle.cell())
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arena)
-            self._given, self._locks, self._target = given, len(locks), target
             self._imports = imports
         _natives.add(self)
-        titles = {k.name: k.title for k in program.kernels}
-        titles["gx_call"] = f"{program.name} (called from Python)"
         self._code = jit.load(
-            linked, exports=exported, imports=imports, keep=keep, titles=titles
+            linked, exports=exported, imports=imports, keep=keep,
+            titles=self._titles() if perf_map.wanted() else None,
         )
         self._entry = ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-        )(self._code[program.name])
+        )(self._code[image.name])
         self.call: Any = None
         self.converted: Any = None
         if fast and slow is not None:
-            self.call = _builtin(self._code, slow, program.name)
+            self.call = _builtin(self._code, slow, image.name)
             if plain is not None:
-                self.converted = _builtin(self._code, plain, program.name)
+                self.converted = _builtin(self._code, plain, image.name)
+
+    def _titles(self) -> dict[str, str]:
+        titles = {k.name: k.title for k in self.image.program.kernels}
+        return titles | {"gx_call": f"{self.image.name} (called from Python)"}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An array for an output."""
@@ -164,14 +183,13 @@ class Native:
         """The builtin that takes the outputs as arguments too; made at first use."""
         if self._into is None:
             assert self._given is not None
-            text = Wrapper(self.program, "none", self._locks, given=True).text()
+            p = self.image.program
             code = jit.load(
-                [jit.compile_object(text, self._target, optimisation=jit.PLAIN)],
-                exports=["gx_call"],
-                imports=self._imports | {self.program.name: self._code[self.program.name]},
+                [_compile_builtin(p, self._target, "none", self._locks, given=True)],
+                exports=["gx_call"], imports=self._imports | {p.name: self._code[p.name]},
                 keep=[self._code],
             )
-            self._into = _builtin(code, self._given, self.program.name)
+            self._into = _builtin(code, self._given, p.name)
         return self._into
 
     def address(self, name: str) -> int:
@@ -182,7 +200,7 @@ class Native:
         self, inputs: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]
     ) -> int:
         """Call the entry through ctypes; the status. Arrays must be as the program expects."""
-        p = self.program
+        p = self.image.program
         pointers = [a.ctypes.data for a in (*inputs, *outputs)] + list(self._table)
         args = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         sizes = (ctypes.c_int64 * max(1, len(p.dims)))(*[dims[d] for d in p.dims])

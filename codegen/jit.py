@@ -17,14 +17,13 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from graphc.codegen import cache, cross, perf_map
-from graphc.codegen.runtime import runtime_text
 from graphc.codegen.target import Target, host, native
 from graphc.errors import CompileError, UsageError
 
@@ -85,6 +84,19 @@ def compile_object(
     if use_cache:
         cache.store(name, obj)
     return obj
+
+
+def compile_resident(name: str, make_text: Callable[[], str]) -> bytes:
+    """The object of code that belongs to graphc itself; its text is made if nothing is cached."""
+    target = host()
+    entry = cache.key(
+        name, versions(), cache.installation(), target.triple, target.cpu, target.features
+    )
+    found = cache.load(entry)
+    if found is None:
+        found = compile_object(make_text(), target, optimisation=PLAIN, use_cache=False)
+        cache.store(entry, found)
+    return found
 
 
 def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> str:
@@ -180,12 +192,16 @@ def _pool() -> Code:
     wanted = os.environ.get("GRAPHC_NUM_THREADS", "")
     if wanted and not (wanted.isascii() and wanted.isdecimal() and int(wanted) > 0):
         raise UsageError(f"GRAPHC_NUM_THREADS: must be an integer from 1 on, got {wanted!r}")
+
+    def text() -> str:
+        from graphc.codegen.runtime import runtime_text
+
+        return runtime_text(native())
+
     with _lock:
-        target = host()
         imports = {n: a for n in _LIBC if (a := process_symbol(n))}
         code = load(
-            [compile_object(runtime_text(native()), target, optimisation=PLAIN)],
-            exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
+            [compile_resident("pool", text)], exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
             imports=imports,
         )
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))

@@ -13,7 +13,6 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-from graphc.codegen.debug import full_title
 from graphc.errors import CompileError
 
 VARIABLE = "GRAPHC_PERF_MAP"
@@ -35,6 +34,8 @@ def record(
     addresses: of some symbols, from which those of all others in the same section follow.
     titles: what to call functions, see `debug.full_title`.
     """
+    from graphc.codegen.debug import full_title
+
     lines = []
     for obj in objects:
         found = list(functions(obj))

@@ -84,8 +84,8 @@ def measure(
 ) -> tuple[int, Profile]:
     """The status of the first run of a timed program, and the profile of `runs` more."""
     native = fastcall.Native(
-        program, fastcall.compile_program(program, target), target, states=states,
-        threads=threads, exports=(TICKS,),
+        fastcall.compile_program(program, target), target, states=states, threads=threads,
+        exports=(TICKS,),
     )
     count = len(program.kernels)
     ticks = (ctypes.c_int64 * max(1, count)).from_address(native.address(TICKS))

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen import jit, pylayout
-from graphc.codegen.target import host
 from graphc.errors import UsageError
+from graphc.types import TensorType
 
 Array = np.ndarray[Any, Any]
 FROM_BYTES = 64 << 10
@@ -289,13 +289,18 @@ def _code() -> tuple[jit.Code, _State]:
     text = _TEXT
     if sys.platform != "linux":  # another system's advice 14 is another advice
         text = text.replace("br i1 %huge, label %advise", "br i1 false, label %advise")
-    target = host()
     code = jit.load(
-        [jit.compile_object(text, target, optimisation=jit.PLAIN)], exports=_EXPORTS,
+        [jit.compile_resident("recycle", lambda: text)], exports=_EXPORTS,
         imports={n: a for n in _LIBC if (a := jit.process_symbol(n))},
     )
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     return code, _State.from_address(code["state"])
+
+
+def may_be_large(t: TensorType) -> bool:
+    """Whether an array of this type can be one that the hook is for."""
+    size = t.size
+    return not isinstance(size, int) or size * t.dtype.itemsize >= FROM_BYTES
 
 
 @functools.cache

@@ -2,9 +2,10 @@
 
 An entry of the object cache whose key is everything that decides the program: the declared graph
 to the last bit and line, the options, the target, the versions, and which files graphc itself
-consists of. It holds one line of JSON (names, sites, kernels, plan), then the bytes that the JSON
-gives the lengths of: the LLVM text, the objects, the large constants. What the declared graph
-knows (types of inputs and outputs, variables) is taken from there.
+consists of. It holds one line of JSON, what loading takes, then the bytes that this line gives the
+lengths of: the objects, the large constants, and what is only asked for later: the LLVM text, and
+the rest of the program as JSON. What the declared graph knows (types of inputs and outputs,
+variables) is taken from there.
 
 Not remembered: graphs with ops from `define_op` or passes that are functions, whose code no key
 covers, and anything while a switch looks inside (GRAPHC_DUMP, _STOP_AFTER, _VERIFY, _PERF_MAP).
@@ -12,23 +13,17 @@ covers, and anything while a switch looks inside (GRAPHC_DUMP, _STOP_AFTER, _VER
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-import graphc
-import graphc.ops
-import graphc.passes
-import graphc.text
 from graphc import dims
 from graphc.codegen import cache, jit, perf_map
-from graphc.codegen.program import Kernel, Param, Program, Site
+from graphc.codegen.program import Image, Kernel, Param, Program, Site
 from graphc.codegen.target import Target
 from graphc.errors import Loc
 from graphc.ir import Graph, Literal, Node
@@ -40,15 +35,11 @@ from graphc.types import as_dtype
 SWITCHES = ("GRAPHC_DUMP", "GRAPHC_STOP_AFTER", "GRAPHC_VERIFY", perf_map.VARIABLE)
 
 
-class Remembered(NamedTuple):
-    """A program, whose `graph` is the declared one, and the objects of its text."""
+def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: object) -> str | None:
+    """The name of the entry of a declared graph; None where none may be used.
 
-    program: Program
-    objects: tuple[bytes, ...]
-
-
-def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: bool) -> str | None:
-    """The name of the entry of a declared graph; None where none may be used."""
+    options: the other things that an image depends on.
+    """
     if cache.directory() is None or any(os.environ.get(name) for name in SWITCHES):
         return None
     if not all(isinstance(p, str) for p in pipeline or ()):
@@ -67,62 +58,78 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: bool
         if isinstance(value, Literal) and value.array.size > INLINE:
             literals.append(hashlib.sha256(value.array.tobytes()).digest())
     return cache.key(
-        "program", _installation(), target.triple, target.cpu, target.features, repr(options),
-        repr(pipeline), to_text(g), repr([*files]), repr(places), repr(literals),
+        "program", jit.versions(), np.__version__, cache.installation(), target.triple, target.cpu,
+        target.features, repr(options), repr(pipeline), to_text(g), repr([*files]), repr(places), repr(literals),
     )
 
 
-def load(name: str, g: Graph) -> Remembered | None:
+def load(name: str, g: Graph) -> Image | None:
     """The entry of a graph, or None."""
     data = cache.load(name)
     if data is None:
         return None
-    line, _, rest = data.partition(b"\n")
-    known = json.loads(line)
+    at = data.index(b"\n") + 1
+    known = json.loads(data[:at])
     blobs: list[bytes] = []
-    at = 0
     for size in known["sizes"]:
-        blobs.append(rest[at : at + size])
+        blobs.append(data[at : at + size])
         at += size
-    objects = known["objects"]
+    objects, text, rest = known["objects"], blobs[-2], blobs[-1]
     inputs, outputs = _params(g)
     states = g.variables()
-    program = Program(
-        name=known["name"], graph=g, llvm=blobs[0].decode(), inputs=inputs, outputs=outputs,
-        states=tuple([states[k] for k in known["states"]]), updated=tuple(known["updated"]),
-        constants=tuple([
+    image = Image(
+        tuple(blobs[1 : 1 + objects]), blobs[0] or None, inputs, outputs,
+        tuple([states[k] for k in known["states"]]),
+        tuple([
             Literal(np.frombuffer(raw, as_dtype(dtype).numpy).reshape(shape))
-            for raw, (dtype, shape) in zip(blobs[1 + objects :], known["constants"], strict=True)
+            for raw, (dtype, shape) in zip(
+                blobs[1 + objects : -2], known["constants"], strict=True
+            )
         ]),
-        dims=tuple(known["dims"]), arena=dims.parse(known["arena"]),
+        tuple(known["dims"]), known["name"], known["parallel"],
+        lambda: _program(image, g, text, json.loads(rest)),
+    )  # fmt: skip
+    return image
+
+
+def _program(image: Image, g: Graph, text: bytes, known: dict[str, Any]) -> Program:
+    return Program(
+        name=image.name, graph=g, llvm=text.decode(), inputs=image.inputs, outputs=image.outputs,
+        states=image.states, updated=tuple(known["updated"]), constants=image.constants,
+        dims=image.dims, arena=dims.parse(known["arena"]),
         sites=tuple([Site(op, why, _loc(at), kind) for op, why, at, kind in known["sites"]]),
         kernels=tuple([
-            Kernel(name, ops, text, tuple([Loc(*at) for at in lines]), title)
-            for name, ops, text, lines, title in known["kernels"]
+            Kernel(name, ops, nest, tuple([Loc(*at) for at in lines]), title)
+            for name, ops, nest, lines, title in known["kernels"]
         ]),
         plan=known["plan"],
     )  # fmt: skip
-    return Remembered(program, tuple(blobs[1 : 1 + objects]))
 
 
-def store(name: str, g: Graph, program: Program, objects: Sequence[bytes]) -> None:
+def store(name: str, g: Graph, image: Image) -> None:
     """Keep a program; one that does not agree with its declared graph is not kept."""
-    states = g.variables()
+    p, states = image.program, g.variables()
     number = {s: k for k, s in enumerate(states)}
-    if (program.inputs, program.outputs) != _params(g) or not number.keys() >= {*program.states}:
+    if (p.inputs, p.outputs) != _params(g) or not number.keys() >= {*p.states}:
         return
-    blobs = [program.llvm.encode(), *objects, *(c.array.tobytes() for c in program.constants)]
+    rest = {
+        "updated": p.updated,
+        "arena": str(p.arena),
+        "sites": [(s.op, s.reason, s.loc, s.kind) for s in p.sites],
+        "kernels": [(k.name, k.ops, k.text, k.lines, k.title) for k in p.kernels],
+        "plan": p.plan,
+    }
+    blobs = [
+        image.builtin or b"", *image.objects, *(c.array.tobytes() for c in p.constants),
+        p.llvm.encode(), json.dumps(rest).encode(),
+    ]
     known = {
-        "name": program.name,
-        "states": [number[s] for s in program.states],
-        "updated": program.updated,
-        "constants": [(c.type.dtype.name, c.array.shape) for c in program.constants],
-        "dims": program.dims,
-        "arena": str(program.arena),
-        "sites": [(s.op, s.reason, s.loc, s.kind) for s in program.sites],
-        "kernels": [(k.name, k.ops, k.text, k.lines, k.title) for k in program.kernels],
-        "plan": program.plan,
-        "objects": len(objects),
+        "name": p.name,
+        "parallel": image.parallel,
+        "states": [number[s] for s in p.states],
+        "constants": [(c.type.dtype.name, c.array.shape) for c in p.constants],
+        "dims": p.dims,
+        "objects": len(image.objects),
         "sizes": [len(b) for b in blobs],
     }
     cache.store(name, b"\n".join([json.dumps(known).encode(), b"".join(blobs)]))
@@ -149,17 +156,3 @@ def _all_nodes(g: Graph) -> Iterator[Node]:
             yield n
             if n.op.kind is Kind.REGION:
                 stack += [a for a in n.attrs.values() if isinstance(a, Graph)]
-
-
-@functools.cache
-def _installation() -> str:
-    """Versions, and the names, sizes and times of graphc's own files: edits count."""
-    found = [jit.versions(), f"numpy {np.__version__}", sys.version]
-    for package in (graphc, graphc.ops, graphc.text, graphc.passes, graphc.codegen):
-        for folder in package.__path__:
-            with os.scandir(folder) as files:
-                for f in sorted(files, key=lambda f: f.name):
-                    if f.name.endswith(".py"):
-                        info = f.stat()
-                        found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
-    return "\n".join(found)

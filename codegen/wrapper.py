@@ -22,7 +22,7 @@ from graphc.codegen import pylayout as py
 from graphc.codegen.capi import APART, COUNTED, DECLARE, LOCKS, NEW, OBJECTS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
-from graphc.codegen.recycle import FROM_BYTES
+from graphc.codegen.recycle import may_be_large
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Dim, evaluate, is_nonnegative
@@ -52,7 +52,6 @@ class Wrapper:
         self.sizes = SizeCode(self.emit, self.dims)
         self.later: list[tuple[str, Dim]] = []  # axes that are expressions: checked once all bind
         self.made: list[str] = []               # the outputs, as they are allocated
-        self.recycles = False                   # whether an output may be large
         self.block = self.work = self.arena_bytes = ""
 
     def text(self) -> str:
@@ -90,7 +89,7 @@ class Wrapper:
             "gx_call",
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
             + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks) + APART * self.given
-            + NEW * self.recycles,
+            + NEW * any(may_be_large(o.type) for o in p.outputs),
         )
         for name in DECLARE:
             if f"@{name}(" in self.module.functions["gx_call"]:
@@ -219,13 +218,12 @@ class Wrapper:
             for axis, n in enumerate(shape):
                 self._store("%shape", axis, n, "i64")
             what = f"i32 {len(shape)}, ptr %shape, i32 {o.type.dtype.numpy.num}"
-            if out_bytes[k].isdigit() and int(out_bytes[k]) < FROM_BYTES:
+            if not may_be_large(o.type):
                 a = e(
                     f"call ptr @PyArray_New(ptr @PyArray_Type, {what}, "
                     "ptr null, ptr null, i32 0, i32 0, ptr null)"
                 )
             else:
-                self.recycles = True
                 a = e(f"call ptr @gx_new({what}, i64 {out_bytes[k]})")
             none, ok = e(f"icmp eq ptr {a}, null"), e.fresh()
             e.do(f"br i1 {none}, label %nomemory{k}, label %{ok}")

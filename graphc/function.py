@@ -25,7 +25,7 @@ from graphc.ir import Graph, State, collect
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
     from graphc.codegen.profile import Profile
-    from graphc.codegen.program import Kernel, Program
+    from graphc.codegen.program import Image, Kernel, Program
 
 
 def function(
@@ -80,7 +80,7 @@ class Function:
         self._private: dict[State, State] = {}
         self._optimized: Graph | None = None
         self._program: Program | None = None
-        self._objects: tuple[bytes, ...] = ()
+        self._image: Image | None = None
         self._native: Native | None = None
         self._lock = threading.RLock()
 
@@ -144,6 +144,8 @@ class Function:
     def program(self) -> Program:
         """The generated code: LLVM text, memory plan, kernels, places that can fail."""
         with self._lock:
+            if self._program is None and self._image is not None:
+                self._program = self._image.program
             if self._program is None:
                 from graphc.codegen import compile_graph
                 from graphc.codegen.target import host
@@ -168,15 +170,13 @@ class Function:
                 from graphc.codegen import fastcall
                 from graphc.codegen.target import host
 
-                if not self._objects:
-                    self._build()
-                program = self.program
-                states = [self._own(s) for s in program.states]
+                image = self._image or self._build()
+                states = [self._own(s) for s in image.states]
                 declaration.check_values(self.name, states)
                 self._native = native = fastcall.Native(
-                    program, self._objects, host(), slow=self._call, plain=self._run_converted,
-                    given=self._run_into, shape=self._results.kind, keys=self._results.keys,
-                    states=states, locks=self._locks(), threads=self.options.threads,
+                    image, host(), slow=self._call, plain=self._run_converted,
+                    given=self._run_into, keys=self._results.keys, states=states,
+                    locks=self._locks(), threads=self.options.threads,
                 )
                 if native.call is not None:
                     body = {
@@ -186,24 +186,28 @@ class Function:
                     self.__class__ = type("Function", (Function,), body)
         return self
 
-    def _build(self) -> None:
+    def _build(self) -> Image:
         """The program and its objects: found where an earlier process left them, or made now."""
         from graphc.codegen import remember
         from graphc.codegen.target import host
 
         o, target, key = self.options, host(), None
+        kind, locks = self._results.kind, len(self._locks())
         if self._program is None:
-            key = remember.key(self.graph, target, o.pipeline, o.fastmath, o.stabilise)
-        found = remember.load(key, self.graph) if key is not None else None
-        if found is not None:
-            self._program, self._objects = found
+            key = remember.key(
+                self.graph, target, o.pipeline, o.fastmath, o.stabilise, kind, locks
+            )
+        image = remember.load(key, self.graph) if key is not None else None
+        if image is not None:
             self.compilations += 1
-            return
-        from graphc.codegen import fastcall
+        else:
+            from graphc.codegen import fastcall
 
-        self._objects = fastcall.compile_program(self.program, target)
-        if key is not None:
-            remember.store(key, self.graph, self.program, self._objects)
+            image = fastcall.compile_program(self.program, target, kind, locks)
+            if key is not None:
+                remember.store(key, self.graph, image)
+        self._image = image
+        return image
 
     # -- calling ---------------------------------------------------------------------------------
 
@@ -347,7 +351,7 @@ class Function:
         """
         new = Function(self.graph, self._results.kind, self.options)
         new._optimized, new._program = self._optimized, self._program
-        new._objects = self._objects
+        new._image = self._image
         new.compilations = self.compilations
         given = {k if isinstance(k, str) else k.state.name: v for k, v in (values or {}).items()}
         for s in self.graph.variables():

@@ -270,9 +270,10 @@ class LoadedFunction:
             state.array, state.lock = raw, self._state.lock
         self._native = native = bridge.native(
             self._data["c"], ctypes.cast(self._c, ctypes.c_void_p).value or 0, inputs, outputs,
-            self._dims, decode_size(self._data["arena_bytes"]), state, self._call,
-            updates=self._data["state"] == "update", plain=self._run_converted,
-            given=self._run_into, shape=self._results.kind, keys=self._results.keys,
+            self._dims, decode_size(self._data["arena_bytes"]), state,
+            updates=self._data["state"] == "update", shape=self._results.kind,
+            keys=self._results.keys, slow=self._call, plain=self._run_converted,
+            given=self._run_into,
         )
         if native.call is not None:
             body = {"__call__": native.call, "__doc__": self.__doc__, "__module__": __name__}

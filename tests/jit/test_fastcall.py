@@ -21,8 +21,8 @@ SLOW = object()
 
 
 def load(program, shape="one", slow=lambda *a, **k: SLOW, **more):
-    obj = fastcall.compile_program(program, host())
-    return fastcall.Native(program, obj, host(), slow=slow, shape=shape, **more)
+    image = fastcall.compile_program(program, host(), shape, len(more.get("locks", ())))
+    return fastcall.Native(image, host(), slow=slow, **more)
 
 
 @pytest.mark.parametrize("arena", [0, 64 * handmade.N, 100_000])

@@ -21,9 +21,8 @@ N = 100_000
 
 @pytest.fixture
 def call():
-    program = handmade.increment()
-    objects = fastcall.compile_program(program, host())
-    native = fastcall.Native(program, objects, host(), slow=lambda *a: None, shape="one")
+    image = fastcall.compile_program(handmade.increment(), host(), "one")
+    native = fastcall.Native(image, host(), slow=lambda *a: None)
     recycle.release()
     yield native.call
     recycle.release()

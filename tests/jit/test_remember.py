@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import jit, remember
+from graphc.codegen import cache, jit, remember
 from graphc.codegen.program import Program
 from graphc.codegen.target import host
 
@@ -96,7 +96,7 @@ def test_whatever_decides_the_program_is_in_the_key(monkeypatch):
     others.append(key(step()))
     monkeypatch.delenv("GRAPHC_CPU")
     host.cache_clear()
-    monkeypatch.setattr(remember, "_installation", lambda: "a file of graphc has changed")
+    monkeypatch.setattr(cache, "installation", lambda: "a file of graphc has changed")
     others.append(key(step()))
     assert len({known, *others}) == 7
 
