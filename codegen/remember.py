@@ -59,7 +59,8 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: obje
             literals.append(hashlib.sha256(value.array.tobytes()).digest())
     return cache.key(
         "program", jit.versions(), np.__version__, cache.installation(), target.triple, target.cpu,
-        target.features, repr(options), repr(pipeline), to_text(g), repr([*files]), repr(places), repr(literals),
+        target.features, repr(options), repr(pipeline), to_text(g), repr([*files]), repr(places),
+        repr(literals),
     )
 
 
