@@ -1,4 +1,4 @@
-"""Objects to shared libraries and archives, with whatever linker is at hand.
+"""ELF objects to shared libraries, with whatever linker is at hand.
 
 A shared library is linked against a stub of libc made on the spot: empty functions with the names
 that native code may use, and libc's soname. So it depends on no symbol versions of the machine it
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -73,11 +72,6 @@ def write_parts(path: Path, parts: Iterable[Any]) -> None:
 
 def link_shared(obj: Iterable[Any], soname: str, directory: Path, platform: Platform) -> Path:
     """A shared library, in `directory`, of one object; CompileError if no linker can."""
-    if platform.format != "elf":
-        raise CompileError(
-            f"export: shared libraries for {platform.name} cannot be linked yet; write an object "
-            "(.o) or an archive (.a) instead"
-        )
     commands = linkers(platform)
     if not commands:
         raise CompileError(
@@ -120,25 +114,3 @@ def _link(
         return ""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     return " ".join(lines[-3:]) or f"exit code {done.returncode}"
-
-
-def archive(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[Any]:
-    """A static library of one object, with the symbol index that linkers want; no dates."""
-    names = b"".join(s.encode() + b"\0" for s in symbols)
-    index_size = 4 + 4 * len(symbols) + len(names)
-    index_size += index_size % 2
-    long_names = f"{member}/\n".encode()
-    long_names += b"\n" * (len(long_names) % 2)
-    at = 8 + 60 + index_size + 60 + len(long_names)
-    size = sum(map(len, obj))
-    index = struct.pack(f">{1 + len(symbols)}I", len(symbols), *[at] * len(symbols)) + names
-    return [
-        b"!<arch>\n",
-        _member("/", len(index) + len(index) % 2), index, b"\0" * (len(index) % 2),
-        _member("//", len(long_names)), long_names,
-        _member("/0", size, "100644"), *obj, b"\n" * (size % 2),
-    ]
-
-
-def _member(name: str, size: int, mode: str = "0") -> bytes:
-    return f"{name:<16}{0:<12}{0:<6}{0:<6}{mode:<8}{size:<10}`\n".encode()

@@ -13,13 +13,17 @@ from pathlib import Path
 
 from graphc.codegen.library import Library
 from graphc.codegen.library_abi import identifier
+from graphc.codegen.library_archive import archive
 from graphc.codegen.library_cpp import cpp_text
-from graphc.codegen.library_link import archive, link_shared, write_parts
+from graphc.codegen.library_foreign import link_foreign
+from graphc.codegen.library_link import link_shared, write_parts
 from graphc.codegen.target import PLATFORMS, Platform
 from graphc.errors import CompileError
 
 SHARED = tuple(dict.fromkeys(p.shared for p in PLATFORMS.values()))
-KINDS = (*SHARED, ".a", ".o", ".ll", ".s", ".h", ".hpp")
+WINDOWS = (".obj", ".lib")  # what objects and archives are called there
+IMPORTS = ".dll.lib"        # by which programs find what a DLL exports
+KINDS = (*SHARED, ".a", ".o", ".ll", ".s", ".h", ".hpp", *WINDOWS)
 
 
 def prefix_of(path: Path) -> str:
@@ -41,13 +45,19 @@ def files_of(path: Path, kinds: Sequence[str] = ()) -> list[Path]:
             raise CompileError(
                 f"export: kinds are {', '.join(k[1:] for k in KINDS)}, got {kind!r}"
             )
-    suffixes = [path.suffix, *(f".{kind.removeprefix('.')}" for kind in kinds), ".h"]
-    return [path.with_suffix(s) for s in dict.fromkeys(suffixes)]
+    suffixes = [path.suffix, *(f".{kind.removeprefix('.')}" for kind in kinds)]
+    suffixes += [IMPORTS] * (".dll" in suffixes)
+    return [path.with_suffix(s) for s in dict.fromkeys([*suffixes, ".h"])]
 
 
 def check_kinds(files: Sequence[Path], platform: Platform) -> None:
-    """CompileError for a shared library of another system than the platform's."""
+    """CompileError for a file of another system than the platform's."""
     for p in files:
+        if p.suffix in WINDOWS and platform.format != "coff":
+            raise CompileError(
+                f"export: {p.suffix} files are for Windows; {platform.name} has .o and .a, got "
+                f"{p.name!r}"
+            )
         if p.suffix in SHARED and p.suffix != platform.shared:
             raise CompileError(
                 f"export: a shared library for {platform.name} ends in {platform.shared}, got "
@@ -64,7 +74,7 @@ def write_library(library: Library, path: Path, kinds: Sequence[str] = ()) -> No
     try:
         with tempfile.TemporaryDirectory(prefix=".graphc-", dir=path.parent) as name:
             work = Path(name)
-            _place([(_MAKERS[p.suffix](library, p, work), p) for p in reversed(files)])
+            _place([(_maker(p)(library, p, work), p) for p in reversed(files)])
     except OSError as e:
         raise CompileError(f"export: cannot write {path}: {e.strerror or e}") from None
 
@@ -85,13 +95,22 @@ def _cpp(library: Library, path: Path, work: Path) -> Path:
 
 
 def _shared(library: Library, path: Path, work: Path) -> Path:
-    return link_shared(library.object(), path.name, work, library.platform)
+    if library.platform.format == "elf":
+        return link_shared(library.object(), path.name, work, library.platform)
+    return link_foreign(library.object(), path.name, library.symbols, work, library.platform)
+
+
+def _imports(library: Library, path: Path, work: Path) -> Path:
+    made = work / path.name  # linking the DLL makes it too
+    if not made.exists():
+        _shared(library, path.with_suffix(""), work)
+    return made
 
 
 def _archive(library: Library, path: Path, work: Path) -> Path:
-    out = work / "library.a"
-    member = path.name.removesuffix(".a") + ".o"
-    write_parts(out, archive(library.object(), member, library.symbols))
+    out, form = work / "library.a", library.platform.format
+    member = path.with_suffix(".obj" if form == "coff" else ".o").name
+    write_parts(out, archive(library.object(), member, library.symbols, form))
     return out
 
 
@@ -114,9 +133,13 @@ def _assembly(library: Library, path: Path, work: Path) -> Path:
 
 
 _MAKERS: dict[str, Callable[[Library, Path, Path], Path]] = {
-    **dict.fromkeys(SHARED, _shared), ".a": _archive, ".o": _object, ".ll": _llvm, ".s": _assembly,
-    ".h": _header, ".hpp": _cpp,
+    **dict.fromkeys(SHARED, _shared), IMPORTS: _imports, ".a": _archive, ".lib": _archive,
+    ".o": _object, ".obj": _object, ".ll": _llvm, ".s": _assembly, ".h": _header, ".hpp": _cpp,
 }
+
+
+def _maker(path: Path) -> Callable[[Library, Path, Path], Path]:
+    return _MAKERS[IMPORTS if path.name.endswith(IMPORTS) else path.suffix]
 
 
 def _place(made: list[tuple[Path, Path]]) -> None:

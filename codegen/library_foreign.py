@@ -1,0 +1,135 @@
+"""Linking for systems other than ELF ones: wasm modules, Windows DLLs, macOS dylibs.
+
+LLVM's linker does all three, under its names (wasm-ld, lld-link, ld64.lld), as ld.lld with a
+flavour, or from the ziglang wheel; a Mac has its own. What a system provides is described to the
+linker by a file made on the spot, so neither an SDK nor headers are needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphc.codegen import jit, library_wasm, library_windows
+from graphc.codegen.library_archive import import_library
+from graphc.codegen.target import Platform, native
+from graphc.errors import CompileError
+
+STACK = 1 << 20  # bytes of a wasm module's stack, below its data: overflow traps
+# What a macOS library may need of libSystem, as C writes it.
+LIBSYSTEM = (
+    "__bzero", "bzero", "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync",
+    "fwrite", "getenv", "getpid", "malloc", "memcmp", "memcpy", "memset", "remove", "rename",
+    "strlen",
+)
+_TBD = """--- !tapi-tbd
+tbd-version: 4
+targets: [ x86_64-macos, arm64-macos ]
+install-name: '/usr/lib/libSystem.B.dylib'
+exports:
+  - targets: [ x86_64-macos, arm64-macos ]
+    symbols: [ {symbols} ]
+...
+"""
+# Format -> (LLVM's linker for it, its flavour)
+_LLD = {"wasm": ("wasm-ld", "wasm"), "coff": ("lld-link", "link"), "macho": ("ld64.lld", "darwin")}
+
+
+def link_foreign(
+    obj: Iterable[Any], name: str, symbols: Sequence[str], directory: Path, platform: Platform
+) -> Path:
+    """The library called `name`, made in `directory` of one object that exports `symbols`.
+
+    A DLL's import library is made beside it. CompileError if no linker can.
+    """
+    with open(directory / "library.o", "wb") as f:
+        for part in obj:
+            f.write(part)
+    commands = _commands(platform)
+    advice = f"install {_LLD[platform.format][0]} (LLVM's lld), or the linker from PyPI: " \
+             "pip install ziglang; or write an object (.o) or an archive (.a)"
+    if not commands:
+        raise CompileError(
+            f"export: no linker for {platform.name} was found to make {name}; {advice}"
+        )
+    order = {"wasm": _wasm, "coff": _windows, "macho": _macos}[platform.format]
+    reasons = []
+    for command, driver in commands:
+        options = order(name, symbols, directory, platform, driver)
+        if not (reason := _run([*command, *options], directory)):
+            return directory / name
+        reasons.append(f"{' '.join(command)}: {reason}")
+    raise CompileError(f"export: linking {name} failed: {'; '.join(reasons)}; {advice}")
+
+
+def _commands(platform: Platform) -> list[tuple[list[str], bool]]:
+    """Commands that link for the platform, best first, and whether each is a compiler driver."""
+    own, flavour = _LLD[platform.format]
+    found: list[tuple[list[str], bool]] = []
+    if platform.format == "macho" and native().format == "macho" and shutil.which("cc"):
+        found.append((["cc", "-arch", platform.base.arch], True))
+    if (path := shutil.which(own)) is not None:
+        found.append(([path], False))
+    if (path := shutil.which("ld.lld")) is not None:
+        found.append(([path, "-flavor", flavour], False))
+    if importlib.util.find_spec("ziglang") is not None:
+        zig = [sys.executable, "-m", "ziglang"]
+        if platform.format == "macho":
+            found.append(([*zig, "cc", "-target", platform.name], True))
+        else:
+            found.append(([*zig, own], False))
+    return found
+
+
+def _wasm(
+    name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
+) -> list[str]:
+    allocator = jit.compile_object(library_wasm.ALLOCATOR, platform.base)
+    (directory / "allocator.o").write_bytes(allocator)
+    exports = [f"--export={s}" for s in (*symbols, *library_wasm.EXPORTS)]
+    return ["--no-entry", "--strip-debug", "--stack-first", "-z", f"stack-size={STACK}", *exports,
+            "-o", name, "library.o", "allocator.o"]
+
+
+def _windows(
+    name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
+) -> list[str]:
+    kernel = import_library("kernel32.dll", library_windows.IMPORTS)
+    (directory / "kernel32.lib").write_bytes(kernel)
+    exports = [f"/export:{s}" for s in symbols]
+    return ["/dll", "/noentry", "/nodefaultlib", "/machine:x64", "/brepro", *exports,
+            f"/out:{name}", f"/implib:{name}.lib", "library.o", "kernel32.lib"]
+
+
+def _macos(
+    name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
+) -> list[str]:
+    names = ", ".join(f"_{s}" for s in LIBSYSTEM)
+    (directory / "libSystem.tbd").write_text(_TBD.format(symbols=f"{names}, dyld_stub_binder"))
+    (directory / "exports").write_text("".join(f"_{s}\n" for s in symbols))
+    options = ["-install_name", f"@rpath/{name}", "-o", name, "library.o"]
+    if driver:
+        return ["-dynamiclib", "-nostdlib", *options, "-lSystem",
+                "-Wl,-exported_symbols_list,exports"]
+    arch = platform.base.arch
+    return ["-dylib", "-arch", arch, "-platform_version", "macos", "11.0", "11.0",
+            "-exported_symbols_list", "exports", *options, "libSystem.tbd"]
+
+
+def _run(command: Sequence[str], directory: Path) -> str:
+    """Run a linker; what went wrong, or nothing."""
+    try:
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as e:
+        return str(e.strerror)
+    if done.returncode == 0:
+        return ""
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    return " ".join(lines[-3:]) or f"exit code {done.returncode}"
