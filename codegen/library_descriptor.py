@@ -14,6 +14,7 @@ from typing import Any
 from graphc.codegen.library_abi import Api, Arg, Entry, Field
 from graphc.codegen.library_data import string_constant
 from graphc.descriptor import FORMAT, VERSION, encode_size
+from graphc.state_file import CHECKSUM, file_header
 from graphc.types import TensorType
 
 
@@ -23,6 +24,7 @@ def descriptor(api: Api, triple: str, version: str) -> dict[str, Any]:
     if api.fields:
         state = {
             "bytes": api.state_bytes,
+            "file_bytes": file_size(api),
             "layout": f"{api.state_hash:016x}",
             "variables": [field_data(f) for f in api.fields],
         }
@@ -43,6 +45,16 @@ def descriptor(api: Api, triple: str, version: str) -> dict[str, Any]:
 def field_data(f: Field) -> dict[str, Any]:
     """A variable of the state."""
     return {"name": f.state.name, "c": f.c, **_type(f.state.type), "offset": f.offset}
+
+
+def state_header(api: Api) -> bytes:
+    """All of a state file before the values."""
+    return file_header(api.state_hash, api.state_bytes, map(field_data, api.fields))
+
+
+def file_size(api: Api) -> int:
+    """Bytes of a state file."""
+    return len(state_header(api)) + api.state_bytes + CHECKSUM
 
 
 def descriptor_text(api: Api, triple: str, version: str) -> str:

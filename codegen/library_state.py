@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from graphc.codegen.library_abi import Api
 from graphc.codegen.library_data import string_constant
-from graphc.codegen.library_descriptor import field_data
+from graphc.codegen.library_descriptor import file_size, state_header
 from graphc.codegen.program import (
     FILE_ERROR,
     NOT_A_STATE,
@@ -24,7 +24,7 @@ from graphc.codegen.program import (
     OUT_OF_MEMORY,
     STATE_CUT,
 )
-from graphc.state_file import CHECKSUM, HASH_AT, file_header
+from graphc.state_file import CHECKSUM, HASH_AT
 
 _LONGEST = 65536  # bytes of a path, which is copied to the stack
 
@@ -263,16 +263,6 @@ bad:
   ret i32 <FILE>
 }
 """
-
-
-def state_header(api: Api) -> bytes:
-    """All of a state file before the values."""
-    return file_header(api.state_hash, api.state_bytes, map(field_data, api.fields))
-
-
-def file_size(api: Api) -> int:
-    """Bytes of a state file."""
-    return len(state_header(api)) + api.state_bytes + CHECKSUM
 
 
 def state_text(api: Api, triple: str) -> str:
