@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
-from graphc.codegen.reductions import reduction_of
+from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, memory_of
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
+
+
+def in_lanes(r: Expr) -> Reduction:
+    """The reduction that a sweep's lanes accumulate."""
+    return reduction_of(r).in_lanes
 
 
 class Across(Body):
@@ -60,13 +65,13 @@ class Across(Body):
         n = self.nest.sizes[s.vector]
         per = s.lanes // s.width
         cells = {
-            r: [self.f.alloca(f"[{s.lanes} x {memory_of(t)}]") for t in reduction_of(r).types]
+            r: [self.f.alloca(f"[{s.lanes} x {memory_of(t)}]") for t in in_lanes(r).types]
             for r in reduces
         }
         L = Lanes(e, s.width, self.f.target)
         for r, bases in cells.items():
             for t, base, v in zip(
-                reduction_of(r).types, bases, reduction_of(r).start(L), strict=True
+                in_lanes(r).types, bases, in_lanes(r).start(L), strict=True
             ):
                 for k in range(per):
                     e.do(f"store {L.vec(t)} {v}, ptr {self._cell(base, t, str(k * s.width))}, "
@@ -95,7 +100,7 @@ class Across(Body):
         nested(0, scope)
         out: dict[Expr, list[str]] = {}
         for r, bases in cells.items():
-            kind = reduction_of(r)
+            kind = in_lanes(r)
             parts: list[list[str] | None] = [
                 [
                     e(f"load {L.vec(t)}, ptr {self._cell(base, t, str(k * s.width))}, align 8")
@@ -134,14 +139,29 @@ class Across(Body):
                 self.evaluate(inner, self.reduces[p], self.row_stores[p])
                 L = inner.lanes(True)
                 for r in self.reduces[p]:
-                    parts[r][k] = reduction_of(r).first(L, [inner.vector(a) for a in r.args])
+                    parts[r][k] = in_lanes(r).first(L, self.arriving(inner, r, str(start)))
             L = Lanes(self.e, s.width, self.f.target)
             one = Lanes(self.e, 1, self.f.target)
             scope = Scope(self.f, scope, self.e, {}, ready=p + 1)
             for r, vectors in parts.items():
-                kind = reduction_of(r)
+                kind = in_lanes(r)
                 scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
         return scope
+
+    def arriving(self, scope: Scope, r: Expr, start: str) -> list[str]:
+        """What the vector at `start` brings to a reduction: for an argmax, its group as well."""
+        kind = in_lanes(r)
+        x = [scope.vector(r.args[0])]
+        if kind.name == "argmax":
+            if start.isdigit():
+                group = scope.lanes(True).k(kind.position, int(start) // self.s.lanes)
+            else:
+                group = scope.e(f"udiv i64 {start}, {self.s.lanes}")
+                if kind.position != "i64":
+                    group = scope.e(f"trunc i64 {group} to {kind.position}")
+                group = scope.lanes(True).spread(kind.position, group)
+            x.append(group)
+        return x
 
     def row(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
@@ -163,7 +183,7 @@ class Across(Body):
             carried: list[tuple[str, str]] = []
             for r in reduces:
                 for k in range(per):
-                    for t, base in zip(reduction_of(r).types, cells[r], strict=True):
+                    for t, base in zip(in_lanes(r).types, cells[r], strict=True):
                         cell = self._cell(base, t, str(k * s.width))
                         carried.append(
                             (L.vec(t), e(f"load {L.vec(t)}, ptr {cell}, align 8"))
@@ -178,10 +198,10 @@ class Across(Body):
                     L = inner.lanes(True)
                     at = 0
                     for r in reduces:
-                        kind = reduction_of(r)
+                        kind = in_lanes(r)
                         m = len(kind.types)
                         old = state[at + k * m : at + (k + 1) * m]
-                        new[r, k] = kind.step(L, old, [inner.vector(a) for a in r.args])
+                        new[r, k] = kind.step(L, old, self.arriving(inner, r, i))
                         at += per * m
                 return [v for r in reduces for k in range(per) for v in new[r, k]]
 
@@ -189,7 +209,7 @@ class Across(Body):
             at = 0
             for r in reduces:
                 for k in range(per):
-                    for t, base in zip(reduction_of(r).types, cells[r], strict=True):
+                    for t, base in zip(in_lanes(r).types, cells[r], strict=True):
                         cell = self._cell(base, t, str(k * s.width))
                         e.do(f"store {L.vec(t)} {final[at]}, ptr {cell}, align 8")
                         at += 1
@@ -217,13 +237,13 @@ class Across(Body):
             L = inner.lanes(True)
             lane = e(f"and i64 {i}, {s.lanes - 1}")
             for r in reduces:
-                kind = reduction_of(r)
+                kind = in_lanes(r)
                 at = [self._cell(b, t, lane) for t, b in zip(kind.types, cells[r], strict=True)]
                 old = [
                     e(f"load {L.vec(t)}, ptr {c}, align 8")
                     for t, c in zip(kind.types, at, strict=True)
                 ]
-                new = kind.step(L, old, [inner.vector(a) for a in r.args])
+                new = kind.step(L, old, self.arriving(inner, r, i))
                 for t, c, v in zip(kind.types, at, new, strict=True):
                     e.do(f"store {L.vec(t)} {v}, ptr {c}, align 8")
             return []

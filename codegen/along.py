@@ -131,7 +131,7 @@ class Along(Body):
                     for r, kind in kinds:
                         m = len(kind.types)
                         x = [c.operand(a, wide) for a in r.args]
-                        out += kind.merge(L, state[at : at + m], x)
+                        out += kind.follow(L, state[at : at + m], x)
                         at += m
                 return out
             name = s.loops[depth]

@@ -3,6 +3,9 @@
 A state is a list of registers. Sums and products of 16-bit floats accumulate in f32 and are
 rounded once. Lanes are folded in halves: lane i meets lane i + n/2 of the VIRTUAL_BITS of lanes,
 whatever the register width, so every CPU level adds in the same order.
+
+An argmax keeps, in each lane, the greatest element so far and the number of the group of lanes
+that it came in; which of several equal ones is first is settled when the lanes are folded.
 """
 
 from __future__ import annotations
@@ -17,9 +20,7 @@ from graphc.codegen.halves import narrow_to_odd
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.scalars import emit
-from graphc.types import DType, f16, f64
-
-LAST = (1 << 63) - 1
+from graphc.types import DType, f16, f64, i32, i64
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,22 @@ class Reduction:
 
     name: str
     dtype: DType
+    position: str = "i64"  # type of an argmax's positions
 
     @property
     def types(self) -> tuple[str, ...]:
         """LLVM scalar types of the state."""
         t = register_type(self.dtype)
-        return (t, "i64") if self.name == "argmax" else (t,)
+        return (t, self.position) if self.name == "argmax" else (t,)
+
+    @property
+    def in_lanes(self) -> Reduction:
+        """What a sweep accumulates: an argmax's lanes count groups, no wider than its elements.
+
+        2**31 groups are 2**37 elements of 32 bits.
+        """
+        wide = self.dtype.compute.bits == 64 if self.dtype.is_float else self.dtype.bits == 64
+        return Reduction(self.name, self.dtype, "i64" if wide else "i32")
 
     def identity(self) -> tuple[float | int, ...]:
         if self.name in ("reduce_sum", "cumsum"):
@@ -47,13 +58,14 @@ class Reduction:
         else:
             info = np.iinfo(d.numpy)
             low = int(info.max if top else info.min)
-        return (low, LAST) if self.name == "argmax" else (low,)
+        # an element that does not exceed this is the first, if it is the greatest at all
+        return (low, 0) if self.name == "argmax" else (low,)
 
     def start(self, L: Lanes) -> list[str]:
         return [L.k(t, v) for t, v in zip(self.types, self.identity(), strict=True)]
 
     def merge(self, L: Lanes, a: Sequence[str], b: Sequence[str]) -> list[str]:
-        """Both states in one; a stands before b."""
+        """Both states in one; of equal elements an argmax takes the earlier position."""
         d, t = self.dtype, self.types[0]
         if self.name in ("reduce_sum", "cumsum"):
             return [L.op("fadd" if d.is_float else "add", t, a[0], b[0])]
@@ -76,9 +88,23 @@ class Reduction:
         take = L.op("or", "i1", better, earlier)
         return [L.select(take, t, b[0], a[0]), L.select(take, "i64", b[1], a[1])]
 
+    def follow(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
+        """The state with one more element, which stands behind those in the state."""
+        if self.name != "argmax":
+            return self.merge(L, state, x)
+        d, t = self.dtype, self.types[0]
+        if d.is_float:
+            take = L.cmp("ugt", t, x[0], state[0])
+            take = L.op("and", "i1", take, L.cmp("ord", t, state[0], state[0]))
+        else:
+            take = L.cmp("sgt" if d.kind == "i" else "ugt", t, x[0], state[0])
+        return [
+            L.select(take, ty, b, a) for ty, a, b in zip(self.types, state, x, strict=True)
+        ]
+
     def step(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
-        """The state with one more element in every active lane."""
-        new = self.merge(L, state, x)
+        """The state with one more element in every active lane, behind those in the state."""
+        new = self.follow(L, state, x)
         if L.mask is None:
             return new
         return [
@@ -97,6 +123,8 @@ class Reduction:
 
     def fold(self, L: Lanes, vectors: list[list[str] | None]) -> list[str]:
         """A scalar state from vector states; None stands for vectors no element reached."""
+        if self.name == "argmax":
+            return self._fold_positions(L, vectors)
         n = len(vectors)
         while n > 1:
             n //= 2
@@ -125,6 +153,44 @@ class Reduction:
             L.e(f"extractelement {L.vec(t)} {r}, i64 0")
             for t, r in zip(self.types, state, strict=True)
         ]
+
+    def _fold_positions(self, L: Lanes, vectors: Sequence[list[str] | None]) -> list[str]:
+        """The greatest element, and the first of the lanes that hold it in the first group."""
+        t, p = self.types
+        greatest = Reduction("reduce_max", self.dtype).fold(
+            L, [v and v[:1] for v in vectors]
+        )
+        top = L.spread(t, greatest[0])
+        hits: dict[int, str] = {}
+        groups: list[list[str] | None] = [None] * len(vectors)
+        for k, v in enumerate(vectors):
+            if v is None:
+                continue
+            hits[k] = L.cmp("oeq" if self.dtype.is_float else "eq", t, v[0], top)
+            if self.dtype.is_float:
+                hits[k] = L.op("or", "i1", hits[k], L.cmp("uno", t, v[0], v[0]))
+            groups[k] = [L.select(hits[k], p, v[1], L.k(p, (1 << (int(p[1:]) - 1)) - 1))]
+        (group,) = Reduction("reduce_min", i64 if p == "i64" else i32).fold(L, groups)
+        first = L.spread(p, group)
+        lanes = len(vectors) * L.width
+        bits = "0"
+        for k, hit in hits.items():
+            v = vectors[k]
+            assert v is not None
+            hit = L.op("and", "i1", hit, L.cmp("eq", p, v[1], first))
+            one = f"i{L.width}"
+            x = hit if L.width == 1 else L.e(f"bitcast {L.vec('i1')} {hit} to {one}")
+            if lanes > L.width:
+                x = L.e(f"zext {one} {x} to i{lanes}")
+            bits = L.e(f"or i{lanes} {bits}, {L.e(f'shl i{lanes} {x}, {k * L.width}')}")
+        count = f"llvm.cttz.i{lanes}"
+        L.e.module.declare(count, f"declare i{lanes} @{count}(i{lanes}, i1)")
+        lane = L.e(f"call i{lanes} @{count}(i{lanes} {bits}, i1 true)")
+        if lanes != 64:
+            lane = L.e(f"{'zext' if lanes < 64 else 'trunc'} i{lanes} {lane} to i64")
+        if p != "i64":
+            group = L.e(f"zext {p} {group} to i64")
+        return [greatest[0], L.e(f"add i64 {L.e(f'mul i64 {group}, {lanes}')}, {lane}")]
 
     def finish(self, L: Lanes, state: Sequence[str], out: DType) -> str:
         """The result from a state."""

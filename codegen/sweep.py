@@ -73,7 +73,7 @@ class Body:
     def evaluate(self, inner: Scope, reduces: Sequence[Expr], stores: Sequence[Store]) -> None:
         columns = [r for r in self.columns if self.s.ready[r.args[0]] == self.f.sweeping]
         inner.demand(
-            [a for r in (*reduces, *columns) for a in r.args] + [x.expr for x in stores]
+            [r.args[0] for r in (*reduces, *columns)] + [x.expr for x in stores]
         )
         for x in stores:
             inner.store(x.output, x.offset, x.expr, vector=self.s.width > 1)

@@ -1,0 +1,47 @@
+"""argmax and argmin as native code: first of equals, NaN, lengths around vectors and blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+
+LENGTHS = (1, 5, 15, 16, 17, 63, 64, 65, 255, 257, 4095, 4096, 4097, 9000)
+
+
+def samples(dtype, shape):
+    """Few distinct values, NaN, nothing but the least value, the greatest in one place."""
+    rng = np.random.default_rng(3)
+    d = np.dtype(dtype)
+    least = -np.inf if d.kind == "f" else np.iinfo(d).min
+    yield rng.integers(0, 4, shape).astype(d)
+    yield np.full(shape, least, d)
+    x = np.full(shape, least, d)
+    x[..., -1] = 1
+    yield x
+    if d.kind == "f":
+        x = rng.normal(size=shape).astype(d)
+        x[rng.random(shape) < 0.01] = np.nan
+        yield x
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64"])
+def test_argmax_of_rows_columns_and_whole_arrays(dtype):
+    x = gx.input("x", ("n", "m"), dtype)
+    f = gx.function([x], [gx.argmax(x, axis=1), gx.argmax(x, axis=0), gx.argmax(x)])
+    g = gx.function([x], [gx.argmin(x, axis=1), gx.argmin(x, axis=0), gx.argmin(x)])
+    for m in LENGTHS:
+        for a in samples(dtype, (3, m)):
+            for ours, theirs in ((f, np.argmax), (g, np.argmin)):
+                want = [theirs(a, axis=1), theirs(a, axis=0), theirs(a)]
+                for got, w in zip(ours(a), want, strict=True):
+                    np.testing.assert_array_equal(got, w)
+
+
+@pytest.mark.parametrize("m", [1, 7, 16, 40, 64, 65, 100])
+def test_argmax_of_rows_of_known_length(m):
+    x = gx.input("x", ("n", m))
+    f = gx.function([x], gx.argmax(x, axis=1))
+    for a in samples("float32", (9, m)):
+        np.testing.assert_array_equal(f(a), np.argmax(a, axis=1))
