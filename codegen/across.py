@@ -2,8 +2,8 @@
 
 A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of lanes, element i in
 lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
-results of earlier ones: softmax takes three, for the maximum, the sum and the quotients. A short row
-of known length is written out without loops and stays in registers from sweep to sweep.
+results of earlier ones: softmax takes three, for the maximum, the sum and the quotients. A short
+row of known length is written out without loops and stays in registers from sweep to sweep.
 """
 
 from __future__ import annotations

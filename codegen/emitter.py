@@ -59,11 +59,11 @@ class Emitter:
         self.module = module
         self.lines: list[Any] = []  # lines, and lists of lines (sections)
         self.block = "entry"
-        self._numbers = count(1) if numbers is None else numbers
+        self.numbers = count(1) if numbers is None else numbers
 
     def __call__(self, rhs: str) -> str:
         """Append `%tN = rhs` and return `%tN`."""
-        name = f"%t{next(self._numbers)}"
+        name = f"%t{next(self.numbers)}"
         self.lines.append(f"  {name} = {rhs}")
         return name
 
@@ -78,7 +78,7 @@ class Emitter:
 
     def fresh(self, hint: str = "L") -> str:
         """A new label or value name, without its % sign."""
-        return f"{hint}{next(self._numbers)}"
+        return f"{hint}{next(self.numbers)}"
 
     def label(self, name: str) -> None:
         """Start the basic block `name` (also remembered in `self.block`, for phis)."""
@@ -94,7 +94,7 @@ class Emitter:
 
     def section(self) -> Emitter:
         """A place in the code that can be written to later: what loops after it want hoisted."""
-        inner = Emitter(self.module, self._numbers)
+        inner = Emitter(self.module, self.numbers)
         inner.block = self.enter("S")
         self.lines.append(inner.lines)
         self.enter("E")
@@ -102,12 +102,15 @@ class Emitter:
 
     def loop(
         self, begin: str, end: str, step: int, carried: Sequence[tuple[str, str]],
-        body: Callable[[str, list[str]], Sequence[str]],
+        body: Callable[[str, list[str]], Sequence[str]], outer: bool = False,
     ) -> list[str]:
         """for (i = begin; i < end; i += step) carried = body(i, carried); the final values.
 
-        `carried` are (LLVM type, initial value).
+        `carried` are (LLVM type, initial value). `outer` loops, whose bodies are long, count in
+        i128: LLVM's loop strength reduction leaves types alone that the machine has not, and so
+        neither takes a fifth of compile time nor keeps a running pointer for every buffer.
         """
+        t = "i128" if outer else "i64"
         pre = self.enter("pre")
         head, latch, exit_ = self.fresh("loop"), self.fresh("latch"), self.fresh("exit")
         some = self(f"icmp slt i64 {begin}, {end}")
@@ -131,6 +134,29 @@ class Emitter:
             self(f"phi {ty} [ {init}, %{pre} ], [ {value}, %{latch} ]")
             for (ty, init), value in zip(carried, new, strict=True)
         ]
+
+    def outer_loop(self, begin: str, end: str, body: Callable[[str], None]) -> None:
+        """for (i = begin; i < end; i++) body(i), for bodies of many instructions.
+
+        It counts in i128: LLVM's loop strength reduction leaves alone what no register holds, and
+        so takes no fifth of the compile time and keeps no running pointer for every buffer.
+        """
+        pre = self.enter("pre")
+        head, exit_ = self.fresh("loop"), self.fresh("exit")
+        first = self(f"sext i64 {begin} to i128")
+        some = self(f"icmp slt i64 {begin}, {end}")
+        self.do(f"br i1 {some}, label %{head}, label %{exit_}")
+        self.label(head)
+        phis: list[str] = []
+        self.lines.append(phis)
+        wide, following = f"%{head}.i", f"%{head}.n"
+        i = self(f"trunc i128 {wide} to i64")
+        body(i)
+        self.do(f"{following} = add i128 {wide}, 1")
+        again = self(f"icmp slt i64 {self(f'trunc i128 {following} to i64')}, {end}")
+        phis.append(f"  {wide} = phi i128 [ {first}, %{pre} ], [ {following}, %{self.block} ]")
+        self.do(f"br i1 {again}, label %{head}, label %{exit_}, !llvm.loop !0")
+        self.label(exit_)
 
     def text(self) -> str:
         return "\n".join(_flat(self.lines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
@@ -58,6 +59,34 @@ def slots_of(nest: Nest, extra: Sequence[Size] = ()) -> Slots:
     return Slots(len(nest.params), len(nest.outputs), tuple(seen))
 
 
+def _load(e: Emitter, ty: str, k: int) -> str:
+    return e(f"load {ty}, ptr {e(f'getelementptr inbounds i64, ptr %ctx, i64 {k}')}, align 8")
+
+
+class Loaded(Sequence[str]):
+    """Registers of `count` neighbouring slots, each loaded at the function's entry when it is
+    first asked for."""
+
+    def __init__(self, e: Emitter, ty: str, first: int, count: int):
+        self.e, self.ty, self.numbers = e, ty, range(first, first + count)
+        self.found: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, k: int) -> str: ...
+    @overload
+    def __getitem__(self, k: slice) -> list[str]: ...
+    def __getitem__(self, k: int | slice) -> str | list[str]:
+        if isinstance(k, slice):
+            return [self[i] for i in range(len(self))[k]]
+        at = self.numbers[k]
+        if at not in self.found:
+            self.found[at] = _load(self.e, self.ty, at)
+        return self.found[at]
+
+
 class Frame:
     """One LLVM function being written for a nest: pointers, dimensions, failure flags."""
 
@@ -77,16 +106,20 @@ class Frame:
         self.flags: dict[Node, str] = {}
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}
-        pointers = [self.slot("ptr", k) for k in range(slots.params + slots.outputs)]
-        self.params, self.outputs = pointers[: slots.params], pointers[slots.params :]
-        base = slots.params + slots.outputs
-        self.dims = {n: self.slot("i64", base + k) for k, n in enumerate(slots.dims)}
+        self.entry = Emitter(module, self.e.numbers)  # what is asked of ctx, loaded once
+        self.e.lines.append(self.entry.lines)
+        self.params = Loaded(self.entry, "ptr", 0, slots.params)
+        self.outputs = Loaded(self.entry, "ptr", slots.params, slots.outputs)
+        self._dims = Loaded(self.entry, "i64", slots.params + slots.outputs, len(slots.dims))
         self.top = Scope(self, None, self.e.section(), {})
 
     def slot(self, ty: str, k: int) -> str:
-        """Load ctx[k]."""
-        p = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
-        return self.e(f"load {ty}, ptr {p}, align 8")
+        """Load ctx[k], here."""
+        return _load(self.e, ty, k)
+
+    def dim(self, name: str) -> str:
+        """The value of a symbolic dimension."""
+        return self._dims[self.slots.dims.index(name)]
 
     def set_slot(self, ty: str, k: int, value: str) -> None:
         p = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")

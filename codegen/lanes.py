@@ -81,17 +81,20 @@ class Lanes:
     fail(cond) is called with a register of i1 lanes that are true where an element failed (integer
     division by zero, negative integer exponent); lanes outside `mask` never fail. `mask`, a
     `<width x i1>` register, marks the active lanes of a tail: loads give 0 elsewhere, stores leave
-    memory alone. It needs a width above 1.
+    memory alone. It needs a width above 1. `memo` belongs to the place that is written: what ops
+    of one operand share (the quadrant for sin and cos) is found there by the second of them.
     """
 
     def __init__(
         self, e: Emitter, width: int, target: Target, *, fastmath: bool = False,
         fail: Callable[[str], None] | None = None, mask: str | None = None,
+        memo: dict[tuple[str, ...], tuple[str, ...]] | None = None,
     ):
         if mask is not None and width == 1:
             raise ValueError("a mask needs more than one lane")
         self.e, self.width, self.target, self.fastmath = e, width, target, fastmath
         self._fail, self.mask = fail, mask
+        self.memo = {} if memo is None else memo
 
     # --- types and constants ---------------------------------------------------------------
 

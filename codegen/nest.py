@@ -14,7 +14,7 @@ from dataclasses import replace
 from graphc.codegen import columns
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
-from graphc.codegen.emitter import Module
+from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest
@@ -76,7 +76,7 @@ class NestKernel:
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }
 
-        def chunk_body(c: str, _: list[str]) -> list[str]:
+        def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
             end = e(f"add nsw i64 {low}, {chunk}")
             over = e(f"icmp slt i64 {end}, {items}")
@@ -89,11 +89,7 @@ class NestKernel:
 
             body.columns = columns.clear(f, c)
 
-            def item_body(i: str, _: list[str]) -> list[str]:
-                item(f, body, i, totals)
-                return []
-
-            e.loop(low, high, 1, [], item_body)
+            e.outer_loop(low, high, lambda i: item(f, body, i, totals))
             at = 0
             for r, cells in totals.items():
                 for t, cell in zip(reduction_of(r).wide.types, cells, strict=True):
@@ -103,9 +99,8 @@ class NestKernel:
                     p = e(f"getelementptr inbounds i8, ptr {p}, i64 {8 * at}")
                     e.do(f"store {t} {value}, ptr {p}, align 8")
                     at += 1
-            return []
 
-        e.loop("%begin", "%end", 1, [], chunk_body)
+        e.outer_loop("%begin", "%end", chunk_body)
         return f.finish(
             f"define internal void @{self.name}.task(ptr %ctx, i64 %begin, i64 %end, "
             "ptr %scratch)"
@@ -142,38 +137,12 @@ class NestKernel:
     def share_out(self, f: Frame) -> str:
         """Split the items into chunks by their estimated cycles and run them, in parallel where
         there are several; returns the number of chunks."""
-        e, s = f.e, self.schedule
-        items = f.top.size(s.items)
-        work = e(f"mul i64 {items}, {f.top.size(s.cycles)}")
-        pieces = e(f"udiv i64 {work}, {CHUNK_CYCLES}")
-        few = e(f"icmp ult i64 {pieces}, {MAX_CHUNKS}")
-        pieces = e(f"select i1 {few}, i64 {pieces}, i64 {MAX_CHUNKS}")
-        some = e(f"icmp ugt i64 {pieces}, 1")
-        pieces = e(f"select i1 {some}, i64 {pieces}, i64 1")
-        up = e(f"add i64 {items}, {pieces}")
-        chunk = e(f"sdiv i64 {e(f'sub i64 {up}, 1')}, {pieces}")
-        any_ = e(f"icmp sgt i64 {chunk}, 0")
-        chunk = e(f"select i1 {any_}, i64 {chunk}, i64 1")
-        up = e(f"add i64 {items}, {chunk}")
-        chunks = e(f"sdiv i64 {e(f'sub i64 {up}, 1')}, {chunk}")
-        f.set_slot("i64", self.slots.items, items)
-        f.set_slot("i64", self.slots.chunk, chunk)
-        self.module.declare(
-            "graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)"
+        items, cycles = f.top.size(self.schedule.items), f.top.size(self.schedule.cycles)
+        self.module.define("graphc.share_out", _share_out(self.module))
+        return f.e(
+            f"call i64 @graphc.share_out(ptr @{self.name}.task, ptr %ctx, ptr %scratch, "
+            f"i64 {items}, i64 {cycles}, i64 {self.slots.items})"
         )
-        parallel, alone, after = e.fresh("parallel"), e.fresh("alone"), e.fresh("after")
-        e.do(f"br i1 {e(f'icmp sgt i64 {chunks}, 1')}, label %{parallel}, label %{alone}")
-        e.label(parallel)
-        e.do(
-            f"call void @graphc_parallel(ptr @{self.name}.task, ptr %ctx, i64 {chunks}, "
-            "ptr %scratch)"
-        )
-        e.do(f"br label %{after}")
-        e.label(alone)
-        e.do(f"call void @{self.name}.task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
-        e.do(f"br label %{after}")
-        e.label(after)
-        return chunks
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
         """Add up the chunks in order, then compute and store what depends on the totals."""
@@ -216,6 +185,39 @@ class NestKernel:
         scope.demand(x.expr for x in stores)
         for x in stores:
             scope.store(x.output, x.offset, x.expr, vector=False)
+
+
+def _share_out(module: Module) -> str:
+    """`i64 @graphc.share_out(task, ctx, scratch, items, cycles of one, slot of the items)`."""
+    module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
+    e = Emitter(module)
+    e.label("entry")
+    pieces = e(f"udiv i64 {e('mul i64 %items, %cycles')}, {CHUNK_CYCLES}")
+    few = e(f"icmp ult i64 {pieces}, {MAX_CHUNKS}")
+    pieces = e(f"select i1 {few}, i64 {pieces}, i64 {MAX_CHUNKS}")
+    pieces = e(f"select i1 {e(f'icmp ugt i64 {pieces}, 1')}, i64 {pieces}, i64 1")
+
+    def ceil(n: str, d: str) -> str:
+        most = e(f"add i64 {n}, {d}")
+        return e(f"udiv i64 {e(f'sub i64 {most}, 1')}, {d}")
+
+    chunk = ceil("%items", pieces)
+    chunk = e(f"select i1 {e(f'icmp sgt i64 {chunk}, 0')}, i64 {chunk}, i64 1")
+    chunks = ceil("%items", chunk)
+    for k, value in enumerate(("%items", chunk)):
+        at = e(f"getelementptr inbounds i64, ptr %ctx, i64 {e(f'add i64 %slot, {k}')}")
+        e.do(f"store i64 {value}, ptr {at}, align 8")
+    e.do(f"br i1 {e(f'icmp sgt i64 {chunks}, 1')}, label %parallel, label %alone")
+    e.label("parallel")
+    e.do(f"call void @graphc_parallel(ptr %task, ptr %ctx, i64 {chunks}, ptr %scratch)")
+    e.do(f"ret i64 {chunks}")
+    e.label("alone")
+    e.do(f"call void %task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
+    e.do(f"ret i64 {chunks}")
+    return (
+        "define internal i64 @graphc.share_out(ptr %task, ptr %ctx, ptr %scratch, i64 %items, "
+        f"i64 %cycles, i64 %slot) nounwind {{\n{e.text()}\n}}"
+    )
 
 
 def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:

@@ -38,6 +38,7 @@ class Positions(ABC):
         self.sizes: dict[Size, str] = {}
         self.lane_sizes: dict[Size, str] = {}
         self.conds: dict[tuple[tuple[Pred, ...], bool], str] = {}
+        self.memo: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     @abstractmethod
     def scalar(self, x: Expr) -> str:
@@ -60,7 +61,7 @@ class Positions(ABC):
         width = frame.schedule.width if vector else 1
         L = Lanes(
             self.e, width, frame.target, fastmath=frame.fastmath, fail=fail,
-            mask=(mask or self.mask) if width > 1 else None,
+            mask=(mask or self.mask) if width > 1 else None, memo=self.memo,
         )
         return L
 
@@ -139,7 +140,7 @@ class Positions(ABC):
                 return self.axis_register(a)
             if a.startswith("%e"):
                 return self.scalar(self.frame.nest.exprs[int(a[2:])])
-            return self.frame.dims[a]
+            return self.frame.dim(a)
         return self._apply(Lanes(self.e, 1, self.frame.target), a, self.size(a.a), self.size(a.b))
 
     def _apply(self, L: Lanes, a: Apply, x: str, y: str) -> str:

@@ -33,9 +33,12 @@ def cos(F: Floats, x: str) -> str:
 
 def _sincos(F: Floats, x: str, quarter: int) -> str:
     """sin(x + quarter pi/2)."""
-    q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
+    key = ("sincos", F.t, x)
+    if key not in F.L.memo:
+        q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
+        F.L.memo[key] = (q, *(F.add(*v) for v in _kernels(F, r, tail)))
+    q, sine, cosine = F.L.memo[key]
     q = F.ints("add", q, quarter) if quarter else q
-    sine, cosine = (F.add(*v) for v in _kernels(F, r, tail))
     odd = F.icmp("ne", F.ints("and", q, 1), 0)
     y = F.select(odd, cosine, sine)
     sign = F.ints("shl", F.ints("lshr", q, 1), F.bits - 1)

@@ -4,6 +4,7 @@ Each computed node tries to join the kernels of its operands, highest level firs
 what only it needs; `grouping` decides what is legal. Layout ops (broadcast, transpose, slice,
 reshape, reverse) are index arithmetic: they are copied into every kernel that looks through them
 and are computed on their own only where a buffer is wanted (an output, an operand of `dot`).
+Cheap values are copied likewise where that saves a buffer (`copies`).
 
     %0: f32[b,n] = mul %x, %y                 %0: f32[b] = fused %x, %y {body={
     %1: f32[b] = reduce_sum %0 {axes=(1)}  ->     %0: f32[b,n] = mul %x, %y
@@ -19,6 +20,7 @@ import heapq
 
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
+from graphc.passes import copies
 from graphc.passes.grouping import Group
 from graphc.passes.joining import Joining
 from graphc.passes.roles import is_free, is_kept, is_opaque
@@ -35,6 +37,10 @@ class Fusion(Joining):
         for h in groups:
             h.nodes.sort(key=lambda n: position[n])
         owner: dict[Node, Group] = {n: h for h in groups for n in h.nodes}
+        self.copied = copies.choose(
+            position, {h: self.reads(h, owner) for h in groups}, self.needed,
+            lambda v: self.resolve(v, None, False).value,
+        )
         bodies = {h: self.body(h, owner) for h in groups}
         b = Builder()
         env: dict[Value, Value] = {v: v for v in g.inputs}
@@ -114,7 +120,7 @@ class Fusion(Joining):
                     continue
                 m = w.node
                 local = w not in buffers and (
-                    w in inside or is_free(w)
+                    w in inside or w in self.copied[h] or is_free(w)
                     or (m.args and self.is_lazy(m) and not self.is_computed(m))
                 )
                 if not local:
@@ -149,8 +155,16 @@ class Fusion(Joining):
         }
         return live, wanted, attrs
 
+    def reads(self, h: Group, owner: dict[Node, Group]) -> set[Value]:
+        """What other kernels, or nobody, made for h."""
+        return {
+            u.value for n in h.nodes for u in self.uses[n]
+            if owner.get(u.value.node) is not h and not is_free(u.value)
+        }
+
     def _used_outside(self, v: Value, h: Group, owner: dict[Node, Group]) -> bool:
-        return v in self._readers and any(owner[n] is not h for n in self._readers[v])
+        readers = (owner[n] for n in self._readers.get(v, ()))
+        return any(k is not h and v not in self.copied[k] for k in readers)
 
     def run(self) -> Graph:
         groups = self.plan()

@@ -1,0 +1,83 @@
+"""Cheap values that kernels compute again instead of reading them from another kernel.
+
+    -x, x > 0, 2 * x wanted by a later kernel that reads x anyway: a store and a load are saved
+
+A copy may only read what its kernel reads already, what every kernel can make for itself, or (a
+value of its own size, in its place) what is in memory anyway. All kernels that read a value copy
+it, or none: its buffer is what costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from graphc.ir import Node, Value
+from graphc.ops.row import Kind
+from graphc.passes.grouping import Group, cost
+from graphc.passes.roles import is_free
+
+MOST = 4  # ops that a kernel repeats for the sake of one value
+
+
+def choose(
+    order: Mapping[Node, int], reads: Mapping[Group, set[Value]], needed: set[Value],
+    behind: Callable[[Value], Value],
+) -> dict[Group, set[Value]]:
+    """For each group the values of others that it is to compute for itself.
+
+    `order`: of the program; `reads`: the values that a group finds in memory; `needed`: those that
+    something else wants there; `behind`: the value that index arithmetic alone leads to.
+    """
+    readers: dict[Value, list[Group]] = {}
+    for h, values in reads.items():
+        for v in values:
+            readers.setdefault(v, []).append(h)
+    stored = set(readers) | needed
+    now = {h: set(values) for h, values in reads.items()}
+    copied: dict[Group, set[Value]] = {h: set() for h in reads}
+
+    def plan(v: Value, h: Group) -> tuple[set[Value], set[Value]] | None:
+        """(values to copy, values to read instead) so that h has v without reading it."""
+        copies: set[Value] = set()
+        more: set[Value] = set()
+        stack = [v]
+        while stack:
+            w = stack.pop()
+            if w in copies:
+                continue
+            if not is_cheap(w.node):
+                return None
+            copies.add(w)
+            if len(copies) > MOST:
+                return None
+            for a in w.node.args:
+                a = behind(a)
+                if a in now[h] or is_free(a):
+                    continue
+                if a in stored or a.node.op.name == "input":
+                    more.add(a)
+                else:
+                    stack.append(a)
+        if more and (len(more) > 1 or next(iter(more)).type != v.type):
+            return None
+        return copies, more
+
+    cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
+    for v in sorted(cheap, key=lambda v: order[v.node]):  # operands first
+        plans = [plan(v, h) for h in readers[v]]
+        if None in plans:
+            continue
+        for h, found in zip(readers[v], plans, strict=True):
+            if found is not None:
+                copied[h] |= found[0]
+                now[h] = (now[h] - {v}) | found[1]
+        stored.discard(v)
+    return copied
+
+
+def is_cheap(n: Node) -> bool:
+    """Whether computing n again costs no more than reading it."""
+    return (
+        n.op.kind is Kind.ELEMENTWISE and cost(n) <= 1
+        and not n.op.fails_on([a.type for a in n.args])
+    )
