@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphc import dims
+from graphc.codegen.library_link import LIBC
 from graphc.codegen.program import (
     ARENA_TOO_SMALL,
     FILE_ERROR,
@@ -47,11 +48,16 @@ _WORDS = """
     linux long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
     public reflexpr register reinterpret_cast requires restrict return short signed sizeof static
     static_assert static_cast struct switch synchronized template this thread_local throw true try
-    typedef typeid typename typeof union unix unsigned using virtual void volatile wchar_t while xor
-    xor_eq size_t ptrdiff_t NULL EOF errno assert int8_t int16_t int32_t int64_t uint8_t uint16_t
-    uint32_t uint64_t intptr_t uintptr_t intmax_t uintmax_t
+    typedef typeid typename typeof typeof_unqual union unix unsigned using virtual void volatile
+    wchar_t while xor xor_eq size_t ptrdiff_t NULL EOF errno assert int8_t int16_t int32_t int64_t
+    uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t intmax_t uintmax_t
 """
-_RESERVED = frozenset(_WORDS.split())
+# Macros of unistd.h that could be a prefix and a status name; those of stdint.h.
+_UNISTD = ("F_OK", "R_OK", "W_OK", "X_OK")
+_RESERVED = frozenset((*_WORDS.split(), *_UNISTD))
+_STDINT = re.compile(
+    r"U?INT(_LEAST|_FAST)?(8|16|32|64|MAX|PTR)_(MIN|MAX|C)|(SIZE|PTRDIFF|SIG_ATOMIC|WCHAR|WINT)_M.."
+)
 
 
 # Outputs that the caller passes NULL for stand behind the code's own part of the arena, widest
@@ -61,6 +67,7 @@ SLACK = 8
 # What every library has beside its entries, after the prefix.
 _OWN = ("init", "warmup", "set_threads", "strerror", "abi", "descriptor", "state", "status",
         "state_size_check", "save_state", "load_state", "pack_state", "unpack_state", "state_bytes")
+_MACROS = ("GRAPHC_H", "GRAPHC_HPP", "GRAPHC_VERSION", "ABI", "STATE_LAYOUT", "STATE_FILE_BYTES")
 STATUS_NAMES = {
     OK: "OK", NULL_ARGUMENT: "NULL_ARGUMENT", NEGATIVE_DIMENSION: "NEGATIVE_DIMENSION",
     SIZE_OVERFLOW: "SIZE_OVERFLOW", OVERLAP: "OVERLAP", ARENA_TOO_SMALL: "ARENA_TOO_SMALL",
@@ -139,6 +146,11 @@ class Api:
     def macro(self) -> str:
         return self.prefix.upper()
 
+    def status(self, code: int) -> str:
+        """The name of a status code in C."""
+        name = f"{self.macro}_{STATUS_NAMES[code]}"
+        return f"{name}_" if name in _UNISTD else name
+
     @property
     def state_hash(self) -> int:
         """Equal when states can be exchanged: same variables, types and offsets."""
@@ -176,7 +188,7 @@ def identifier(name: str) -> str:
     out = re.sub(r"__+", "_", out) or "_"
     if out[0].isdigit() or re.match(r"_[A-Z]", out):
         out = f"x{out}" if out[0] == "_" else f"_{out}"
-    return f"{out}_" if out in _RESERVED else out
+    return f"{out}_" if out in _RESERVED or _STDINT.fullmatch(out) else out
 
 
 class Names:
@@ -205,13 +217,14 @@ def make_api(
                 "gx.function(..., name=...)"
             )
         names.add(u.name)
-    fields, size = _layout(units, kept)
+    if prefix == "graphc":
+        raise CompileError("export: a library cannot be called graphc: its runtime has that name")
+    fields, size = _layout(prefix, units, kept)
     held = {f.state for f in fields}
-    symbols = Names(f"{prefix}_{n}" for n in _OWN)
-    for macro in ("GRAPHC_H", "GRAPHC_VERSION", "ABI", "STATE_LAYOUT", "STATE_FILE_BYTES",
-                  "FIRST_SITE",
-                  *STATUS_NAMES.values()):
-        symbols(f"{prefix.upper()}_{macro}")
+    symbols = Names((
+        *(f"{prefix}_{n}" for n in _OWN), *_macros(prefix), *LIBC,
+        *(f"{prefix.upper()}_{n}" for n in ("FIRST_SITE", *STATUS_NAMES.values())),
+    ))
     c_names = [symbols(f"{prefix}_{u.name}") for u in units]
     messages = sorted(STATUS_TEXT.items())
     entries = []
@@ -228,7 +241,14 @@ def make_api(
     )
 
 
-def _layout(units: Sequence[Unit], kept: Iterable[State]) -> tuple[tuple[Field, ...], int]:
+def _macros(prefix: str) -> list[str]:
+    """What the preprocessor would replace wherever it stands."""
+    return [f"{prefix.upper()}_{n}" for n in _MACROS]
+
+
+def _layout(
+    prefix: str, units: Sequence[Unit], kept: Iterable[State]
+) -> tuple[tuple[Field, ...], int]:
     """The struct as every C compiler lays it out."""
     used: dict[State, None] = {}
     wanted = set(kept)
@@ -239,7 +259,7 @@ def _layout(units: Sequence[Unit], kept: Iterable[State]) -> tuple[tuple[Field, 
             used.setdefault(own)
             if s in updated:
                 wanted.add(own)
-    names = Names()
+    names = Names([*_macros(prefix), f"{prefix}_state"])
     offset, widest = 0, 1
     fields = []
     for s in used:
@@ -253,7 +273,7 @@ def _layout(units: Sequence[Unit], kept: Iterable[State]) -> tuple[tuple[Field, 
 
 
 def _entry(prefix: str, u: Unit, c: str, arena_c: str, held: set[State], code: int) -> Entry:
-    names = Names([f"{prefix}_state", "s", "arena", c])
+    names = Names([*_macros(prefix), f"{prefix}_state", "s", "arena", c])
     p = u.programs[0][1]
     inputs = tuple(Arg(q.name, names(identifier(q.name)), q.type) for q in p.inputs)
     outputs = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphc.codegen.library_abi import C_TYPES, STATUS_NAMES, Api, Arg, Entry, Field, nbytes
+from graphc.codegen.library_abi import C_TYPES, Api, Arg, Entry, Field, nbytes
 from graphc.codegen.library_state import file_size
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
 from graphc.types import TensorType
@@ -73,7 +73,7 @@ def header_text(api: Api, version: str) -> str:
             "/* changes with the struct below */",
         ]
     lines += ["", f"enum {p}_status {{"]
-    codes = [(f"{m}_{STATUS_NAMES[c]}", c, t) for c, t in sorted(STATUS_TEXT.items())]
+    codes = [(api.status(c), c, t) for c, t in sorted(STATUS_TEXT.items())]
     lines += [f"  {n} = {c}, /* {comment_safe(t)} */" for n, c, t in codes]
     lines += [f"  {m}_FIRST_SITE = {FIRST_SITE} "
               "/* this code and greater ones are places in the declared program */", "};", ""]

@@ -35,10 +35,10 @@ def test_any_names(tmp_path):
                     updates={state: state + total} if k % 2 else None)
         for k, name in enumerate(names)
     ]
-    for prefix in ("index", "std", "graphc", "digits", "class"):
+    for prefix in ("index", "std", "time", "digits", "class"):
         gx.export(functions, tmp_path / f"lib{prefix}.h", kinds=["hpp"], cpu="v2")
     everywhere = "".join(f'#include "lib{p}.hpp"\n' * 2
-                         for p in ("index", "std", "graphc", "digits", "class"))
+                         for p in ("index", "std", "time", "digits", "class"))
     use = "#include <strings.h>\n" + everywhere + (
         "int digits(graphc::index::Model &a, const graphc::class_::Model &b) {\n"
         "  graphc::index::Model c = a;\n  (void)b;\n  return c.state() == nullptr;\n}\n"

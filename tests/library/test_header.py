@@ -12,6 +12,7 @@ from library_samples import batch, digits_functions, export_loaded, needs_cc, ne
 import graphc as gx
 from graphc.codegen.library_abi import Names, identifier
 from graphc.codegen.library_header import comment_safe
+from graphc.errors import CompileError
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
@@ -82,6 +83,44 @@ def test_names_that_are_no_c_names(tmp_path):
     assert state.view(np.float32).tolist() == [k for k in range(len(states)) for _ in "ab"]
     assert "weird_init_2(" in lib.header and "weird_f_arena_2(" in lib.header
     assert lib.header.isascii()
+
+
+@needs_cc
+@needs_cxx
+def test_names_that_are_macros(tmp_path):
+    """Of the headers that ours includes or is included beside, and of ours."""
+    words = ["INT64_MAX", "INT64_C", "UINT_FAST16_MAX", "SIZE_MAX", "WCHAR_MIN", "X_OK", "X_ABI",
+             "X_GRAPHC_H", "X_GRAPHC_VERSION", "X_STATE_LAYOUT", "X_STATE_FILE_BYTES", "x_state",
+             "x_step", "x_status", "typeof_unqual", "linux", "unix", "signed", "X_GRAPHC_HPP"]
+    states = [gx.variable(np.zeros(2, "float32"), name) for name in words]
+    inputs = [gx.input(name, (name,)) for name in words]
+    total = sum(map(gx.sum, inputs[1:]), gx.sum(inputs[0]))
+    functions = [gx.function(inputs, {f"{w}{w}": total + k for k, w in enumerate(words)},
+                             updates={v: v + total for v in states}, name="step")]
+    functions += [gx.function(inputs[:1], inputs[0] * 2, name=name)
+                  for name in ("state", "status", "ABI", "OK", "FIRST_SITE", "step_arena")]
+    for prefix in ("x", "X"):
+        path = gx.export(functions, tmp_path / f"lib{prefix}.h", cpu="v2", kinds=["hpp"])
+        for language, standard, suffix in (
+            ("c", "c99", ""), ("c", "gnu17", ""), ("c++", "c++11", ""), ("c++", "gnu++17", "pp")
+        ):
+            (tmp_path / "use.c").write_text(
+                f"#include <unistd.h>\n#include <stdint.h>\n#include <wchar.h>\n"
+                f'#include "{path.name}{suffix}"\nint f(void);\n')
+            done = subprocess.run(
+                ["cc", f"-std={standard}", *STRICT, "-fsyntax-only", "-x", language, "use.c"],
+                cwd=tmp_path, capture_output=True, text=True)
+            assert done.returncode == 0, (prefix, standard, done.stderr)
+
+
+def test_prefixes_that_are_taken(tmp_path):
+    """libc's functions, which the library calls, and graphc's own."""
+    x = gx.input("x", ("n",))
+    functions = [gx.function([x], x + 1, name=name) for name in ("create", "join")]
+    lib = export_loaded(functions, tmp_path / "libpthread.so", cpu="v2")
+    assert "pthread_create_2(" in lib.header and "pthread_create(" not in lib.header
+    with pytest.raises(CompileError, match="cannot be called graphc"):
+        gx.export(functions, tmp_path / "libgraphc.so")
 
 
 def test_identifiers():
