@@ -50,7 +50,7 @@ def link_foreign(
     with open(directory / "library.o", "wb") as f:
         for part in obj:
             f.write(part)
-    commands = _commands(platform)
+    commands = linkers(platform)
     advice = f"install {_LLD[platform.format][0]} (LLVM's lld), or the linker from PyPI: " \
              "pip install ziglang; or write an object (.o) or an archive (.a)"
     if not commands:
@@ -67,7 +67,7 @@ def link_foreign(
     raise CompileError(f"export: linking {name} failed: {'; '.join(reasons)}; {advice}")
 
 
-def _commands(platform: Platform) -> list[tuple[list[str], bool]]:
+def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
     """Commands that link for the platform, best first, and whether each is a compiler driver."""
     own, flavour = _LLD[platform.format]
     found: list[tuple[list[str], bool]] = []

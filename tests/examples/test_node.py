@@ -1,0 +1,92 @@
+"""The digits learnt in Node, from WebAssembly: what the library for x86-64-v2 gives, bit for bit.
+
+Both lack fused multiply-add, and all else is IEEE arithmetic in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from graphc.codegen.library_foreign import linkers
+from graphc.codegen.target import platform
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+pytestmark = [
+    pytest.mark.skipif(shutil.which("node") is None, reason="not installed: node"),
+    pytest.mark.skipif(not linkers(platform("wasm32")), reason="no linker for wasm: wasm-ld, "
+                       "ld.lld or the ziglang wheel"),
+]
+
+
+def node(*arguments):
+    return subprocess.run(["node", *arguments], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def wasm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("node") / "digits.wasm"
+    functions = [f"{EXAMPLES / 'digits.py'}:{name}" for name in ("step", "predict")]
+    subprocess.run([sys.executable, "-m", "graphc", "compile", *functions, "--target", "wasm32",
+                    "-o", path], check=True, capture_output=True)
+    return path
+
+
+def test_node(library, c_program, wasm, tmp_path):
+    learnt = tmp_path / "node.state"
+    done = node(EXAMPLES / "node/digits.mjs", wasm, library / "digits.csv", learnt)
+    assert done.returncode == 0, done.stderr
+    native = subprocess.run(
+        [c_program, library / "digits.csv", tmp_path / "v2.state"], text=True,
+        env=os.environ | {"GRAPHC_CPU": "v2"}, capture_output=True, check=True)
+    time = re.compile(r"^trained in .*\n", re.M)
+    assert time.sub("", done.stdout) == time.sub("", native.stdout)
+    assert learnt.read_bytes() == (tmp_path / "v2.state").read_bytes()
+
+
+REFUSALS = """
+import { readFile } from "node:fs/promises";
+import { load } from "HERE/graphc.mjs";
+const lib = await load(await readFile(process.argv[2]));
+const state = lib.newState(), before = state.pack();
+const say = (f) => { try { f(); console.log("fine"); } catch (e) { console.log(e.message); } };
+const x = new Float32Array(128);
+say(() => lib.call("step", state, { x, y: new BigInt64Array(2) }, { batch: 3 }));
+say(() => lib.call("step", state, { x, y: new BigInt64Array(2) }, {}));
+say(() => lib.call("step", state, { x, y: BigInt64Array.of(1n, 10n) }, { batch: 2 }));
+say(() => lib.call("fit", state, {}));
+const cut = before.slice(0, before.length - 1), damaged = before.slice();
+damaged[before.length - 100] ^= 1;
+say(() => state.unpack(cut));
+say(() => state.unpack(damaged));
+console.log(Buffer.compare(before, state.pack()));
+state.unpack(before);
+const bias = state.get("l3_b");
+console.log(bias.constructor.name, bias.length);
+console.log(lib.call("step", state, { x, y: new BigInt64Array(2) }, { batch: 2 }).loss.length);
+state.free();
+"""
+
+
+def test_refusals(wasm, tmp_path):
+    """Errors name what is wrong, and the state stays as it was."""
+    script = tmp_path / "refusals.mjs"
+    script.write_text(REFUSALS.replace("HERE", (EXAMPLES / "node").as_uri()))
+    done = node(script, wasm)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["step: x must be a Float32Array of 192 elements",
+                         "the dimension batch is missing"]
+    assert re.fullmatch(r"step: gather: index out of range: .*\(digits\.py:\d+\)", lines[2])
+    assert lines[3:] == [
+        "there is no function fit",
+        "the state file is cut short or damaged",
+        "the state file is cut short or damaged",
+        "0", "Float32Array 10", "1",
+    ]
