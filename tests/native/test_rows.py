@@ -156,9 +156,11 @@ def run(f, arrays, hows):
             raise AssertionError(f"{label}: {e}") from None
 
 
-@pytest.mark.parametrize("d", DTYPES, ids=str)
-def test_elementwise(d):
-    """x and y hold every pair of special values; z is a legal divisor, w a legal exponent."""
+def elementwise(d):
+    """All rows on d, the columns of special values for them, and how results compare.
+
+    x and y hold every pair of special values; z is a legal divisor, w a legal exponent.
+    """
     x, y, z, w = (prim.input(k, TensorType(d, (n,))) for k in "xyzw")
     cond = prim.input("cond", TensorType(bool_, (n,)))
     outs, hows = [], []
@@ -179,9 +181,22 @@ def test_elementwise(d):
     c = np.where(b == 0, np.ones_like(b), b)
     e = b.copy() if not d.is_int else np.where(b < 0, b & 0x3F, b).astype(d.numpy)
     f = gx.function([x, y, z, w, cond], outs, name="elementwise")
-    for size in (*SIZES, len(a)):
-        some = rng.permutation(len(a))[:size]
-        run(f, [v[some] for v in (a, b, c, e)] + [rng.random(size) < 0.5], hows)
+    return f, [a, b, c, e, rng.random(len(a)) < 0.5], hows
+
+
+def parts(columns):
+    """The columns in random order, cut to several sizes, and whole."""
+    rng = np.random.default_rng(0)
+    for size in (*SIZES, len(columns[0])):
+        some = rng.permutation(len(columns[0]))[:size]
+        yield [v[some] for v in columns]
+
+
+@pytest.mark.parametrize("d", DTYPES, ids=str)
+def test_elementwise(d):
+    f, columns, hows = elementwise(d)
+    for arrays in parts(columns):
+        run(f, arrays, hows)
     assert f.compilations == 1
 
 
@@ -199,8 +214,8 @@ def test_polygamma(d):
     SEEN["polygamma"] = None
 
 
-@pytest.mark.parametrize("d", DTYPES, ids=str)
-def test_casts(d):
+def casts(d):
+    """d to every dtype, values that such casts are hard for, and how results compare."""
     x = prim.input("x", TensorType(d, (n,)))
     outs = [prim.cast(x, t) for t in DTYPES]
     labels = [f"cast {d} to {t}" for t in DTYPES]
@@ -215,8 +230,14 @@ def test_casts(d):
         more = rng.normal(size=200) * 10.0 ** rng.integers(-8, 20, 200)
         with np.errstate(over="ignore"):
             a = np.concatenate([a, more.astype(d.numpy)])
-    for size in (*SIZES, len(a)):
-        run(f, [rng.permutation(a)[:size]], [("cast", "bits", k) for k in labels])
+    return f, [a], [("cast", "bits", k) for k in labels]
+
+
+@pytest.mark.parametrize("d", DTYPES, ids=str)
+def test_casts(d):
+    f, columns, hows = casts(d)
+    for arrays in parts(columns):
+        run(f, arrays, hows)
 
 
 def shaped(d, table):
