@@ -41,14 +41,14 @@ _new_function = ctypes.PYFUNCTYPE(
 )(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
-def _builtin(code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
+def _builtin(definition: _MethodDef, code: jit.Code, slow: Callable[..., Any], name: str) -> Any:
     """The builtin at `gx_call`; its self is `slow`, and in place of a module it holds the code.
 
-    Its method definition is never freed: CPython reads it while it destroys the function, which
-    may come after everything else of a garbage cycle is gone. It takes some hundred bytes.
+    The code keeps the method definition: CPython reads it while it destroys the function, which
+    may come after everything else of a garbage cycle is gone, but not after `jit` frees code.
     """
-    definition = _MethodDef(name.encode(), code["gx_call"], _FASTCALL_KEYWORDS, None)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
+    definition.name, definition.function = name.encode(), code["gx_call"]
+    definition.flags = _FASTCALL_KEYWORDS
     return _new_function(ctypes.addressof(definition), slow, code)
 
 
@@ -145,6 +145,8 @@ class Native:
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arena)
             self._imports = imports
+        definitions = _MethodDef(), _MethodDef()
+        keep.append(definitions)
         _natives.add(self)
         self._code = jit.load(
             linked, exports=exported, imports=imports, keep=keep,
@@ -156,9 +158,9 @@ class Native:
         self.call: Any = None
         self.converted: Any = None
         if fast and slow is not None:
-            self.call = _builtin(self._code, slow, image.name)
+            self.call = _builtin(definitions[0], self._code, slow, image.name)
             if plain is not None:
-                self.converted = _builtin(self._code, plain, image.name)
+                self.converted = _builtin(definitions[1], self._code, plain, image.name)
 
     def _titles(self) -> dict[str, str]:
         titles = {k.name: k.title for k in self.image.program.kernels}
@@ -183,13 +185,13 @@ class Native:
         """The builtin that takes the outputs as arguments too; made at first use."""
         if self._into is None:
             assert self._given is not None
-            p = self.image.program
+            p, definition = self.image.program, _MethodDef()
             code = jit.load(
                 [_compile_builtin(p, self._target, "none", self._locks, given=True)],
                 exports=["gx_call"], imports=self._imports | {p.name: self._code[p.name]},
-                keep=[self._code],
+                keep=[self._code, definition],
             )
-            self._into = _builtin(code, self._given, p.name)
+            self._into = _builtin(definition, code, self._given, p.name)
         return self._into
 
     def address(self, name: str) -> int:

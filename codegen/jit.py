@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import itertools
 import os
 import threading
@@ -110,9 +111,18 @@ def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> 
 
 # Code that is no longer wanted. It is not unmapped at once, because the cyclic collector calls the
 # finalisers of a garbage cycle in any order, and one of the user's may still call the function:
-# what was retired before one `load` is freed by the next.
+# what was retired before one `load` is freed by the next that no collection surrounds.
 _retired: list[Any] = []
 _doomed: list[Any] = []
+_collecting = False
+
+
+def _watch(phase: str, info: Mapping[str, int]) -> None:
+    global _collecting
+    _collecting = phase == "start"
+
+
+gc.callbacks.append(_watch)
 
 
 class Code:
@@ -158,9 +168,10 @@ def load(
     for name in exports:
         builder.export_symbol(name)
     with _lock:
-        _doomed.clear()
-        while _retired:
-            _doomed.append(_retired.pop())
+        if not _collecting:
+            _doomed.clear()
+            while _retired:
+                _doomed.append(_retired.pop())
         try:
             tracker = builder.link(_orc(), f"graphc.{next(_serial)}")
         except RuntimeError as e:

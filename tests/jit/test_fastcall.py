@@ -177,6 +177,25 @@ def test_collected_with_its_cycle():
     assert gone() is None
 
 
+def test_finalisers_may_still_call_what_is_collected_with_them():
+    """Code stays until the collection is over, even while finalisers load more code."""
+    x = np.arange(3, dtype=np.float32)
+    seen = []
+
+    class Owner:
+        def __del__(self):
+            seen.append(load(handmade.increment()).call(x) - 1)
+            seen.append(self.native.call(x) - 1)
+
+    for _ in range(20):
+        owner, other = Owner(), Owner()
+        owner.other, other.other = other, owner
+        owner.native = other.native = load(handmade.increment(100_000))
+        del owner, other
+    gc.collect()
+    assert len(seen) == 80 and all((y == x).all() for y in seen)
+
+
 def test_sixteen_threads():
     call = load(handmade.increment(handmade.N * 4)).call
     wrong = []
