@@ -17,9 +17,11 @@ two words keeps both, and a loop of two additions makes them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -114,13 +116,16 @@ def write_state_file(
 def write_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Replace a file as a whole by what `write` writes; ArgumentError leaves the old one."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
         with open(partial, "wb") as f:
             write(f)
+            f.flush()
+            os.fsync(f.fileno())
         os.replace(partial, target)
     except OSError as e:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise ArgumentError(
             f"save_state: cannot write {target}: {e.strerror}", user_loc()
         ) from None
