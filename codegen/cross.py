@@ -22,6 +22,8 @@ sys.path[:] = sys.argv[2:]
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
+_REFUSED = "graphc: "  # what the child itself says, and then ends with 1
+
 
 def machine(triple: str, cpu: str, features: str, abi: str, optimisation: int) -> Any:
     """LLVM's code generator; RuntimeError where there is none."""
@@ -46,6 +48,24 @@ def parse(text: str, for_machine: Any) -> Any:
 
 def generate(text: str, target: Target, optimisation: int, assembly: bool = False) -> bytes:
     """The object file of a module's text, or its assembly, made by a child process."""
+    from graphc.errors import CompileError
+
+    code, made, said = _ask(text, target, optimisation, assembly)
+    if code == 0:
+        return made
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    error = [line for line in lines if line.startswith(("LLVM ERROR", _REFUSED))]
+    reason = (error[:1] or lines[-1:] or [f"exit code {code}"])[0].removeprefix(_REFUSED)
+    where = _culprit(text, said, target, optimisation) if code != 1 else ""
+    raise CompileError(
+        f"{target.triple}: no code could be generated{where and f' for {where}'}: {reason[:300]}"
+    )
+
+
+def _ask(
+    text: str, target: Target, optimisation: int, assembly: bool = False
+) -> tuple[int, bytes, str]:
+    """The child's exit code, what it made, and what it said."""
     import subprocess  # eight milliseconds that most processes need not spend
 
     from graphc.errors import CompileError
@@ -64,20 +84,27 @@ def generate(text: str, target: Target, optimisation: int, assembly: bool = Fals
         raise CompileError(
             f"{target.triple}: the process that generates its code did not start: {e.strerror}"
         ) from None
-    if done.returncode == 0:
-        return done.stdout
-    said = done.stderr.decode(errors="replace").strip()
-    raise CompileError(f"{target.triple}: {_reason(said, done.returncode)}")
+    return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
-def _reason(said: str, code: int) -> str:
-    """What the child's last words mean, in one line."""
-    function = re.search(r"In function: (\S+)|On function '@?([^']+)'", said)
-    where = f" in {function[1] or function[2]}" if function else ""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    error = [line for line in lines if "LLVM ERROR" in line or line.startswith("graphc: ")]
-    text = (error or lines or [f"exit code {code}"])[0].removeprefix("graphc: ")
-    return f"no code could be generated{where}: {text[:300]}"
+_BODY = re.compile(r"^(define [^\n]*@([\w.$-]+)\([^\n]*\{)\n.*?^\}", re.M | re.S)
+
+
+def _culprit(text: str, said: str, target: Target, optimisation: int) -> str:
+    """The function that LLVM died of: as it says, or the one without which it lives."""
+    told = re.search(r"In function: (\S+)", said)
+    if told:
+        return told[1]
+
+    def dies(kept: list[str]) -> bool:
+        some = _BODY.sub(lambda m: m[0] if m[2] in kept else f"{m[1]}\n  unreachable\n}}", text)
+        return _ask(some, target, optimisation)[0] not in (0, 1)
+
+    names = [m[2] for m in _BODY.finditer(text)]
+    while len(names) > 1:
+        half = names[:len(names) // 2]
+        names = half if dies(half) else names[len(half):]
+    return names[0] if names and dies(names) else ""
 
 
 def _child() -> int:
@@ -91,7 +118,7 @@ def _child() -> int:
         made = machine(**order)
         module = parse(sys.stdin.buffer.read().decode(), made)
     except RuntimeError as e:
-        print(f"graphc: {' '.join(str(e).split())}", file=sys.stderr)
+        print(f"{_REFUSED}{' '.join(str(e).split())}", file=sys.stderr)
         return 1
     out = made.emit_assembly(module).encode() if assembly else made.emit_object(module)
     sys.stdout.buffer.write(out)

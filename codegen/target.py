@@ -144,7 +144,8 @@ _ARCH = {"amd64": "x86_64", "arm64": "aarch64", "riscv64gc": "riscv64", "armv7a"
          "armv7l": "armv7", "arm": "armv7"}
 _VENDORS = ("unknown", "pc", "w64", "apple", "none")
 _SYSTEM = (  # what follows architecture and vendor -> how our names call it
-    (r"linux(-gnu(eabihf)?)?", "-linux-gnu"),
+    (r"linux(-gnu)?", "-linux-gnu"),
+    (r"linux-gnueabihf", "-linux-gnueabihf"),
     (r"linux-musl", "-linux-musl"),
     (r"(windows-gnu|mingw32)", "-windows-gnu"),
     (r"(macosx?|darwin)[\d.]*(-none)?", "-macos"),
@@ -161,8 +162,7 @@ def platform_named(name: str) -> Platform | None:
     system = "-".join(part for part in rest if part not in _VENDORS)
     for pattern, ours in _SYSTEM:
         if re.fullmatch(pattern, system):
-            full = arch + ours + ("eabihf" if (arch, ours) == ("armv7", "-linux-gnu") else "")
-            return PLATFORMS.get(full)
+            return PLATFORMS.get(arch + ours)
     return None
 
 

@@ -50,12 +50,14 @@ class Library:
     """A loaded library: its functions, and the state they share unless given another."""
 
     def __init__(self, path: str):
-        prefix = read_descriptor(path)["prefix"]
+        found = read_descriptor(path)
         try:
             self._c = ctypes.CDLL(path)
         except OSError as e:
-            raise ArgumentError(f"load: {e}", user_loc()) from None
-        self.path, self._prefix = path, prefix
+            raise ArgumentError(
+                f"load: this library for {found['target']} does not load here: {e}", user_loc()
+            ) from None
+        self.path, self._prefix = path, found["prefix"]
         raw = self._symbol("descriptor", ctypes.c_char_p)()
         self.descriptor = parse_descriptor(raw, path)
         self._explain = self._symbol("strerror", ctypes.c_char_p, ctypes.c_int)

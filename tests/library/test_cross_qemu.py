@@ -1,0 +1,198 @@
+"""Libraries for other machines, run by qemu-user.
+
+AArch64 and RISC-V give the bits of x86-64-v3 and v4; ARMv7, which has no fused multiply-add
+either, gives those of v2.
+"""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from cross_programs import LEVELS, MACHINES, run
+from cross_samples import inputs, op_functions, plain
+from library_samples import Loaded, batch, digits_functions, export_loaded, same_bits
+
+import graphc as gx
+from graphc.codegen.target import native
+
+
+@pytest.fixture(params=[*MACHINES, *LEVELS])
+def machine(request):
+    """A machine, and the CPU level whose bits it gives."""
+    return usable(request.param)
+
+
+def usable(name):
+    m = (MACHINES | LEVELS)[name]
+    if m.missing():
+        pytest.skip(m.missing())
+    return m, "v2" if name in ("v2", "armv7-linux-gnueabihf") else "v3"
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory):
+    """Functions exported for this machine at one level each, by level."""
+    if native().base.arch != "x86_64":
+        pytest.skip("bits are compared with those of x86-64")
+    made = {}
+
+    def at(level, name, make):
+        if (level, name) not in made:
+            folder = tmp_path_factory.mktemp(level)
+            functions = make()
+            made[level, name] = export_loaded(functions, folder / f"lib{name}.so", cpu=level)
+        return made[level, name]
+
+    return at
+
+
+def called(lib: Loaded, calls):
+    """What the reference library gives, and room for the same from elsewhere."""
+    state = lib.new_state() if lib.state_bytes else None
+    want = [lib.call(name, state, *arrays) for name, arrays in calls]
+    room = [(name, arrays, lib.outputs(name, arrays)) for name, arrays in calls]
+    return want, room, b"" if state is None else state.tobytes()
+
+
+def same(want, room):
+    for (name, _, outs), expected in zip(room, want, strict=True):
+        for k, (a, b) in enumerate(zip(outs, expected, strict=True)):
+            assert same_bits(plain(a), plain(b)), (name, k, a, b)
+
+
+def test_training_elsewhere(machine, references, tmp_path):
+    m, level = machine
+    lib = references(level, "digits", digits_functions)
+    calls = []
+    for k, n in enumerate((32, 1, 0, 7, 100, 32)):
+        x, y = batch(n, k)
+        calls += [("step", [x, y]), ("predict", [x])]
+    want, room, state = called(lib, calls)
+    statuses, after = run(m, list(lib.functions.values()), room, tmp_path)
+    assert set(statuses) == {0}
+    same(want, room)
+    assert after == state
+
+
+@pytest.mark.parametrize("name", list(MACHINES))
+def test_every_op_elsewhere(name, references, tmp_path):
+    m, level = usable(name)
+    lib = references(level, "ops", op_functions)
+    calls = [(f.name, inputs(f, n)) for f in lib.functions.values() for n in (3, 41)]
+    want, room, _ = called(lib, calls)
+    statuses, _ = run(m, list(lib.functions.values()), room, tmp_path)
+    assert set(statuses) == {0}
+    same(want, room)
+
+
+def parallel_function():
+    x, w = gx.input("x", ("n", 96)), gx.input("w", (96, 80))
+    outs = {"rows": gx.sum(gx.tanh(x), axis=1), "product": x @ w, "all": gx.sum(gx.exp(-x * x))}
+    return [gx.function([x, w], outs, name="many")]
+
+
+def test_threads_elsewhere(machine, references, tmp_path):
+    m, level = machine
+    lib = references(level, "many", parallel_function)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in ((900, 96), (96, 80))]
+    want, room, _ = called(lib, [("many", arrays)] * 3)
+    statuses, _ = run(m, list(lib.functions.values()), room, tmp_path,
+                      environment={"GRAPHC_NUM_THREADS": "3"})
+    assert set(statuses) == {0}
+    same(want, room)
+
+
+def failing_functions():
+    x, i = gx.input("x", (5, 3)), gx.input("i", ("n",), "int32")
+    a, b = gx.input("a", ("n",), "int64"), gx.input("b", ("n",), "int64")
+    return [gx.function([x, i], gx.take(x, i, axis=0), name="pick"),
+            gx.function([a, b], a // b, name="divide")]
+
+
+def test_errors_elsewhere(machine, references, tmp_path):
+    m, level = machine
+    lib = references(level, "failing", failing_functions)
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    one, zero = np.ones(3, np.int64), np.array([2, 0, 2])
+    calls = [("pick", [x, np.array([4, -5, 0], np.int32)]), ("divide", [one, one]),
+             ("pick", [x, np.array([4, 5, 0], np.int32)]), ("divide", [one, zero])]
+    room = [(name, arrays, lib.outputs(name, arrays)) for name, arrays in calls]
+    statuses, _ = run(m, list(lib.functions.values()), room, tmp_path)
+    assert statuses[:2] == [0, 0]
+    assert "index out of range" in lib.explain(statuses[2])
+    assert "division by zero" in lib.explain(statuses[3])
+    assert same_bits(room[0][2][0], x[[4, 0, 0]])
+
+
+POOL = """
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+static int tasks(void) {
+  DIR *d = opendir("/proc/self/task");
+  int n = 0;
+  while (readdir(d)) n++;
+  closedir(d);
+  return n - 2;
+}
+int main(int argc, char **argv) {
+  void *lib = dlopen(argv[1], RTLD_NOW);
+  if (!lib) { puts(dlerror()); return 1; }
+  int before = tasks();
+  ((void (*)(int))dlsym(lib, "many_set_threads"))(4);
+  int idle = tasks();
+  ((void (*)(void))dlsym(lib, "many_warmup"))();
+  int running = tasks();
+  dlclose(lib);
+  printf("%d %d %d\\n", idle - before, running - before, tasks() - before);
+  return argc - 2;
+}
+"""
+
+
+@pytest.mark.parametrize("name", list(MACHINES))
+def test_the_pool_starts_and_stops_elsewhere(name, tmp_path):
+    m = MACHINES[name]
+    if m.missing() or shutil.which(m.gcc) is None:
+        pytest.skip(m.missing() or f"no {m.gcc}: shared libraries need its C library")
+    path = gx.export(parallel_function(), tmp_path / "libmany.so", target=name)
+    (tmp_path / "p.c").write_text(POOL)
+    subprocess.run([m.gcc, tmp_path / "p.c", "-o", tmp_path / "p", "-ldl"], check=True)
+    done = subprocess.run([*m.emulator, "-L", m.root, tmp_path / "p", path], capture_output=True,
+                          text=True, check=False)
+    assert (done.stdout, done.returncode) == ("0 3 0\n", 0), done.stderr
+
+
+STATES = """
+#include <stdio.h>
+#include "libdigits.h"
+static digits_state a, b;
+int main(int argc, char **argv) {
+  digits_init(&a);
+  a.b2[3] = 0.25f;
+  if (digits_save_state(&a, argv[1]) || digits_load_state(&b, argv[1])) return 2;
+  printf("%d\\n", b.b2[3] == 0.25f && b.w1[7] == a.w1[7]);
+  return digits_load_state(&b, "/no/such/file") == 0 || argc != 2;
+}
+"""
+
+
+@pytest.mark.parametrize("name", list(MACHINES))
+def test_state_files_elsewhere(name, tmp_path):
+    """A state that was saved there is one that Python reads."""
+    m = MACHINES[name]
+    if m.missing():
+        pytest.skip(m.missing())
+    functions = digits_functions()
+    path = gx.export(functions, tmp_path / "libdigits.so", target=name, kinds=["a"])
+    (tmp_path / "states.c").write_text(STATES)
+    command = m.build(tmp_path / "states.c", path)
+    done = subprocess.run([*command, tmp_path / "saved"], capture_output=True, text=True,
+                          check=False)
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+    step = functions[0]
+    gx.load_state(tmp_path / "saved", step)
+    (b2,) = [s.array for s in step.graph.variables() if s.name == "b2"]
+    assert b2.tolist() == [0, 0, 0, 0.25, 0, 0, 0, 0, 0, 0]
