@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphc.codegen import pylayout as py
+from graphc.codegen.recycle import ARENAS
 
 OBJECTS = (
     "gx_arena", "gx_table", "gx_names", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
@@ -70,6 +71,69 @@ drop:
 failed:
   ret ptr null
 }
+"""
+
+# Arenas wait in cells from one call to the next, as many as calls ran at the same time, up to
+# ARENAS. gx_take_arena: one of at least so many bytes, or null; its size stands 64 bytes before
+# what may be used. gx_give_arena: it waits for the next call, or is freed where all cells are full.
+ARENA = f"""
+define internal ptr @gx_take_arena(i64 %bytes) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %j, %empty ]
+  %more = icmp ult i64 %i, {ARENAS}
+  br i1 %more, label %look, label %make
+look:
+  %cell = getelementptr ptr, ptr @gx_arena, i64 %i
+  %held = atomicrmw xchg ptr %cell, ptr null acq_rel
+  %none = icmp eq ptr %held, null
+  br i1 %none, label %empty, label %measure
+empty:
+  %j = add i64 %i, 1
+  br label %each
+measure:
+  %size = load i64, ptr %held
+  %fits = icmp uge i64 %size, %bytes
+  br i1 %fits, label %have, label %drop
+drop:
+  call void @free(ptr %held)
+  br label %make
+make:
+  %need = add i64 %bytes, 64
+  %new = call ptr @malloc(i64 %need)
+  %failed = icmp eq ptr %new, null
+  br i1 %failed, label %refuse, label %sized
+sized:
+  store i64 %bytes, ptr %new
+  br label %have
+have:
+  %arena = phi ptr [ %held, %measure ], [ %new, %sized ]
+  ret ptr %arena
+refuse:
+  ret ptr null
+}}
+define internal void @gx_give_arena(ptr %arena) nounwind {{
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %j, %full ]
+  %more = icmp ult i64 %i, {ARENAS}
+  br i1 %more, label %try, label %drop
+try:
+  %cell = getelementptr ptr, ptr @gx_arena, i64 %i
+  %swap = cmpxchg ptr %cell, ptr null, ptr %arena acq_rel monotonic
+  %kept = extractvalue {{ ptr, i1 }} %swap, 1
+  br i1 %kept, label %done, label %full
+full:
+  %j = add i64 %i, 1
+  br label %each
+drop:
+  call void @free(ptr %arena)
+  br label %done
+done:
+  ret void
+}}
 """
 
 # gx_free: nobody holds any of the locks. gx_acquire: all are taken, in the order of the table, or

@@ -117,7 +117,7 @@ class Native:
         self.image = image
         self._target, self._given, self._locks = target, given, len(locks)
         self._into: Any = None
-        self._arena = ctypes.c_void_p(None)
+        self._arenas = (ctypes.c_void_p * recycle.ARENAS)()
         self._spare: list[Array] = []
         arrays = [s.array for s in (image.states if states is None else states)]
         arrays += [c.array for c in image.constants]
@@ -129,7 +129,7 @@ class Native:
         if image.parallel:
             imports["graphc_parallel"] = jit.parallel_address(threads)
         linked, exported = list(image.objects), [image.name, *exports]
-        keep: list[object] = [table, arrays, self._arena]
+        keep: list[object] = [table, arrays, self._arenas]
         fast = slow is not None and image.builtin is not None
         if image.builtin is not None and fast:
             linked.append(image.builtin)
@@ -143,7 +143,7 @@ class Native:
             if any(recycle.may_be_large(o.type) for o in image.outputs):
                 imports["gx_recycler"] = ctypes.addressof(recycle.cell())
             imports["gx_table"] = ctypes.addressof(table)
-            imports["gx_arena"] = ctypes.addressof(self._arena)
+            imports["gx_arena"] = ctypes.addressof(self._arenas)
             self._imports = imports
         definitions = _MethodDef(), _MethodDef()
         keep.append(definitions)
@@ -174,12 +174,14 @@ class Native:
         """Give back the arenas kept for the next call; their bytes."""
         spare = sum(a.nbytes for a in self._spare)
         self._spare.clear()
-        return spare + (recycle.drop_arena(self._arena) if self._arena.value else 0)
+        cells = ctypes.addressof(self._arenas)
+        held = [cells + 8 * k for k, arena in enumerate(self._arenas) if arena]
+        return spare + sum(map(recycle.drop_arena, held))
 
     def __del__(self) -> None:
-        block, self._arena.value = self._arena.value, None
-        if block and _free is not None:  # None while the interpreter goes down
-            _free(block)
+        for block in filter(None, self._arenas):
+            if _free is not None:  # None while the interpreter goes down
+                _free(block)
 
     def into(self) -> Any:
         """The builtin that takes the outputs as arguments too; made at first use."""

@@ -35,6 +35,7 @@ Array = np.ndarray[Any, Any]
 FROM_BYTES = 64 << 10
 LIMIT = 256 << 20
 BLOCKS = 32
+ARENAS = 4       # that a function keeps from call to call, if so many ran at once
 _HUGE = 4 << 20  # from here on huge pages are asked for, as NumPy does
 _VARIABLE = "GRAPHC_RECYCLE_BYTES"
 
@@ -352,7 +353,7 @@ def release() -> int:
     return held
 
 
-def drop_arena(place: ctypes.c_void_p) -> int:
-    """Free the arena that a wrapper keeps at `place`, unless a call has it; its bytes."""
+def drop_arena(cell: int) -> int:
+    """Free the arena that a wrapper keeps at this address, unless a call has it; its bytes."""
     drop = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(_code()[0]["drop_arena"])
-    return int(drop(ctypes.addressof(place)))
+    return int(drop(cell))

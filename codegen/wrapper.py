@@ -10,7 +10,7 @@ Everything else (other arguments, sizes that overflow, a status that is not succ
 was begun and calls `%self`, the Python path, with the same arguments; it converts or explains.
 That path runs a failed call again, which is right because a failed call changes nothing.
 
-Imports: the C API, NumPy's, `gx_arena` (one pointer: the cached arena), `gx_table` (pointers of
+Imports: the C API, NumPy's, `gx_arena` (cells for the arenas kept), `gx_table` (pointers of
 states and constants), `gx_names` (the inputs' names, interned), `gx_keys` (key strings of a dict),
 `gx_locks` (per lock: the lock, its acquire, its release), `gx_recycler` (a `recycle.Cell`).
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, COUNTED, DECLARE, LOCKS, NEW, OBJECTS
+from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.recycle import may_be_large
@@ -88,7 +88,8 @@ class Wrapper:
         self.module.define(
             "gx_call",
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
-            + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks) + APART * self.given
+            + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks)
+            + ARENA * (not self._arena_on_stack()) + APART * self.given
             + NEW * any(may_be_large(o.type) for o in p.outputs),
         )
         for name in DECLARE:
@@ -271,41 +272,19 @@ class Wrapper:
         e.label(after)
 
     def _arena(self) -> str:
-        """Take the cached arena; make one where it is out or too small. Its size comes first."""
+        """Where the kernels compute: on the stack, or in an arena from an earlier call."""
         e = self.emit
         if self._arena_on_stack():
             return "%room"
-        held = e("atomicrmw xchg ptr @gx_arena, ptr null acq_rel")
-        none, look, make, have = e(f"icmp eq ptr {held}, null"), e.fresh(), e.fresh(), e.fresh()
-        e.do(f"br i1 {none}, label %{make}, label %{look}")
-        e.label(look)
-        size = e(f"load i64, ptr {held}")
-        fits = e(f"icmp uge i64 {size}, {self.arena_bytes}")
-        e.do(f"br i1 {fits}, label %{have}, label %{make}")
-        e.label(make)
-        e.do(f"call void @free(ptr {held})")
-        need = e(f"add i64 {self.arena_bytes}, 64")
-        new = e(f"call ptr @malloc(i64 {need})")
-        failed, sized = e(f"icmp eq ptr {new}, null"), e.fresh()
-        e.do(f"br i1 {failed}, label %noarena, label %{sized}")
-        e.label(sized)
-        e.do(f"store i64 {self.arena_bytes}, ptr {new}")
-        e.do(f"br label %{have}")
-        e.label(have)
-        block = e(f"phi ptr [ {held}, %{look} ], [ {new}, %{sized} ]")
-        self.block = block
+        self.block = block = e(f"call ptr @gx_take_arena(i64 {self.arena_bytes})")
+        failed, ok = e(f"icmp eq ptr {block}, null"), e.fresh()
+        e.do(f"br i1 {failed}, label %noarena, label %{ok}")
+        e.label(ok)
         return e(f"getelementptr i8, ptr {block}, i64 64")
 
     def _give_back(self) -> None:
-        e = self.emit
         if not self._arena_on_stack():
-            other = e(f"atomicrmw xchg ptr @gx_arena, ptr {self.block} acq_rel")
-            none, drop, on = e(f"icmp eq ptr {other}, null"), e.fresh(), e.fresh()
-            e.do(f"br i1 {none}, label %{on}, label %{drop}")
-            e.label(drop)
-            e.do(f"call void @free(ptr {other})")
-            e.do(f"br label %{on}")
-            e.label(on)
+            self.emit.do(f"call void @gx_give_arena(ptr {self.block})")
 
     # -- running -------------------------------------------------------------------------------
 

@@ -108,6 +108,36 @@ def test_the_bound_holds_and_release_gives_back(call, monkeypatch):
     assert recycle.kept()[0] == recycle.BLOCKS
 
 
+def test_arenas_wait_for_the_next_calls():
+    """As many as ran at once; another size takes another, and `release_memory` frees them."""
+    image = fastcall.compile_program(handmade.increment(handmade.N * 8), host(), "one")
+    native = fastcall.Native(image, host(), slow=lambda *a: None)
+    cells = native._arenas
+    gx.release_memory()
+    native.call(ramp())
+    (first,) = filter(None, cells)
+    native.call(ramp(0, N // 2))
+    assert [*filter(None, cells)] == [first]
+    native.call(ramp(0, 2 * N))
+    assert len([*filter(None, cells)]) == 1 and gx.release_memory() >= 16 * N and not any(cells)
+    go, wrong = threading.Barrier(8), []
+
+    def work():
+        go.wait()
+        for k in range(20):
+            if not (native.call(ramp(k, 10 * N)) == ramp(k + 1, 10 * N)).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    held = [*filter(None, cells)]
+    assert not wrong
+    assert len({*held}) == len(held) <= recycle.ARENAS and gx.release_memory() >= 80 * N * len(held)
+
+
 def test_many_threads(call):
     wrong = []
 
