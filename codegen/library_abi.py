@@ -121,6 +121,7 @@ class Entry:
     unit: Unit
     c: str
     arena_c: str
+    in_c: str                                   # the form that takes the arena's size
     state: str
     inputs: tuple[Arg, ...]
     outputs: tuple[Arg, ...]
@@ -230,7 +231,9 @@ def make_api(
     entries = []
     code = FIRST_SITE
     for u, c in zip(units, c_names, strict=True):
-        entries.append(_entry(prefix, u, c, symbols(f"{c}_arena"), held, code))
+        entries.append(
+            _entry(prefix, u, c, symbols(f"{c}_arena"), symbols(f"{c}_in"), held, code)
+        )
         for s in u.programs[0][1].sites:
             place = f" ({s.loc})" if s.loc else ""
             messages.append((code, f"{u.name}: {s.message()}{place}"))
@@ -272,8 +275,10 @@ def _layout(
     return tuple(fields), -(-offset // widest) * widest
 
 
-def _entry(prefix: str, u: Unit, c: str, arena_c: str, held: set[State], code: int) -> Entry:
-    names = Names([*_macros(prefix), f"{prefix}_state", "s", "arena", c])
+def _entry(
+    prefix: str, u: Unit, c: str, arena_c: str, in_c: str, held: set[State], code: int
+) -> Entry:
+    names = Names([*_macros(prefix), f"{prefix}_state", "s", "arena", "arena_bytes", c])
     p = u.programs[0][1]
     inputs = tuple(Arg(q.name, names(identifier(q.name)), q.type) for q in p.inputs)
     outputs = []
@@ -292,6 +297,6 @@ def _entry(prefix: str, u: Unit, c: str, arena_c: str, held: set[State], code: i
     state = "" if not here else "update" if u.graph.updates else "const"
     order = u.graph.dims()
     return Entry(
-        u, c, arena_c, state, inputs, tuple(outputs),
+        u, c, arena_c, in_c, state, inputs, tuple(outputs),
         tuple((n, names(identifier(n))) for n in order), arena, work, code,
     )

@@ -73,6 +73,7 @@ def _entry(e: Entry) -> dict[str, Any]:
     return {
         "name": e.unit.name,
         "c": e.c,
+        "in": e.in_c,
         "state": {"": "none", "const": "read"}.get(e.state, e.state),
         "inputs": [_arg(a) for a in e.inputs],
         "outputs": [_arg(a) for a in e.outputs],

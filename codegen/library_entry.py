@@ -13,6 +13,7 @@ from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.library_abi import SLACK, Entry, Field
 from graphc.codegen.library_levels import NUMBERS
 from graphc.codegen.program import (
+    ARENA_TOO_SMALL,
     FIRST_SITE,
     NEGATIVE_DIMENSION,
     NULL_ARGUMENT,
@@ -98,6 +99,7 @@ class EntryText:
         """Declarations and functions, without metadata."""
         self._arena_function()
         self._call_function()
+        self._in_function()
         m = self.module
         return "\n".join([*m.declarations.values(), *m.functions.values()])
 
@@ -175,11 +177,32 @@ class EntryText:
             moved = e(f"add i32 {status}, {entry.first_code - FIRST_SITE}")
             status = e(f"select i1 {site}, i32 {moved}, i32 {status}")
         e.do(f"ret i32 {status}")
-        params = ["ptr %s"] * bool(entry.state) + [f"ptr {p}" for p in pointers]
-        params += [f"i64 {r}" for r in self.regs.values()] + ["ptr %arena"]
         self.module.define(
             entry.c,
-            f"define i32 @{entry.c}({', '.join(params)}) nounwind {{\n{e.text()}\n}}",
+            f"define i32 @{entry.c}({', '.join(self._params())}) nounwind {{\n{e.text()}\n}}",
+        )
+
+    def _params(self) -> list[str]:
+        """The parameters of a call."""
+        count = len(self.entry.inputs) + len(self.entry.outputs)
+        params = ["ptr %s"] * bool(self.entry.state) + [f"ptr %arg.{k}" for k in range(count)]
+        return [*params, *(f"i64 {r}" for r in self.regs.values()), "ptr %arena"]
+
+    def _in_function(self) -> None:
+        """The call behind a comparison of the arena's size with what is promised to do."""
+        entry, params = self.entry, self._params()
+        e = self.emit = Emitter(self.module)
+        e.label("entry")
+        dims = ", ".join(f"i64 {r}" for r in self.regs.values())
+        given = e("icmp ne ptr %arena, null")
+        less = e(f"icmp slt i64 %bytes, {e(f'call i64 @{entry.arena_c}({dims})')}")
+        self._leave_if(e(f"and i1 {given}, {less}"), ARENA_TOO_SMALL)
+        status = e(f"tail call i32 @{entry.c}({', '.join(params)})")
+        e.do(f"ret i32 {status}")
+        self.module.define(
+            entry.in_c,
+            f"define i32 @{entry.in_c}({', '.join([*params, 'i64 %bytes'])}) nounwind {{\n"
+            f"{e.text()}\n}}",
         )
 
     def _check_null(self, pointers: list[str], sizes: list[str]) -> None:

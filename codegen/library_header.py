@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphc.codegen.library_abi import C_TYPES, Api, Arg, Entry, Field, nbytes
-from graphc.codegen.library_state import file_size
+from graphc.codegen.library_descriptor import file_size
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
 from graphc.types import TensorType
 
@@ -179,7 +179,11 @@ def _entry(api: Api, e: Entry) -> list[str]:
     params += [f"const {_pointer(a)}" for a in e.inputs]
     params += [_pointer(a) for a in e.outputs]
     params += [*sizes, "void *arena"]
-    return [*out, *listed(f"int {e.c}(", params, ");")]
+    out += listed(f"int {e.c}(", params, ");")
+    return [
+        *out, "/* The same, for an arena of so many bytes: too few are a code. */",
+        *listed(f"int {e.in_c}(", [*params, "int64_t arena_bytes"], ");"),
+    ]
 
 
 def _pointer(a: Arg) -> str:

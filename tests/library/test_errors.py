@@ -12,7 +12,7 @@ from library_samples import batch, export_loaded, same_bits
 import graphc as gx
 from graphc.errors import IndexOutOfRangeError, IntegerDivisionError
 
-NULL, NEGATIVE, OVERFLOW, OVERLAP, MEMORY, CPU = 1, 2, 3, 4, 6, 7
+NULL, NEGATIVE, OVERFLOW, OVERLAP, ARENA, MEMORY, CPU = 1, 2, 3, 4, 5, 6, 7
 
 
 @pytest.fixture
@@ -65,6 +65,36 @@ def test_out_of_memory(digits, call):
     assert digits.arena("step", n) > 2**57
     assert call(n=n) in (MEMORY, OVERLAP)  # the arrays cannot fit the address space
     assert digits.explain(MEMORY) == "out of memory"
+
+
+@pytest.mark.parametrize("n", (0, 1, 8, 100))
+def test_an_arena_that_is_too_small(digits, n):
+    """The form of a call that knows the arena's size; nothing is touched but what it may use."""
+    x, y = batch(n)
+    need = digits.arena("step", n)
+    want_state = digits.new_state()
+    want = digits.call("step", want_state, x, y)[0]
+    step = digits.symbol("step_in")
+
+    def run(room, size, n=n):
+        state, loss = digits.new_state(), np.full((), 77, np.float32)
+        at = [ctypes.c_void_p(a.ctypes.data) for a in (state, x, y, loss)]
+        arena = ctypes.c_void_p(None if room is None else room.ctypes.data)
+        status = step(*at, ctypes.c_int64(n), arena, ctypes.c_int64(size))
+        return status, state, loss
+
+    for size in (-1, 0, 1, need // 2, need - 1):
+        room = np.full(need, 0xEE, np.uint8)
+        status, state, loss = run(room, size)
+        assert status == ARENA and (room == 0xEE).all() and loss == 77
+        assert same_bits(state, digits.new_state())
+    for room, size in ((np.zeros(need, np.uint8), need), (np.zeros(need, np.uint8), 2**62),
+                       (None, 0), (None, -1)):
+        status, state, loss = run(room, size)
+        assert status == 0 and same_bits(state, want_state) and (same_bits(loss, want) or n == 0)
+    assert run(np.zeros(need, np.uint8), need, n=-1)[0] == NEGATIVE
+    assert run(np.zeros(need, np.uint8), need, n=2**62)[0] == OVERFLOW
+    assert digits.explain(ARENA) == "the arena is too small"
 
 
 def test_overlap(digits, call):

@@ -5,9 +5,8 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from library_samples import batch, digits_functions, needs_cc, same_bits
+from library_samples import batch, digits_functions, needs_cc
 
 import graphc as gx
 from graphc.errors import ArgumentError, CompileError
@@ -124,9 +123,9 @@ def test_a_state_on_a_full_disk(disk, digits, functions):
     for leave in (0, 4096, state.nbytes // 2):
         disk.fill(leave)
         assert save(ctypes.c_void_p(state.ctypes.data), where) == FILE
-        with pytest.raises(ArgumentError, match="digits.state: No space left on device"):
+        with pytest.raises(ArgumentError, match=r"digits\.state: No space left on device"):
             lib.state.save(path)
-        with pytest.raises(ArgumentError, match="digits.state: No space left on device"):
+        with pytest.raises(ArgumentError, match=r"digits\.state: No space left on device"):
             gx.save_state(path, functions, library=digits.path)
         assert disk.files() == before
         (disk.path / "ballast").unlink()
@@ -203,7 +202,7 @@ static int scenario(int k, int n) {
   if (code && digits_step(&s, x, y, &loss, ROWS, NULL)) return bad(k, n, "it goes on failing");
   if (memcmp(&loss, &want, 4) || memcmp(&s, &trained, sizeof s)) return bad(k, n, "wrong step");
   code = digits_predict(&s, x, labels, ROWS, NULL);
-  if (code && digits_predict(&s, x, labels, ROWS, NULL)) return bad(k, n, "predict goes on failing");
+  if (code && digits_predict(&s, x, labels, ROWS, NULL)) return bad(k, n, "so does predict");
   if (memcmp(labels, right, sizeof right)) return bad(k, n, "wrong labels");
   code = digits_save_state(&s, "now.state");
   if (digits_load_state(&t, "now.state") && digits_load_state(&t, "now.state"))

@@ -40,8 +40,8 @@ def test_only_the_api_is_visible_and_only_libc_is_needed(digits):
     shown = {n[-1] for n in names if n[-2] not in "Uw"}
     assert shown == {f"digits_{n}" for n in (
         "abi", "descriptor", "init", "load_state", "pack_state", "predict", "predict_arena",
-        "save_state", "set_threads", "state_bytes", "step", "step_arena", "strerror",
-        "unpack_state", "warmup")}
+        "predict_in", "save_state", "set_threads", "state_bytes", "step", "step_arena", "step_in",
+        "strerror", "unpack_state", "warmup")}
     assert {n[-1] for n in names if n[-2] in "Uw"} <= LIBC
     assert {n[-1] for n in names if n[-2] == "w"} == {
         "pthread_create", "pthread_join", "pthread_sigmask"}

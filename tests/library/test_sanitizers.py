@@ -199,7 +199,7 @@ def expected(f, inputs):
 @needs_valgrind
 def test_memcheck_on_random_graphs(tmp_path, count=14):
     """At v2 and v3: no invalid access, nothing undefined decided on or written out, no leak; and
-    the outputs of the function, bit for bit, at v3."""
+    the outputs of the function, bit for bit."""
     rng = np.random.default_rng(0)
     cases, wanted, data, includes = [], [], [], []
     for k, g in enumerate(corpus(count)):
@@ -231,6 +231,8 @@ def test_memcheck_on_random_graphs(tmp_path, count=14):
             env=os.environ | {"GRAPHC_CPU": level, "GRAPHC_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stderr[-3000:]
+    # valgrind does not compute every instruction's last bit: values are compared without it
+    subprocess.run(["./main"], cwd=tmp_path, check=True)
     raw, at = (tmp_path / "out.bin").read_bytes(), 0
     for want, outputs in wanted:
         status, at = int.from_bytes(raw[at:at + 4], "little"), at + 4
