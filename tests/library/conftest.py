@@ -5,7 +5,8 @@ import pytest
 
 HERE = os.path.dirname(__file__)
 sys.path.insert(0, HERE)
-sys.path.append(os.path.join(os.path.dirname(HERE), "passes"))  # its random graphs
+for other in ("passes", "native"):  # their random graphs
+    sys.path.append(os.path.join(os.path.dirname(HERE), other))
 
 
 @pytest.fixture(scope="session")

@@ -339,8 +339,8 @@ def make(seed: str, steps: int) -> Made:
     return Maker(random.Random(seed)).made(steps)
 
 
-def function(made: Made) -> gx.Function:
-    return gx.function(made.inputs, made.outputs(), name="random")
+def function(made: Made, name: str = "random") -> gx.Function:
+    return gx.function(made.inputs, made.outputs(), name=name)
 
 
 # -- how far results may be apart -------------------------------------------------------------

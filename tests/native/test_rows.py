@@ -180,7 +180,7 @@ def elementwise(d):
     a, b = (np.concatenate([v, data(d, 150, rng)]) for v in (a, b))
     c = np.where(b == 0, np.ones_like(b), b)
     e = b.copy() if not d.is_int else np.where(b < 0, b & 0x3F, b).astype(d.numpy)
-    f = gx.function([x, y, z, w, cond], outs, name="elementwise")
+    f = gx.function([x, y, z, w, cond], outs, name=f"elementwise_{d}")
     return f, [a, b, c, e, rng.random(len(a)) < 0.5], hows
 
 
@@ -223,7 +223,7 @@ def casts(d):
         to = [t for t in DTYPES if t.bits == d.bits and (t is bool_) == (d is bool_)]
         outs += [prim.bitcast(x, t) for t in to]
         labels += [f"bitcast {d} to {t}" for t in to]
-    f = gx.function([x], outs, name="casts")
+    f = gx.function([x], outs, name=f"casts_{d}")
     rng = np.random.default_rng(1)
     a = np.concatenate([specials(d), data(d, 200, rng)])
     if d.is_float:
