@@ -1,0 +1,66 @@
+"""The ratio chart as SVG: a bar for each case, as long as graphc is faster than the best peer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+from .summary import Row, mean
+
+LEFT, WIDTH, LINE, TOP = 330, 420, 15, 60
+LOW, HIGH = 0.25, 16.0
+GOOD, EVEN, SHORT, INK = "#2a7f62", "#8aa6a3", "#c8553d", "#222222"
+
+
+def place(ratio: float) -> float:
+    """The x of a ratio, on a logarithmic axis cut off at both ends."""
+    part = math.log(min(max(ratio, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
+    return LEFT + WIDTH * part
+
+
+def text(x: float, y: float, words: str, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(words)}</text>'
+
+
+def draw(rows: Sequence[Row], letters: dict[str, str], title: str) -> str:
+    """SVG of these rows, grouped by letter."""
+    parts: list[str] = []
+    y = TOP
+    for letter in dict.fromkeys(r.letter for r in rows):
+        group = [r for r in rows if r.letter == letter]
+        y += LINE
+        words = f"({letter}) {letters[letter]}: mean {mean(r.ratio for r in group):.2f}"
+        parts.append(text(12, y + 11, words, 'font-weight="bold"'))
+        y += LINE + 4
+        for r in group:
+            one, end = place(1.0), place(r.ratio)
+            color = GOOD if r.ratio >= 1.05 else SHORT if r.ratio < 0.95 else EVEN
+            name = r.case[2:] + {"kept": ", kept"}.get(r.kind, "")
+            parts.append(text(LEFT - 8, y + 11, name, 'text-anchor="end"'))
+            parts.append(
+                f'<rect x="{min(one, end):.1f}" y="{y + 2}" width="{abs(end - one):.1f}" '
+                f'height="{LINE - 4}" fill="{color}"/>'
+            )
+            parts.append(text(LEFT + WIDTH + 10, y + 11, f"{r.ratio:.2f}  {r.best}"))
+            y += LINE
+    height = y + 30
+    axis = []
+    for tick in (0.25, 0.5, 1, 2, 4, 8, 16):
+        x = place(tick)
+        axis.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - 24}" stroke="#999" '
+            f'stroke-width="{1.4 if tick == 1 else 0.4}"/>'
+        )
+        axis.append(text(x, TOP - 6, f"{tick:g}x", 'text-anchor="middle"'))
+    total = LEFT + WIDTH + 140
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {height}" '
+        f'width="{total}" height="{height}" font-family="sans-serif" font-size="11" '
+        f'fill="{INK}">',
+        f'<rect width="{total}" height="{height}" fill="white"/>',
+        text(12, 22, title, 'font-size="15" font-weight="bold"'),
+        text(12, 40, "Speed against the best peer of each case, which is named at the right; "
+                     "beyond 1x graphc is faster."),
+        *axis, *parts, "</svg>",
+    ]) + "\n"

@@ -1,0 +1,51 @@
+"""What all namespaces share: functions written with a library's own primitives.
+
+A case's formula is called with a namespace, `xp`, and arrays or symbols: `formula(xp, x, y)`. A
+peer's namespace derives from Formulas, gives the primitives (exp, sum, where, ...) under the
+names used here, and overrides what its library has ready, as its users would.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Formulas:
+    """softmax and its like over exp, log, sqrt, erf, sum, max, mean, maximum and take_along."""
+
+    def softmax(self: Any, x: Any) -> Any:
+        """Along the last axis."""
+        e = self.exp(x - self.max(x, -1, True))
+        return e / self.sum(e, -1, True)
+
+    def logsumexp(self: Any, x: Any) -> Any:
+        """Along the last axis."""
+        top = self.max(x, -1, True)
+        return self.log(self.sum(self.exp(x - top), -1)) + top[..., 0]
+
+    def var(self: Any, x: Any, axis: int) -> Any:
+        centred = x - self.mean(x, axis, True)
+        return self.mean(centred * centred, axis)
+
+    def layer_norm(self: Any, x: Any, weight: Any, bias: Any) -> Any:
+        """Over the last axis, eps 1e-5."""
+        centred = x - self.mean(x, -1, True)
+        return centred / self.sqrt(self.mean(centred * centred, -1, True) + 1e-5) * weight + bias
+
+    def cross_entropy(self: Any, logits: Any, labels: Any) -> Any:
+        """Mean over rows of -log softmax at the labels."""
+        return self.mean(self.logsumexp(logits) - self.take_along(logits, labels))
+
+    def relu(self: Any, x: Any) -> Any:
+        return self.maximum(x, 0.0)
+
+    def gelu(self: Any, x: Any) -> Any:
+        """x times the normal distribution function, by erf."""
+        return 0.5 * x * (1.0 + self.erf(x * 0.7071067811865476))
+
+    def softplus(self: Any, x: Any) -> Any:
+        return self.maximum(x, 0.0) + self.log(1.0 + self.exp(-self.abs(x)))
+
+    def attention(self: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
+        """softmax(scale q k^T) v."""
+        return self.softmax(q @ self.swap(k) * scale) @ v

@@ -1,0 +1,123 @@
+"""What the machine can do: copying, multiply-adds and divisions, measured in the same run.
+
+Runs in a process of its own with so many threads: python -m tests.benchmarks.limits THREADS
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+
+COPY_SIZES = {"8 KiB": 1 << 13, "32 KiB": 1 << 15, "1 MiB": 1 << 20, "16 MiB": 1 << 24, "256 MiB": 1 << 28}
+CHAINS = 12
+
+
+def chains_text(dtype: str, op: str, lanes: int, bits: int) -> str:
+    """f(n, pointer): n steps of independent multiply-adds, or divisions, in full registers."""
+    t = "float" if dtype == "float32" else "double"
+    v = f"<{lanes} x {t}>"
+    width = 32 if dtype == "float32" else 64
+    fma = f"llvm.fma.v{lanes}f{width}"
+
+    def step(c: int) -> str:
+        if op == "divide":
+            return f"  %b{c} = fdiv {v} %x, %a{c}"
+        return f"  %b{c} = call {v} @{fma}({v} %x, {v} %x, {v} %a{c})"
+
+    lines = [
+        f"declare {v} @{fma}({v}, {v}, {v})",
+        f'define void @f(i64 %n, ptr %p) "prefer-vector-width"="{bits}" {{',
+        "entry:", f"  %x = load {v}, ptr %p, align 4", "  br label %head", "head:",
+        "  %i = phi i64 [%n, %entry], [%j, %head]",
+        *(f"  %a{c} = phi {v} [%x, %entry], [%b{c}, %head]" for c in range(CHAINS)),
+        *(step(c) for c in range(CHAINS)),
+        "  %j = sub i64 %i, 1", "  %more = icmp ne i64 %j, 0",
+        "  br i1 %more, label %head, label %done", "done:",
+    ]
+    total = "%b0"
+    for c in range(1, CHAINS):
+        lines.append(f"  %s{c} = fadd {v} {total}, %b{c}")
+        total = f"%s{c}"
+    return "\n".join([*lines, f"  store {v} {total}, ptr %p, align 4", "  ret void", "}"])
+
+
+def chains_function(dtype: str, op: str) -> tuple[Callable[..., None], int]:
+    """The compiled function and how many elements a step does."""
+    from graphc.codegen import jit
+    from graphc.codegen.target import host
+    from graphc.types import as_dtype
+
+    target = host()
+    lanes = target.lanes(as_dtype(dtype))
+    text = chains_text(dtype, op, lanes, target.vector_bits)
+    loaded = jit.load([jit.compile_object(text, target, use_cache=False)], exports=["f"])
+    f = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded["f"])
+    f.loaded = loaded
+    return f, lanes * CHAINS
+
+
+def best(run: Callable[[], object], seconds: float) -> float:
+    """The shortest of many runs."""
+    run()
+    shortest, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        run()
+        shortest = min(shortest, time.perf_counter() - begin)
+    return shortest
+
+
+def copying(size: int, threads: int, pool: ThreadPoolExecutor, fresh: bool) -> float:
+    """Bytes read and written a second by a copy of `size` bytes, into kept or fresh memory."""
+    a = np.ones(size, np.uint8)
+    out = np.zeros_like(a)
+    cuts = [size * k // threads for k in range(threads + 1)]
+    spans = [slice(i, j) for i, j in pairwise(cuts)]
+    times = max(1, (1 << 22) // size)
+
+    def part(s: slice) -> None:
+        for _ in range(times):
+            if fresh:
+                a[s].copy()
+            else:
+                np.copyto(out[s], a[s])
+
+    if threads == 1:
+        took = best(lambda: part(spans[0]), 0.1)
+    else:
+        took = best(lambda: list(pool.map(part, spans)), 0.1)
+    return 2 * size * times / took
+
+
+def measure(threads: int) -> dict[str, dict[str, float]]:
+    """{"copy": {size: bytes/s}, "copy fresh": ..., "fma": {dtype: flop/s}, "divide": {...}}."""
+    pool = ThreadPoolExecutor(threads)
+    found: dict[str, dict[str, float]] = {
+        "copy": {n: copying(s, threads, pool, False) for n, s in COPY_SIZES.items()},
+        "copy fresh": {n: copying(s, threads, pool, True) for n, s in COPY_SIZES.items()
+                       if s >= 1 << 24},
+        "fma": {}, "divide": {},
+    }
+    for dtype in ("float32", "float64"):
+        for op, each in (("fma", 2), ("divide", 1)):
+            f, width = chains_function(dtype, op)
+            steps = 50_000 if op == "fma" else 5_000
+            arrays = [np.ones(64, dtype) for _ in range(threads)]
+
+            def run(a: np.ndarray, f: Callable[..., None] = f, steps: int = steps) -> None:
+                f(steps, a.ctypes.data)
+
+            took = best(lambda run=run, arrays=arrays: list(pool.map(run, arrays)), 0.2)
+            found[op][dtype] = threads * steps * width * each / took
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]))))

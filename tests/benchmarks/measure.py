@@ -1,0 +1,213 @@
+"""Timing: every peer in a process of its own, taking turns.
+
+A process is asked for some milliseconds of calls, then the next, for several rounds, so that a
+disturbance of the machine meets all alike. One-thread processes are bound to one CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .case import Case
+
+ROOT = Path(__file__).parents[2]
+THREAD_VARIABLES = (
+    "GRAPHC_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "PJRT_NPROC", "NPROC",
+)
+# Compiled together, because each takes seconds of another compiler's time.
+SLOW_TO_COMPILE = ("torch.compile", "pytensor")
+
+
+def environment(threads: int, folder: str) -> dict[str, str]:
+    """A process's variables: so many threads, and caches that begin empty."""
+    env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    env["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    env["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    env["PYTENSOR_FLAGS"] = f"base_compiledir={folder}/pytensor"
+    if ctypes.util.find_library("openblas"):  # as its documentation advises
+        env["PYTENSOR_FLAGS"] += ",blas__ldflags=-lopenblas"
+    env["NUMBA_CACHE_DIR"] = f"{folder}/numba"
+    env["GRAPHC_CACHE_DIR"] = f"{folder}/graphc"
+    if threads == 1:
+        env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    for name in ("GRAPHC_VERIFY", "GRAPHC_DUMP", "GRAPHC_STOP_AFTER"):
+        env.pop(name, None)
+    return env
+
+
+class Process:
+    """One worker; started again when it died or was too slow."""
+
+    def __init__(self, peer: str, threads: int, folder: str, log: Any):
+        self.peer, self.threads, self.folder, self.log = peer, threads, folder, log
+        self.child: subprocess.Popen[bytes] | None = None
+        self.hello: dict[str, Any] = {}
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.benchmarks.worker", self.peer, str(self.threads)]
+        cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        if cpus:
+            chosen = ",".join(map(str, cpus[-self.threads:]))
+            command = ["taskset", "-c", chosen, *command] if _taskset() else command
+        self.child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, cwd=ROOT,
+            env=environment(self.threads, self.folder),
+        )
+        self.hello = self.answer(120)
+
+    def ask(self, limit: float, **request: Any) -> dict[str, Any]:
+        self.send(**request)
+        return self.answer(limit)
+
+    def send(self, **request: Any) -> None:
+        if self.child is None:
+            self.start()
+        assert self.child is not None and self.child.stdin is not None
+        try:
+            self.child.stdin.write(json.dumps(request).encode() + b"\n")
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            pass  # answer() says that it died
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        """The next line; "failed" where the process died or the time was over."""
+        assert self.child is not None and self.child.stdout is not None
+        ready, _, _ = select.select([self.child.stdout], [], [], seconds)
+        line = self.child.stdout.readline() if ready else b""
+        if line:
+            found: dict[str, Any] = json.loads(line)
+            return found
+        why = "the process died" if ready else f"not ready within {seconds:.0f} s"
+        self.stop()
+        return {"failed": why}
+
+    def stop(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait()
+            self.child = None
+
+
+def _taskset() -> bool:
+    import shutil
+
+    return shutil.which("taskset") is not None
+
+
+@dataclass
+class Settings:
+    """How long to measure: rounds of so many seconds; peers must be ready within `patience`."""
+
+    rounds: int = 7
+    seconds: float = 0.02
+    patience: float = 60.0
+
+
+@dataclass
+class Bench:
+    """Runs cases with one number of threads."""
+
+    peers: Sequence[str]
+    threads: int
+    settings: Settings
+    folder: str
+    log: Any
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    def __enter__(self) -> Bench:
+        self.processes = {
+            p: Process(p, self.threads, self.folder, self.log) for p in self.peers
+        }
+        for p in self.processes.values():
+            p.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for p in self.processes.values():
+            p.stop()
+
+    def versions(self) -> dict[str, str]:
+        """What is installed; "failed: ..." where importing fails."""
+        return {
+            n: p.hello.get("version") or f"failed: {p.hello.get('failed')}"
+            for n, p in self.processes.items()
+        }
+
+    def run(self, case: Case) -> dict[str, Any]:
+        """{"case": ..., "peers": {name: {"first", "error", "fresh": {...}} or {"failed"}}}."""
+        answers = self.prepare(case)
+        results = {n: {k: v for k, v in a.items() if k != "kinds"} for n, a in answers.items()}
+        kinds = {n: a["kinds"] for n, a in answers.items() if "kinds" in a}
+        times: dict[tuple[str, str], list[float]] = {}
+        busy = Load()
+        for _ in range(self.settings.rounds):
+            for n, list_of_kinds in kinds.items():
+                for kind in list_of_kinds if "failed" not in results[n] else ():
+                    a = self.processes[n].ask(
+                        60, do="time", kind=kind, seconds=self.settings.seconds)
+                    if "times" in a:
+                        times.setdefault((n, kind), []).extend(a["times"])
+                    else:
+                        results[n] = a
+        load = busy.share()
+        for (n, kind), found in times.items():
+            if "failed" not in results[n]:
+                results[n][kind] = {"min": min(found), "median": statistics.median(found)}
+        for n in kinds:
+            self.processes[n].ask(60, do="drop")
+        return {"case": case.name, "threads": self.threads, "busy": load, "peers": results}
+
+    def prepare(self, case: Case) -> dict[str, dict[str, Any]]:
+        """Every peer's answer to "prepare"."""
+        alive = [n for n, p in self.processes.items() if "version" in p.hello]
+        chosen = [n for n in alive if n not in case.skip]
+        answers: dict[str, dict[str, Any]] = {
+            n: {"absent": case.skip[n]} for n in alive if n in case.skip
+        }
+        with tempfile.NamedTemporaryFile(suffix=".npz", dir=self.folder) as file:
+            np.savez(file, *case.expected())
+            file.flush()
+            request = {"do": "prepare", "case": case.name, "expected": file.name}
+            for n in chosen:
+                if n not in SLOW_TO_COMPILE:
+                    answers[n] = self.processes[n].ask(self.settings.patience, **request)
+            slow = [n for n in chosen if n in SLOW_TO_COMPILE]
+            for n in slow:
+                self.processes[n].send(**request)
+            for n in slow:
+                answers[n] = self.processes[n].answer(self.settings.patience)
+        return {n: answers[n] for n in self.processes if n in answers}
+
+
+class Load:
+    """How busy the machine's CPUs were, as a number of CPUs; 0 where the system does not tell."""
+
+    def __init__(self) -> None:
+        self.idle, self.begin = self.read(), time.perf_counter()
+
+    def read(self) -> float:
+        try:
+            with open("/proc/stat") as f:
+                fields = [int(v) for v in f.readline().split()[1:]]
+        except OSError:
+            return 0.0
+        return (fields[3] + fields[4]) / os.sysconf("SC_CLK_TCK")
+
+    def share(self) -> float:
+        took = time.perf_counter() - self.begin
+        return round((os.cpu_count() or 1) - (self.read() - self.idle) / max(took, 1e-9), 2)

@@ -1,0 +1,78 @@
+"""What bounds a case: a simple model of the graph that runs, against the machine's limits.
+
+The optimized graph tells the bytes that its kernels read and write, its multiply-adds, elementwise
+operations and divisions. Each resource alone would take some time; the longest is the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Instructions of a vector of results, multiply-adds and the like; of codegen's own functions.
+WEIGHTS = {
+    "exp": 14, "log": 18, "expm1": 20, "log1p": 22, "sin": 22, "cos": 22, "tanh": 22, "atan": 20,
+    "erf": 30, "pow": 45, "atan2": 28, "rem": 6, "rsqrt": 2, "lgamma": 90,
+}
+DIVIDER = ("div", "sqrt", "rsqrt", "atan2", "tanh", "erf", "log1p", "atan")
+DISPATCH = 1.0e-7  # seconds that a call costs without any kernel, allocation of results included
+SMALL = 3e-6       # below this a call's time is dispatch, loop set-up and pipeline latency
+
+
+def work(function: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
+    """Counts of a compiled graphc function: bytes moved, bytes that must move, instructions."""
+    from graphc import view
+    from graphc.dims import substitute
+    from graphc.ops import Kind
+
+    arrays, given = function._signature.convert(arguments, {})
+    dims = function._signature.bind(arrays, given)
+    graph = function.optimized
+
+    def number(size: Any) -> float:
+        return float(substitute(size, dims))
+
+    products = slots = divisions = 0.0
+    for n, _ in view._nodes(graph):
+        if n.op.kind is Kind.CONTRACT:
+            products += number(view._flops(n)) / 2
+        elif n.op.kind in (Kind.REDUCE, Kind.SCAN):
+            slots += number(n.args[0].type.size)
+        elif n.op.kind is Kind.ELEMENTWISE and n.op.name not in ("cast", "bitcast"):
+            slots += number(n.out.type.size) * WEIGHTS.get(n.op.name, 1)
+            divisions += number(n.out.type.size) * (n.op.name in DIVIDER)
+    moved = number(view.bytes_moved(graph))
+    ends = sum(
+        number(v.type.size) * v.type.dtype.itemsize for v in (*graph.inputs, *graph.outputs)
+    )
+    ends += sum(number(s.type.size) * s.type.dtype.itemsize for s in graph.variables())
+    ends += sum(number(s.type.size) * s.type.dtype.itemsize for s, _ in graph.updates)
+    return {
+        "bytes": moved, "needed": ends, "products": products, "slots": slots,
+        "divisions": divisions,
+    }
+
+
+def bound(
+    counts: Mapping[str, float], dtype: str, limits: Mapping[str, Any], seconds: float
+) -> dict[str, Any]:
+    """{"by": what bounds it, "share": the modelled time over the measured one, "of": each}."""
+    from .limits import COPY_SIZES
+
+    sizes = [n for n, s in COPY_SIZES.items() if s >= counts["needed"]] or list(COPY_SIZES)[-1:]
+    speed = limits["copy"][sizes[0]]
+    issue = limits["fma"][dtype] / 2
+    of = {
+        "bandwidth": counts["needed"] / speed,
+        "passes over memory": counts["bytes"] / speed,
+        "FMA": (counts["products"] + counts["slots"]) / issue,
+        "divider": counts["divisions"] / limits["divide"][dtype],
+        "dispatch": DISPATCH,
+    }
+    by = max(of, key=lambda k: of[k])
+    if by == "passes over memory" and of[by] < 1.2 * of["bandwidth"]:
+        by = "bandwidth"
+    if seconds < SMALL and of[by] < 0.5 * seconds:
+        by = "dispatch and latency"
+    share = max(of.values()) / seconds
+    return {"by": by, "share": round(share, 3), "of": of}

@@ -1,0 +1,100 @@
+"""graphc: as its README writes functions. "graphc-fastmath" is the same with fastmath=True."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphc as gx
+
+from .. import model
+from ..case import Built, Call, Case, flat
+from ..formulas import Formulas
+
+
+class GraphcNames(Formulas):
+    exp, log, sqrt = staticmethod(gx.exp), staticmethod(gx.log), staticmethod(gx.sqrt)
+    sin, cos, tanh = staticmethod(gx.sin), staticmethod(gx.cos), staticmethod(gx.tanh)
+    erf, abs, where = staticmethod(gx.erf), staticmethod(gx.abs), staticmethod(gx.where)
+    arctan2 = staticmethod(gx.atan2)
+    maximum, minimum = staticmethod(gx.maximum), staticmethod(gx.minimum)
+    reshape = staticmethod(gx.reshape)
+    swap = staticmethod(lambda x, a=-1, b=-2: gx.swapaxes(x, a, b))
+    softmax, gelu, relu = (
+        staticmethod(gx.nn.softmax), staticmethod(gx.nn.gelu), staticmethod(gx.nn.relu)
+    )
+    softplus = staticmethod(gx.nn.softplus)
+    cross_entropy = staticmethod(gx.nn.cross_entropy)
+
+    def argmax(self, x: Any, axis: int) -> Any:
+        return gx.argmax(x, axis=axis)
+
+    def logsumexp(self, x: Any) -> Any:
+        return gx.logsumexp(x, axis=-1)
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return gx.nn.layer_norm(x, weight, bias)
+
+    def sum(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return gx.sum(x, axis=axis, keepdims=keepdims)
+
+    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return gx.mean(x, axis=axis, keepdims=keepdims)
+
+    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return gx.max(x, axis=axis, keepdims=keepdims)
+
+    def var(self, x: Any, axis: int) -> Any:
+        return gx.var(x, axis=axis)
+
+
+class Peer:
+    name = "graphc"
+    modules = ("graphc",)
+    fastmath = False
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self.function: gx.Function | None = None
+
+    def version(self) -> str:
+        return gx.__version__
+
+    def declare(self, case: Case, arrays: tuple[np.ndarray, ...]) -> gx.Function:
+        """The case's formula, and its gradient where it asks for one."""
+        inputs = [
+            gx.input(f"x{k}", shape, a.dtype.name)
+            for k, (shape, a) in enumerate(zip(case.dims, arrays, strict=True))
+        ]
+        out = case.formula(GraphcNames(), *inputs)
+        if case.wrt:
+            out = [out, *gx.grad(out, [inputs[k] for k in case.wrt])]
+        return gx.function(inputs, out, fastmath=self.fastmath, name="bench")
+
+    def build(self, case: Case, arrays: tuple[np.ndarray, ...]) -> Built:
+        self.function = f = self.declare(case, arrays)
+        return self.built(f, arrays, case.kept)
+
+    def built(self, f: gx.Function, arrays: tuple[np.ndarray, ...], kept: bool) -> Built:
+        """Calls of a compiled function; with results kept if asked."""
+        if not kept:
+            return Built(Call(f, arrays))
+        first = f(*arrays)
+        out = np.empty_like(first) if isinstance(first, np.ndarray) else [
+            np.empty_like(a) for a in flat(first)
+        ]
+        return Built(Call(f, arrays), Call(f, arrays, {"out": out}))
+
+    def work(self, call: Call) -> dict[str, float]:
+        """Bytes and operations of a call."""
+        assert self.function is not None
+        return model.work(self.function, call.args)
+
+    def numpy(self, result: Any) -> Any:
+        return result
+
+
+class Fastmath(Peer):
+    name = "graphc-fastmath"
+    fastmath = True

@@ -1,0 +1,106 @@
+"""From measured times to ratios: who is best in each case, and geometric means by letter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .peers import OURS, REORDERING
+
+SHORT = 0.95  # of the best peer's speed: below it the report says what bounds graphc
+LIBRARY_CACHE = "16 MiB"
+
+
+@dataclass(frozen=True)
+class Row:
+    """graphc and the best peer in one case, one kind of outputs, one number of threads."""
+
+    case: str
+    kind: str
+    threads: int
+    ours: float
+    fast: float | None
+    best: str
+    theirs: float
+    best_fast: float | None
+    bound: Mapping[str, Any] | None
+
+    @property
+    def letter(self) -> str:
+        return self.case[0]
+
+    @property
+    def ratio(self) -> float:
+        """The best peer's time over graphc's: above 1 graphc is faster."""
+        return self.theirs / self.ours
+
+    @property
+    def fast_ratio(self) -> float | None:
+        """The same with fastmath, against all peers, those included that reorder operations."""
+        if self.fast is None or self.best_fast is None:
+            return None
+        return self.best_fast / self.fast
+
+
+def rows(result: Mapping[str, Any]) -> list[Row]:
+    """The comparisons of one case; small calls (e) count each library's fastest form."""
+    found = []
+    peers = result["peers"]
+    kinds = ["call"] if result["case"][0] == "e" else ["fresh", "kept"]
+    for kind in kinds:
+        forms = ("fresh", "kept") if kind == "call" else (kind,)
+        times = {
+            n: min(p[f]["min"] for f in forms if f in p)
+            for n, p in peers.items() if any(f in p for f in forms)
+        }
+        others = {n: t for n, t in times.items() if n not in OURS}
+        strict = {n: t for n, t in others.items() if n not in REORDERING}
+        if "graphc" not in times or not strict:
+            continue
+        best = min(strict, key=lambda n: strict[n])
+        found.append(Row(
+            result["case"], kind, result["threads"], times["graphc"],
+            times.get("graphc-fastmath"), best, strict[best], min(others.values()),
+            result.get("bound", {}).get(forms[0]),
+        ))
+    return found
+
+
+def all_rows(report: Mapping[str, Any]) -> list[Row]:
+    return [row for result in report["cases"] for row in rows(result)]
+
+
+def mean(ratios: Iterable[float]) -> float:
+    """The geometric mean; NaN of nothing."""
+    logs = [math.log(r) for r in ratios]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def means(found: Iterable[Row]) -> Iterator[tuple[str, int, str, int, float, float, float]]:
+    """(letter, threads, kind, cases, geometric mean, least ratio, mean with fastmath)."""
+    groups: dict[tuple[str, int, str], list[Row]] = {}
+    for row in found:
+        groups.setdefault((row.letter, row.threads, row.kind), []).append(row)
+    for (letter, threads, kind), group in sorted(groups.items()):
+        ratios = [r.ratio for r in group]
+        fast = [r.fast_ratio for r in group if r.fast_ratio is not None]
+        yield letter, threads, kind, len(group), mean(ratios), min(ratios), mean(fast)
+
+
+def gradients(report: Mapping[str, Any], primals: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Time of each gradient over that of its primal, for graphc and the peers that have both."""
+    times = {
+        (r["case"], r["threads"]): {
+            n: p["fresh"]["min"] for n, p in r["peers"].items() if "fresh" in p
+        }
+        for r in report["cases"]
+    }
+    found = []
+    for (case, threads), mine in times.items():
+        base = times.get((primals.get(case, ""), threads), {})
+        ratios = {n: mine[n] / base[n] for n in mine if n in base}
+        if ratios:
+            found.append({"case": case, "threads": threads, "ratios": ratios})
+    return found

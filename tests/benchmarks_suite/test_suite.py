@@ -1,0 +1,109 @@
+"""The benchmark suite's machinery, with NumPy as the only peer: tiny runs, figures well formed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.benchmarks import chart, report, summary  # noqa: E402
+from tests.benchmarks.case import error  # noqa: E402
+from tests.benchmarks.cases import LETTERS, all_cases  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two tiny cases: what was printed, and the folder of what was written."""
+    folder = tmp_path_factory.mktemp("suite")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", "--quick", "--rounds", "1", "--threads", "1",
+         "--peers", "numpy", "--cases", "a/broadcasts/f32/32x32,b/sum0/f32/64x128",
+         "--json", folder / "out.json", "--svg", folder / "out.svg", "--report",
+         folder / "out.md"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder
+
+
+def test_figures(run):
+    printed, folder = run
+    found = json.loads((folder / "out.json").read_text())
+    assert found["schema"] == 1 and found["versions"]["numpy"] == np.__version__
+    assert [c["case"] for c in found["cases"]] == [
+        "a/broadcasts/f32/32x32", "b/sum0/f32/64x128"]
+    for c in found["cases"]:
+        assert c["case"] in printed
+        for name in ("graphc", "graphc-fastmath", "numpy"):
+            peer = c["peers"][name]
+            assert 0 < peer["fresh"]["min"] <= peer["fresh"]["median"] < 0.1
+            assert 0 < peer["first"] and 0 <= peer["error"] < 1e-4
+        bound = c["bound"]["fresh"]
+        assert bound["by"] and 0 < bound["share"] and bound["of"]["bandwidth"] > 0
+    limits = found["limits"]["1"]
+    assert limits["copy"]["1 MiB"] > 1e8 and limits["fma"]["float32"] > limits["divide"]["float32"]
+
+
+def test_chart_and_report(run):
+    _, folder = run
+    root = ET.parse(folder / "out.svg").getroot()
+    words = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "broadcasts/f32/32x32" in words and "sum0/f32/64x128" in words
+    text = (folder / "out.md").read_text()
+    assert "| (a) elementwise | 1 | fresh | 1 |" in text
+    assert "| b/sum0/f32/64x128 | fresh |" in text and "(out.svg)" in text
+
+
+def peer(time):
+    return {"fresh": {"min": time, "median": time}}
+
+
+def test_ratios():
+    """The best peer counts; who reorders operations is met by fastmath; failures do not count."""
+    result = {"case": "a/x/f32/1k", "threads": 1, "peers": {
+        "graphc": peer(2.0), "graphc-fastmath": peer(1.0), "numpy": peer(6.0), "jax": peer(4.0),
+        "numba-fastmath": peer(1.5), "torch": {"failed": "why"},
+    }}
+    (row,) = summary.rows(result)
+    assert (row.best, row.ratio, row.fast_ratio) == ("jax", 2.0, 1.5)
+    call = {"case": "e/x/f64/1", "threads": 1, "peers": {
+        "graphc": peer(2.0), "casadi": {**peer(9.0), "kept": {"min": 1.0, "median": 1.0}}}}
+    (row,) = summary.rows(call)
+    assert (row.kind, row.ratio) == ("call", 0.5)
+    ((*_, count, middle, least, _),) = summary.means([row, row])
+    assert (count, middle, least) == (2, pytest.approx(0.5), 0.5)
+    assert "failed: why" in "\n".join(report.lines(result))
+    ET.fromstring(chart.draw(summary.rows(result), LETTERS, "<&>"))
+
+
+def test_errors():
+    one = np.array([1.0, -1.0])
+    assert error([one], [one]) == 0 and error([one + 2e-3], [one]) == pytest.approx(1e-3, rel=1e-6)
+    assert error([np.array([np.nan, 0])], [one]) == error([one[:1]], [one]) == float("inf")
+    assert error([np.array([1, 2])], [np.array([1, 3])]) == float("inf")
+
+
+def test_cases_are_whole():
+    cases = all_cases()
+    assert {c.letter for c in cases.values()} == set("abcde")
+    for c in cases.values():
+        assert not c.primal or c.primal in cases, c.name
+        assert c.reference or not c.wrt, c.name
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--peers", "numpi"], "no such peer: numpi"),
+])
+def test_wrong_arguments(arguments, said):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", *arguments], cwd=ROOT, capture_output=True,
+        text=True, check=False,
+    )
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
