@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -96,6 +97,61 @@ def test_callers_on_many_threads():
     for t in threads:
         t.join()
     assert not wrong
+
+
+WAITING = """
+declare void @graphc_parallel(ptr, ptr, i64, ptr)
+declare i32 @sched_yield()
+define internal void @wait(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %started = getelementptr i64, ptr %ctx, i64 1
+  %n = sub i64 %end, %begin
+  %old = atomicrmw add ptr %started, i64 %n seq_cst
+  br label %loop
+loop:
+  %y = call i32 @sched_yield()
+  %flag = load atomic i64, ptr %ctx seq_cst, align 8
+  %go = icmp ne i64 %flag, 0
+  br i1 %go, label %done, label %loop
+done:
+  ret void
+}
+define void @waiting(ptr %ctx, i64 %n) {
+  call void @graphc_parallel(ptr @wait, ptr %ctx, i64 %n, ptr null)
+  ret void
+}
+"""
+
+
+def test_no_call_waits_for_another():
+    """While a region that cannot end holds the pool, callers of every size go on by themselves."""
+    jit.set_threads(2)
+    run = regions()
+    code = jit.load(
+        [jit.compile_object(WAITING, host())], exports=["waiting"],
+        imports={"graphc_parallel": jit.parallel_address(),
+                 "sched_yield": jit.process_symbol("sched_yield")},
+    )
+    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["waiting"])
+    flag = np.zeros(2, np.int64)  # set when it may end; chunks that have begun
+    held = threading.Thread(target=wait, args=(flag.ctypes.data, 64))
+    held.start()
+    while not flag[1]:
+        time.sleep(0.001)
+    right = []
+    callers = [
+        threading.Thread(target=lambda n=n: right.append((run(n, 20) == 20).all()))
+        for n in (1, 2, 64, 1000, 100_000, 1, 7, 300)
+    ]
+    for t in callers:
+        t.start()
+    for t in callers:
+        t.join(20)
+    finished = [not t.is_alive() for t in callers]
+    jit.set_threads(3)  # nor does this
+    flag[0] = 1
+    held.join(20)
+    assert not held.is_alive() and all(finished) and all(right) and len(right) == 8
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
