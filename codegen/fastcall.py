@@ -11,16 +11,19 @@ import ctypes
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.binding import lone_name
 from graphc.codegen import jit, perf_map, pylayout, recycle
-from graphc.codegen.program import OUT_OF_MEMORY, Image, Program
+from graphc.codegen.image import Image
 from graphc.codegen.target import Target
 from graphc.dims import evaluate
 from graphc.ir import State
+
+if TYPE_CHECKING:
+    from graphc.codegen.program import Program
 
 Array = np.ndarray[Any, Any]
 _FASTCALL_KEYWORDS = 0x80 | 0x02
@@ -136,11 +139,11 @@ class Native:
             exported.append("gx_call")
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
-            names = [[sys.intern(q.name)] for q in image.inputs]
+            names = [[sys.intern(name)] for name, _ in image.inputs]
             imports |= _addresses(keep, "gx_names", names)
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
-            if any(recycle.may_be_large(o.type) for o in image.outputs):
+            if any(recycle.may_be_large(t) for _, t in image.outputs):
                 imports["gx_recycler"] = ctypes.addressof(recycle.cell())
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arenas)
@@ -204,6 +207,8 @@ class Native:
         self, inputs: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]
     ) -> int:
         """Call the entry through ctypes; the status. Arrays must be as the program expects."""
+        from graphc.codegen.program import OUT_OF_MEMORY
+
         p = self.image.program
         pointers = [a.ctypes.data for a in (*inputs, *outputs)] + list(self._table)
         args = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)

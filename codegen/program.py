@@ -11,7 +11,6 @@ returns a status code (see below), allocates nothing, and writes states only whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from graphc.dims import Size
@@ -65,47 +64,6 @@ class Program(NamedTuple):
     sites: tuple[Site, ...]
     kernels: tuple[Kernel, ...]
     plan: str                          # printable memory plan
-
-
-class Image:
-    """A program compiled, as it is loaded: what loading takes is at hand, the rest on demand.
-
-    objects: those of its text. builtin: the object of the function that Python calls, if any.
-    program(): the whole; an image that was found on disk reads it there at the first request.
-    """
-
-    def __init__(
-        self,
-        objects: tuple[bytes, ...],
-        builtin: bytes | None,
-        inputs: tuple[Param, ...],
-        outputs: tuple[Param, ...],
-        states: tuple[State, ...],
-        constants: tuple[Literal, ...],
-        dims: tuple[str, ...],
-        name: str,
-        parallel: bool,
-        program: Callable[[], Program],
-    ):
-        self.objects, self.builtin = objects, builtin
-        self.inputs, self.outputs, self.states, self.constants = inputs, outputs, states, constants
-        self.dims, self.name, self.parallel = dims, name, parallel
-        self._program: Program | None = None
-        self._read = program
-
-    @classmethod
-    def of(cls, p: Program, objects: tuple[bytes, ...], builtin: bytes | None = None) -> Image:
-        """The image of a program at hand."""
-        return cls(
-            objects, builtin, p.inputs, p.outputs, p.states, p.constants, p.dims, p.name,
-            "@graphc_parallel(" in p.llvm, lambda: p,
-        )
-
-    @property
-    def program(self) -> Program:
-        if self._program is None:
-            self._program = self._read()
-        return self._program
 
 
 # Status codes of an entry point; a site's code is FIRST_SITE + its index.

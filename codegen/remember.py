@@ -17,13 +17,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc import dims
 from graphc.codegen import cache, jit, perf_map
-from graphc.codegen.program import Image, Kernel, Param, Program, Site
+from graphc.codegen.image import Image, Params
 from graphc.codegen.target import Target
 from graphc.errors import Loc
 from graphc.ir import Graph, Literal, Node
@@ -31,6 +31,9 @@ from graphc.ops import BUILTIN, Kind
 from graphc.text import to_text
 from graphc.text.literals import INLINE, MissingLiteral
 from graphc.types import as_dtype
+
+if TYPE_CHECKING:
+    from graphc.codegen.program import Program
 
 SWITCHES = ("GRAPHC_DUMP", "GRAPHC_STOP_AFTER", "GRAPHC_VERIFY", perf_map.VARIABLE)
 
@@ -94,8 +97,12 @@ def load(name: str, g: Graph) -> Image | None:
 
 
 def _program(image: Image, g: Graph, text: bytes, known: dict[str, Any]) -> Program:
+    from graphc.codegen.program import Kernel, Param, Program, Site
+
     return Program(
-        name=image.name, graph=g, llvm=text.decode(), inputs=image.inputs, outputs=image.outputs,
+        name=image.name, graph=g, llvm=text.decode(),
+        inputs=tuple([Param(*p) for p in image.inputs]),
+        outputs=tuple([Param(*p) for p in image.outputs]),
         states=image.states, updated=tuple(known["updated"]), constants=image.constants,
         dims=image.dims, arena=dims.parse(known["arena"]),
         sites=tuple([Site(op, why, _loc(at), kind) for op, why, at, kind in known["sites"]]),
@@ -140,10 +147,10 @@ def _loc(at: Sequence[Any] | None) -> Loc | None:
     return None if at is None else Loc(*at)
 
 
-def _params(g: Graph) -> tuple[tuple[Param, ...], tuple[Param, ...]]:
+def _params(g: Graph) -> tuple[Params, Params]:
     return (
-        tuple([Param(str(v.node.attrs["name"]), v.type) for v in g.inputs]),
-        tuple([Param(n, v.type) for n, v in zip(g.output_names, g.outputs, strict=True)]),
+        tuple([(str(v.node.attrs["name"]), v.type) for v in g.inputs]),
+        tuple([(n, v.type) for n, v in zip(g.output_names, g.outputs, strict=True)]),
     )
 
 

@@ -24,8 +24,9 @@ from graphc.ir import Graph, State, collect
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
+    from graphc.codegen.image import Image
     from graphc.codegen.profile import Profile
-    from graphc.codegen.program import Image, Kernel, Program
+    from graphc.codegen.program import Kernel, Program
 
 
 def function(
