@@ -1,32 +1,37 @@
 """Cheap values that kernels compute again instead of reading them from another kernel.
 
     -x, x > 0, 2 * x wanted by a later kernel that reads x anyway: a store and a load are saved
+    (x - mean) * scale, the mean and the scale one number a row: the rows' numbers are stored
 
-A copy may only read what its kernel reads already, what every kernel can make for itself, or (a
-value of its own size, in its place) what is in memory anyway. All kernels that read a value copy
-it, or none: its buffer is what costs.
+A copy may read what its kernel reads already, what every kernel can make for itself, a few values
+that are smaller (they are stored for it), and one of its own size that is in memory anyway. All
+kernels that read a value copy it, or none: its buffer is what costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from graphc.dims import exact_div
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.grouping import Group, cost
 from graphc.passes.roles import is_free
 
-MOST = 4  # ops that a kernel repeats for the sake of one value
+MOST = 4     # ops that a kernel repeats for the sake of one value
+SMALLER = 3  # smaller values that it reads instead
 
 
 def choose(
     order: Mapping[Node, int], reads: Mapping[Group, set[Value]], needed: set[Value],
-    behind: Callable[[Value], Value],
-) -> dict[Group, set[Value]]:
-    """For each group the values of others that it is to compute for itself.
+    behind: Callable[[Value], Value], storable: Callable[[Value], bool],
+) -> tuple[dict[Group, set[Value]], set[Value]]:
+    """For each group the values of others that it is to compute for itself, and what is stored
+    for the sake of that.
 
     `order`: of the program; `reads`: the values that a group finds in memory; `needed`: those that
-    something else wants there; `behind`: the value that index arithmetic alone leads to.
+    something else wants there; `behind`: the value that index arithmetic alone leads to;
+    `storable`: whether the kernel of a value can store it.
     """
     readers: dict[Value, list[Group]] = {}
     for h, values in reads.items():
@@ -39,28 +44,29 @@ def choose(
     def plan(v: Value, h: Group) -> tuple[set[Value], set[Value]] | None:
         """(values to copy, values to read instead) so that h has v without reading it."""
         copies: set[Value] = set()
-        more: set[Value] = set()
+        same: set[Value] = set()
+        smaller: set[Value] = set()
         stack = [v]
         while stack:
             w = stack.pop()
             if w in copies:
                 continue
-            if not is_cheap(w.node):
+            if not is_cheap(w.node) or len(copies) == MOST:
                 return None
             copies.add(w)
-            if len(copies) > MOST:
-                return None
-            for a in w.node.args:
-                a = behind(a)
+            for a in map(behind, w.node.args):
                 if a in now[h] or is_free(a):
                     continue
-                if a in stored or a.node.op.name == "input":
-                    more.add(a)
+                resident = a in stored or a.node.op.name == "input"
+                if is_smaller(a, v) and (resident or storable(a)):
+                    smaller.add(a)
+                elif resident:
+                    same.add(a)
                 else:
                     stack.append(a)
-        if more and (len(more) > 1 or next(iter(more)).type != v.type):
+        if len(smaller) > SMALLER or len(same) > 1 or any(a.type != v.type for a in same):
             return None
-        return copies, more
+        return copies, smaller | same
 
     cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
     for v in sorted(cheap, key=lambda v: order[v.node]):  # operands first
@@ -71,8 +77,19 @@ def choose(
             if found is not None:
                 copied[h] |= found[0]
                 now[h] = (now[h] - {v}) | found[1]
+                stored |= found[1]
         stored.discard(v)
-    return copied
+    return copied, stored
+
+
+def is_smaller(a: Value, v: Value) -> bool:
+    """Whether a takes at most half the memory of v, or lacks one of its axes."""
+    if a.type.size == 0:
+        return False
+    times = exact_div(v.type.size, a.type.size)
+    if not isinstance(times, int):
+        return times is not None
+    return times * v.type.dtype.itemsize >= 2 * a.type.dtype.itemsize
 
 
 def is_cheap(n: Node) -> bool:

@@ -37,9 +37,10 @@ class Fusion(Joining):
         for h in groups:
             h.nodes.sort(key=lambda n: position[n])
         owner: dict[Node, Group] = {n: h for h in groups for n in h.nodes}
-        self.copied = copies.choose(
+        self.copied, self.stored = copies.choose(
             position, {h: self.reads(h, owner) for h in groups}, self.needed,
             lambda v: self.resolve(v, None, False).value,
+            lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
         bodies = {h: self.body(h, owner) for h in groups}
         b = Builder()
@@ -142,7 +143,7 @@ class Fusion(Joining):
                 need(o)
         wanted = [
             o for n in h.nodes for o in n.outs
-            if o not in h.pulled and (o in self.needed or self._used_outside(o, h, owner))
+            if o not in h.pulled and o in self.stored
         ]
         body = finish(b, "body", list(params.values()), [env[o] for o in wanted])
         live = [v for v in params if _is_used(body, params[v])]
@@ -162,16 +163,8 @@ class Fusion(Joining):
             if owner.get(u.value.node) is not h and not is_free(u.value)
         }
 
-    def _used_outside(self, v: Value, h: Group, owner: dict[Node, Group]) -> bool:
-        readers = (owner[n] for n in self._readers.get(v, ()))
-        return any(k is not h and v not in self.copied[k] for k in readers)
-
     def run(self) -> Graph:
         groups = self.plan()
-        self._readers: dict[Value, list[Node]] = {}
-        for n, uses in self.uses.items():
-            for u in uses:
-                self._readers.setdefault(u.value, []).append(n)
         for v in sorted(self.needed, key=lambda v: v.node.serial):
             root = self.resolve(v, None, False).value
             if root in self.group_of:
