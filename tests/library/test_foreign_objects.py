@@ -1,0 +1,160 @@
+"""Objects and libraries for wasm, Windows and macOS, read back: names, needs, variables, archives.
+
+Objects need no tools; what needs a linker skips without one.
+"""
+
+import importlib.util
+import re
+
+import native_graphs as ng
+import numpy as np
+import object_files
+import pytest
+import test_rows
+from library_samples import digits_functions
+
+import graphc as gx
+from graphc.codegen.library_foreign import LIBSYSTEM, linkers
+from graphc.codegen.library_windows import IMPORTS
+from graphc.codegen.target import platform
+from graphc.errors import CompileError
+from graphc.types import f16, f64, i64
+
+NAMES = ("wasm32", "x86_64-windows-gnu", "x86_64-macos", "aarch64-macos")
+DTYPES = (f16, f64, i64)
+
+
+def corpus():
+    """Functions over much of the op table, and a state."""
+    functions = digits_functions()
+    functions += [build(d)[0] for d in DTYPES for build in (test_rows.elementwise, test_rows.casts)]
+    for seed in range(2):
+        f = ng.function(ng.make(f"foreign {seed}", 30), f"f{seed}")
+        for s in f.graph.variables():
+            s.name = f"f{seed}_{s.name}"
+        functions.append(f)
+    return functions
+
+
+def api(header, name):
+    """The C functions that a header declares, as the platform's objects name them."""
+    prototype = r"^(?:void|u?int64_t|int|const char) \*?(\w+)\("
+    names = set(re.findall(prototype, header.read_text(), re.M))
+    return {f"_{n}" for n in names} if "macos" in name else names
+
+
+def levels(name):
+    """All would take as long again."""
+    return ["v2", "v4"] if name.startswith("x86_64") else None
+
+
+def allowed(name):
+    """What an object may need of others."""
+    if name == "wasm32":
+        return {"malloc", "free"}
+    if "windows" in name:
+        return {f"__imp_{n}" for n in IMPORTS}
+    return {f"_{n}" for n in LIBSYSTEM}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def made(request, tmp_path_factory):
+    """The corpus as an object and an archive."""
+    folder = tmp_path_factory.mktemp(request.param)
+    gx.export(corpus(), folder / "libmany.o", target=request.param, kinds=["a"],
+              cpu=levels(request.param))
+    return request.param, folder
+
+
+def test_objects_show_the_api_and_need_little(made):
+    name, folder = made
+    found = object_files.read((folder / "libmany.o").read_bytes())
+    assert found.defined == api(folder / "libmany.h", name)
+    assert found.undefined <= allowed(name)
+    # the level that was found, and a word of the environment
+    assert found.writable <= (0 if name in ("wasm32", "aarch64-macos") else 32)
+    header = (folder / "libmany.h").read_text()
+    assert ("many_save_state" in header) == (name != "wasm32")
+    assert "many_unpack_state" in header and "STATE_FILE_BYTES" in header
+
+
+def test_archives_find_the_object(made):
+    name, folder = made
+    raw, obj = ((folder / f"libmany.{s}").read_bytes() for s in "ao")
+    index = object_files.index(raw)
+    assert set(index) == api(folder / "libmany.h", name)
+    *_, (_, at, body) = object_files.members(raw)
+    assert set(index.values()) == {at}
+    assert body.rstrip(b"\0\n") == obj.rstrip(b"\0\n")
+    if "macos" in name:  # where its objects must begin
+        assert (len(raw) - len(body)) % 8 == 0
+
+
+def test_the_same_bytes_twice(tmp_path):
+    for name in NAMES:
+        for folder in ("a", "b"):
+            (tmp_path / name / folder).mkdir(parents=True)
+            gx.export(digits_functions(), tmp_path / name / folder / "x.o", target=name,
+                      kinds=["a"], cpu=levels(name))
+        for suffix in (".o", ".a", ".h"):
+            one, two = ((tmp_path / name / f / "x").with_suffix(suffix) for f in "ab")
+            assert one.read_bytes() == two.read_bytes(), (name, suffix)
+
+
+def test_large_weights_are_put_into_the_object(tmp_path):
+    """A mark in the object gives way to the data, in every format."""
+    w = np.random.default_rng(0).normal(size=(300, 700)).astype("float32")
+    x = gx.input("x", ("n", 300))
+    f = gx.function([x], x @ gx.variable(w, "w"), name="f")
+    for name in NAMES:
+        gx.export(f, tmp_path / "x.o", target=name)
+        raw = (tmp_path / "x.o").read_bytes()
+        assert raw.count(w.tobytes()) == 1 and len(raw) < 1.1 * w.nbytes + 40_000
+
+
+def linked(name, folder):
+    if not linkers(platform(name)):
+        pytest.skip(f"no linker for {name}: LLVM's lld or the ziglang wheel")
+    suffix = platform(name).shared
+    return gx.export(digits_functions(), folder / f"digits{suffix}", target=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_libraries_show_the_api_and_load_little(name, tmp_path):
+    raw = linked(name, tmp_path).read_bytes()
+    found, names = object_files.read(raw), api(tmp_path / "digits.h", name)
+    if name == "wasm32":
+        assert found.defined == names | {"memory", "malloc", "free"} and not found.undefined
+    elif "windows" in name:
+        assert found.defined == names and found.needed == {"kernel32.dll"}
+        assert found.undefined <= set(IMPORTS)
+        imports = (tmp_path / "digits.dll.lib").read_bytes()
+        assert names < set(object_files.index(imports))
+    else:
+        own = {"__mh_dylib_header", "___dso_handle"}  # zig's linker shows these
+        assert found.defined - own == names and found.needed == {"/usr/lib/libSystem.B.dylib"}
+        assert found.undefined <= allowed(name) | {"dyld_stub_binder"}
+    again = linked(name, tmp_path)
+    assert again.read_bytes() == raw
+
+
+def test_wrong_kinds_are_refused(tmp_path):
+    def fails(match, path, **options):
+        with pytest.raises(CompileError, match=match):
+            gx.export(digits_functions(), tmp_path / path, **options)
+
+    fails("wasm32 ends in .wasm, got 'x.dll'", "x.dll", target="wasm32")
+    fails(r"\.obj files are for Windows; .*macos has \.o and \.a", "x.obj", target="x86_64-macos")
+    fails(r"\.lib files are for Windows", "x.o", target="wasm32", kinds=["lib"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_linker_is_said(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda n: None if n == "ziglang" else find(n))
+    path = tmp_path / f"x{platform(name).shared}"
+    with pytest.raises(CompileError, match=rf"no linker for {name} was found .* ziglang; or write"):
+        gx.export(digits_functions(), path, target=name)
+    assert not list(tmp_path.iterdir())
