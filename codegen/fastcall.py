@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _FASTCALL_KEYWORDS = 0x80 | 0x02
+_OUT = sys.intern("out")
 _free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(jit.process_symbol("free"))
 
 
@@ -120,6 +121,7 @@ class Native:
         self.image = image
         self._target, self._given, self._locks = target, given, len(locks)
         self._into: Any = None
+        self._into_cell = ctypes.c_void_p(None)  # where `call` finds it, for `out=`
         self._arenas = (ctypes.c_void_p * recycle.ARENAS)()
         self._spare: list[Array] = []
         arrays = [s.array for s in (image.states if states is None else states)]
@@ -132,7 +134,7 @@ class Native:
         if image.parallel:
             imports["graphc_parallel"] = jit.parallel_address(threads)
         linked, exported = list(image.objects), [image.name, *exports]
-        keep: list[object] = [table, arrays, self._arenas]
+        keep: list[object] = [table, arrays, self._arenas, self._into_cell]
         fast = slow is not None and image.builtin is not None
         if image.builtin is not None and fast:
             linked.append(image.builtin)
@@ -145,6 +147,8 @@ class Native:
             imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
             if any(recycle.may_be_large(t) for _, t in image.outputs):
                 imports["gx_recycler"] = ctypes.addressof(recycle.cell())
+            imports["gx_into"] = ctypes.addressof(self._into_cell)
+            imports["gx_out"] = id(_OUT)
             imports["gx_table"] = ctypes.addressof(table)
             imports["gx_arena"] = ctypes.addressof(self._arenas)
             self._imports = imports
@@ -182,6 +186,7 @@ class Native:
         return spare + sum(map(recycle.drop_arena, held))
 
     def __del__(self) -> None:
+        self._into_cell.value = None
         for block in filter(None, self._arenas):
             if _free is not None:  # None while the interpreter goes down
                 _free(block)
@@ -197,6 +202,8 @@ class Native:
                 keep=[self._code, definition],
             )
             self._into = _builtin(definition, code, self._given, p.name)
+            if all(name != _OUT for name, _ in self.image.inputs):
+                self._into_cell.value = id(self._into)
         return self._into
 
     def address(self, name: str) -> int:

@@ -12,14 +12,15 @@ That path runs a failed call again, which is right because a failed call changes
 
 Imports: the C API, NumPy's, `gx_arena` (cells for the arenas kept), `gx_table` (pointers of
 states and constants), `gx_names` (the inputs' names, interned), `gx_keys` (key strings of a dict),
-`gx_locks` (per lock: the lock, its acquire, its release), `gx_recycler` (a `recycle.Cell`).
+`gx_locks` (per lock: the lock, its acquire, its release), `gx_recycler` (a `recycle.Cell`),
+`gx_into` (a cell for the builtin that takes outputs), `gx_out` (the string "out").
 """
 
 from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS
+from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS, SLOW
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.recycle import may_be_large
@@ -90,6 +91,7 @@ class Wrapper:
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
             + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks)
             + ARENA * (not self._arena_on_stack()) + APART * self.given
+            + SLOW * (self.shape == "one")
             + NEW * any(may_be_large(o.type) for o in p.outputs),
         )
         for name in DECLARE:
@@ -369,7 +371,11 @@ class Wrapper:
         e.do("call void @PyErr_Clear()")
         e.do("br label %slow")
         e.label("slow")
-        r = e("call ptr @PyObject_Vectorcall(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)")
+        given = "ptr %self, ptr %args, i64 %nargs, ptr %kwnames"
+        if self.shape == "one":
+            r = e(f"call ptr @gx_slow({given}, i64 {len(self.program.inputs)})")
+        else:
+            r = e(f"call ptr @PyObject_Vectorcall({given})")
         e.do(f"ret ptr {r}")
         for k in range(n, 0, -1):
             e.label(f"failed{k}")

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import threading
 import weakref
 
@@ -126,3 +127,28 @@ def test_names_in_order_take_the_native_path(monkeypatch):
     assert f(x, y).tolist() == [2, 2, 2] == f(y=y, x=x).tolist()
     monkeypatch.setattr(f, "_signature", None)
     assert f(x, y=y).tolist() == f(x=x, y=y).tolist() == [2, 2, 2]
+
+
+def test_out_once_known_is_taken_directly(monkeypatch):
+    x = gx.input("x", ("n",))
+    f = gx.function([x], x + 1)
+    a, out = np.arange(3, dtype=np.float32), np.empty(3, np.float32)
+    assert f(a, out=out) is out
+    monkeypatch.setattr(gx.Function, "_call_into", None)  # by way of Python it would fail
+    before = sys.getrefcount(out), sys.getrefcount(a)
+    for k in range(100):
+        assert f(a + k, out=out) is out and out[0] == k + 1
+    assert (sys.getrefcount(out), sys.getrefcount(a)) == before
+    monkeypatch.undo()
+    assert f(a, out=None).tolist() == [1, 2, 3]
+    for args, wrong, error in (
+        ((a,), np.empty(4, "f4"), gx.errors.ShapeError), ((a,), [1], gx.errors.UsageError),
+        ((a, a), out, gx.errors.UsageError), ((), out, gx.errors.UsageError),
+    ):
+        with pytest.raises(error):
+            f(*args, out=wrong)
+    named = gx.function([x, out := gx.input("out", ("n",))], x - out)
+    for _ in range(2):
+        assert named(a, out=a).tolist() == [0, 0, 0]
+    named._native.into()
+    assert named(a, out=a).tolist() == [0, 0, 0]
