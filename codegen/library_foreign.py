@@ -21,6 +21,7 @@ from graphc.codegen.target import Platform, native
 from graphc.errors import CompileError
 
 STACK = 1 << 20  # bytes of a wasm module's stack, below its data: overflow traps
+MACOS = "11.0"   # the oldest that dylibs run on, as the triples say
 # What a macOS library may need of libSystem, as C writes it.
 LIBSYSTEM = (
     "__bzero", "bzero", "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync",
@@ -80,7 +81,7 @@ def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
     if importlib.util.find_spec("ziglang") is not None:
         zig = [sys.executable, "-m", "ziglang"]
         if platform.format == "macho":
-            found.append(([*zig, "cc", "-target", platform.name], True))
+            found.append(([*zig, "cc", "-target", f"{platform.name}.{MACOS}"], True))
         else:
             found.append(([*zig, own], False))
     return found
@@ -117,7 +118,7 @@ def _macos(
         return ["-dynamiclib", "-nostdlib", *options, "-lSystem",
                 "-Wl,-exported_symbols_list,exports"]
     arch = platform.base.arch
-    return ["-dylib", "-arch", arch, "-platform_version", "macos", "11.0", "11.0",
+    return ["-dylib", "-arch", arch, "-platform_version", "macos", MACOS, MACOS,
             "-exported_symbols_list", "exports", *options, "libSystem.tbd"]
 
 
