@@ -161,6 +161,25 @@ def test_gdb_stops_at_a_line(library, tmp_path):
     assert any(re.search(rf" digits_predict .* digits\.py:{entry}$", f) for f in frames[:9]), frames
 
 
+@pytest.mark.parametrize("target", ("aarch64-linux-gnu", "x86_64-windows-gnu", "wasm32",
+                                    "aarch64-macos"))
+def test_other_targets(tmp_path, target):
+    x = gx.input("x", ("n", 3))
+    f = gx.function([x], gx.sum(gx.exp(x), axis=1), name="f")
+    path = gx.export(f, tmp_path / "f.o", target=target, debug_info=True)
+    assert b"test_debug_info.py" in path.read_bytes() and b"f.k0[exp" in path.read_bytes()
+    plain = gx.export(f, tmp_path / "g.o", target=target).read_bytes()
+    assert b"debug_line" in path.read_bytes() and b"debug_line" not in plain
+
+
+def test_a_graph_without_lines(tmp_path):
+    (tmp_path / "f.gir").write_text("graph @f(%x: f32[n]) {\n  %0: f32[n] = exp %x\n"
+                                    "  return %0\n}\n")
+    f = gx.Function.from_graph(gx.Graph.load(tmp_path / "f.gir"))
+    path = gx.export(f, tmp_path / "libf.so", cpu="v2", debug_info=True)
+    assert gx.load(path).f([0.0]).tolist() == [1.0]
+
+
 def test_odd_names_of_files():
     """Quotes, backslashes, other alphabets and notebook cells; files elsewhere lose their path."""
     places = [Loc('/src/a "b"\\c.py', 1), Loc("/src/pkg/näh.py", 2), Loc("/usr/lib/x.py", 3),
