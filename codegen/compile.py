@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,12 +25,13 @@ from graphc.codegen.program import (
 )
 from graphc.codegen.scalars import EMIT
 from graphc.codegen.sizes import SizeCode
+from graphc.codegen.straight import straight
 from graphc.codegen.target import Target
-from graphc.codegen.waves import WaveRunner
+from graphc.codegen.waves import WaveRunner, define_timed
 from graphc.conditions import requirements
 from graphc.dims import Size
 from graphc.errors import CompileError, Loc
-from graphc.ir import Graph, Node, Value
+from graphc.ir import Graph, Node, State, Value
 from graphc.ops.row import Kind
 from graphc.passes.stages import lower
 from graphc.types import TensorType
@@ -40,24 +42,26 @@ INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones ar
 def compile_graph(
     g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
     declared: Graph | None = None, timed: bool = False, debug: bool = False,
+    kernels: bool = False,
 ) -> Program:
     """Generate code for a graph; one that is not the result of the whole pipeline is fused first.
 
     `declared` is the graph as the user wrote it: what it requires of the sizes of a call is
     checked even where a pass has removed the node that required it. A `timed` program counts the
     ticks of every kernel (see `waves.TICKS`). With `debug` the text says what computes which line
-    (see `debug`).
+    (see `debug`). With `kernels` even a small graph gets kernels (see `straight`).
     """
     return _Compiler(
-        lower(g), target, fastmath, name or g.name, declared or g, timed, debug
+        lower(g), target, fastmath, name or g.name, declared or g, timed, debug, kernels
     ).program()
 
 
 class _Compiler:
     def __init__(
         self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool,
-        debug: bool,
+        debug: bool, kernels: bool,
     ):
+        self.may_be_straight = not kernels
         self.timed = timed
         self.declared = declared
         self.updates = frozenset(v for _, v in g.updates)
@@ -72,23 +76,29 @@ class _Compiler:
     def program(self) -> Program:
         g = self.g
         self.find_sites(g)
-        calls: list[Call] = []
-        for n in g.nodes:
-            if n.op.name == "fused":
-                calls.append(self.kernel(n, len(calls)))
         constants = [n.out for n in g.nodes if n.op.name == "constant"]
         large = [v for v in constants if v.node.attrs["value"].array.nbytes > INLINE_BYTES]
-        self.small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
-                      if v not in large}
         states = g.variables()
-        plan = make_plan(g, calls, states, large)
-        self.plan = plan
-        self.entry(plan, len(states), large)
-        if self.module.debug:
-            entitle(
-                self.module.functions, (self.name, graph_loc(self.declared)),
-                {c.name: (kernel_name(c.name, c.node), kernel_loc(c.node)) for c in calls},
-            )
+        arena: Size = 0
+        kernels: tuple[Kernel, ...]
+        straight = self.straight(states, large)
+        if straight is not None:
+            kernels, text = (straight,), "no arena: values stand in registers"
+        else:
+            calls: list[Call] = []
+            for n in g.nodes:
+                if n.op.name == "fused":
+                    calls.append(self.kernel(n, len(calls)))
+            self.small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
+                          if v not in large}
+            plan = self.plan = make_plan(g, calls, states, large)
+            self.entry(plan, len(states), large)
+            if self.module.debug:
+                entitle(
+                    self.module.functions, (self.name, graph_loc(self.declared)),
+                    {c.name: (kernel_name(c.name, c.node), kernel_loc(c.node)) for c in calls},
+                )
+            kernels, arena, text = tuple(map(_described, plan.calls)), plan.arena, plan.text
         updated = {s for s, _ in g.updates}
         names = [str(v.node.attrs["name"]) for v in g.inputs]
         return Program(
@@ -103,17 +113,31 @@ class _Compiler:
             updated=tuple(s in updated for s in states),
             constants=tuple(v.node.attrs["value"] for v in large),
             dims=g.dims(),
-            arena=plan.arena,
+            arena=arena,
             sites=tuple(self.sites),
-            kernels=tuple(
-                Kernel(
-                    c.name, len(c.node.attrs["body"].nodes), _text(c), _lines(c),
-                    kernel_name(c.name, c.node),
-                )
-                for c in plan.calls
-            ),
-            plan=plan.text,
+            kernels=kernels,
+            plan=text,
         )
+
+    def straight(self, states: Sequence[State], large: Sequence[Value]) -> Kernel | None:
+        """The whole graph as one function without kernels, where it is small enough for that."""
+        if not self.may_be_straight or self.sites:
+            return None
+        name = f"{self.name}.straight"
+        flat = straight(
+            self.module, self.target, self.g, name if self.timed else self.name, self.fastmath,
+            states, large,
+        )
+        if flat is None:
+            return None
+        if self.timed:
+            define_timed(self.module, self.name, name)
+        if self.module.debug:
+            entitle(self.module.functions, (self.name, graph_loc(self.declared)), {})
+        ops = [n for n in flat.nodes if n.op.kind is not Kind.LEAF]
+        lines = {n.loc: None for n in ops if n.loc is not None}
+        text = ", ".join(dict.fromkeys(n.op.name for n in ops))
+        return Kernel(name, len(ops), f"straight: {text}", tuple(sorted(lines)), name)
 
     # --- kernels -------------------------------------------------------------------------------
 
@@ -328,6 +352,12 @@ def _reason(n: Node) -> str:
     if n.op.name == "pow":
         return "integer to a negative power"
     return "integer division by zero"
+
+
+def _described(c: Call) -> Kernel:
+    return Kernel(
+        c.name, len(c.node.attrs["body"].nodes), _text(c), _lines(c), kernel_name(c.name, c.node)
+    )
 
 
 def _text(c: Call) -> str:

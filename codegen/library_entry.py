@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.library_abi import SLACK, Entry, Field
 from graphc.codegen.library_levels import NUMBERS
+from graphc.codegen.library_small import is_small, usual_call
 from graphc.codegen.program import (
     ARENA_TOO_SMALL,
     FIRST_SITE,
@@ -163,7 +164,7 @@ class EntryText:
             self._leave_if(e(f"icmp slt i32 %level, {lowest}"), UNSUPPORTED_CPU)
         arena, own = self._arena(arena_bytes)
         made = self._substitutes(pointers[inputs:], bytes_[inputs:], missing, arena, work)
-        status = self._dispatch([*pointers[:inputs], *made], arena)
+        status = self.dispatch([*pointers[:inputs], *made], arena)
         if own:
             give, after = e.fresh("free"), e.fresh("after")
             e.do(f"br i1 {own}, label %{give}, label %{after}")
@@ -172,17 +173,26 @@ class EntryText:
             e.do(f"call void @free(ptr {arena})")
             e.do(f"br label %{after}")
             e.label(after)
-        if entry.first_code != FIRST_SITE and programs[0].sites:
-            site = e(f"icmp sge i32 {status}, {FIRST_SITE}")
-            moved = e(f"add i32 {status}, {entry.first_code - FIRST_SITE}")
-            status = e(f"select i1 {site}, i32 {moved}, i32 {status}")
-        e.do(f"ret i32 {status}")
-        self.module.define(
-            entry.c,
-            f"define i32 @{entry.c}({', '.join(self._params())}) nounwind {{\n{e.text()}\n}}",
-        )
+        e.do(f"ret i32 {self.status(status)}")
+        body, head, name = e.text(), f"({', '.join(self.params())}) nounwind", entry.c
+        if is_small(entry):
+            name = f"{entry.c}.rest"
+            usual = usual_call(self, [int(n) for n in bytes_], name)
+            self.module.define(entry.c, f"define i32 @{entry.c}{head} {{\n{usual}\n}}")
+            self.module.define(name, f"define internal i32 @{name}{head} noinline {{\n{body}\n}}")
+        else:
+            self.module.define(name, f"define i32 @{name}{head} {{\n{body}\n}}")
 
-    def _params(self) -> list[str]:
+    def status(self, code: str) -> str:
+        """The library's code for a program's."""
+        entry, e = self.entry, self.emit
+        if entry.first_code == FIRST_SITE or not entry.unit.programs[0][1].sites:
+            return code
+        site = e(f"icmp sge i32 {code}, {FIRST_SITE}")
+        moved = e(f"add i32 {code}, {entry.first_code - FIRST_SITE}")
+        return e(f"select i1 {site}, i32 {moved}, i32 {code}")
+
+    def params(self) -> list[str]:
         """The parameters of a call."""
         count = len(self.entry.inputs) + len(self.entry.outputs)
         params = ["ptr %s"] * bool(self.entry.state) + [f"ptr %arg.{k}" for k in range(count)]
@@ -190,7 +200,7 @@ class EntryText:
 
     def _in_function(self) -> None:
         """The call behind a comparison of the arena's size with what is promised to do."""
-        entry, params = self.entry, self._params()
+        entry, params = self.entry, self.params()
         e = self.emit = Emitter(self.module)
         e.label("entry")
         dims = ", ".join(f"i64 {r}" for r in self.regs.values())
@@ -295,7 +305,7 @@ class EntryText:
         e.label(ready)
         return e(f"phi ptr [ %arena, %{before} ], [ {made}, %{last} ]"), own
 
-    def _dispatch(self, pointers: list[str], arena: str) -> str:
+    def dispatch(self, pointers: list[str], arena: str) -> str:
         """Call the program of the highest level that this CPU has."""
         e = self.emit
         for k, p in enumerate(pointers):

@@ -33,11 +33,7 @@ class WaveRunner:
         self.timed = timed
         self.done = 0  # kernels of earlier waves
         if timed:
-            module.declare(COUNTER, f"declare i64 @{COUNTER}()")
-            module.define_global(
-                f"@{TICKS}",
-                f"@{TICKS} = global [{max(1, len(plan.calls))} x i64] zeroinitializer, align 8",
-            )
+            _declare_ticks(module, len(plan.calls))
         self.slots = max((c.slots.count for c in plan.calls), default=0)
         most = max((len(w) for w in plan.waves), default=0)
         if most:
@@ -86,9 +82,7 @@ class WaveRunner:
         start = e(f"call i64 @{COUNTER}()") if self.timed else ""
         e.do(f"call void @{c.name}(ptr {ctx}, ptr {scratch})")
         if self.timed:
-            took = e(f"sub i64 {e(f'call i64 @{COUNTER}()')}, {start}")
-            cell = e(f"getelementptr inbounds i64, ptr @{TICKS}, i64 {k}")
-            e.do(f"%{e.fresh('old')} = atomicrmw add ptr {cell}, i64 {took} monotonic")
+            _add_ticks(e, k, start)
 
     def pays(self, calls: list[Call]) -> str:
         """An i1: whether the kernels should run side by side (a constant where sizes are known)."""
@@ -137,3 +131,31 @@ class WaveRunner:
             f"define internal void @{self.name}.w{number}(ptr %ctx, i64 %begin, i64 %end, "
             f"ptr %scratch) nounwind {{\n{t.text()}\n}}",
         )
+
+
+def define_timed(module: Module, name: str, inner: str) -> None:
+    """The entry point `name` that calls the entry point `inner` and counts its ticks."""
+    _declare_ticks(module, 1)
+    e = Emitter(module)
+    e.label("entry")
+    start = e(f"call i64 @{COUNTER}()")
+    status = e(f"call i32 @{inner}(ptr %args, ptr %dims, ptr %arena)")
+    _add_ticks(e, 0, start)
+    e.do(f"ret i32 {status}")
+    module.define(
+        name,
+        f"define i32 @{name}(ptr %args, ptr %dims, ptr %arena) nounwind {{\n{e.text()}\n}}",
+    )
+
+
+def _declare_ticks(module: Module, kernels: int) -> None:
+    module.declare(COUNTER, f"declare i64 @{COUNTER}()")
+    module.define_global(
+        f"@{TICKS}", f"@{TICKS} = global [{max(1, kernels)} x i64] zeroinitializer, align 8"
+    )
+
+
+def _add_ticks(e: Emitter, k: int, start: str) -> None:
+    took = e(f"sub i64 {e(f'call i64 @{COUNTER}()')}, {start}")
+    cell = e(f"getelementptr inbounds i64, ptr @{TICKS}, i64 {k}")
+    e.do(f"%{e.fresh('old')} = atomicrmw add ptr {cell}, i64 {took} monotonic")

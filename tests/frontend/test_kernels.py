@@ -45,7 +45,8 @@ def test_a_chain_with_broadcasts_is_one_kernel():
 
 
 def test_sgd_needs_a_kernel_a_parameter():
-    params = [gx.variable(np.ones(s, "f4"), f"p{i}") for i, s in enumerate([(3, 4), 5, (7, 8)])]
+    sizes = [(30, 400), 5000, (7, 800)]
+    params = [gx.variable(np.ones(s, "f4"), f"p{i}") for i, s in enumerate(sizes)]
     grads = [gx.input(f"g{i}", p.shape) for i, p in enumerate(params)]
     assert kernels(grads, None, gx.optim.sgd(params, grads, momentum=0.9)) == 3
     assert kernels(grads, None, gx.optim.rmsprop(params, grads)) == 3
