@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from graphc import dims
 from graphc.errors import (
     ExecutionError,
     GraphcError,
     IndexOutOfRangeError,
     IntegerDivisionError,
+    Loc,
     ShapeError,
     user_loc,
 )
 
 if TYPE_CHECKING:
     from graphc.codegen.program import Program
+    from graphc.ir import Graph
 
 BY_KIND: dict[str, type[GraphcError]] = {
     "index": IndexOutOfRangeError, "division": IntegerDivisionError, "dimension": ShapeError,
 }
 
 
-def failure(program: Program, status: int, sizes: Mapping[str, int] | None = None) -> GraphcError:
+MOST_ELEMENTS = 1 << 28  # that the interpreter may make to tell which element failed
+
+
+def failure(
+    program: Program, status: int, sizes: Mapping[str, int] | None = None,
+    graph: Graph | None = None, again: Callable[[], object] | None = None,
+) -> GraphcError:
     """The exception for a status other than success; it names the op and the user's line.
 
     sizes: the dimensions of the call, of which those that a message mentions are shown.
+    again: the same call by the interpreter on `graph`, unless that is too much work: it knows the
+    failing value and its position.
     """
     from graphc.codegen.program import FIRST_SITE, OUT_OF_MEMORY, STATUS_TEXT
 
@@ -38,8 +49,29 @@ def failure(program: Program, status: int, sizes: Mapping[str, int] | None = Non
         here = ", ".join(f"{w} = {sizes[w]}" for w in words if sizes and w in sizes)
         if site.kind == "dimension" and here:
             text += f" where {here}"
+        small = graph is not None and elements(graph, sizes or {}) <= MOST_ELEMENTS
+        if site.kind in ("index", "division") and small and again is not None:
+            text += _detail(kind, site.loc, again)
         return kind(f"{program.name}: {text}", site.loc)
     text = STATUS_TEXT.get(status, f"native code returned status {status}")
     if status == OUT_OF_MEMORY:
         text += f"; the arena takes {program.arena} bytes"
     return ExecutionError(f"{program.name}: {text}", user_loc())
+
+
+def elements(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Of all values of a graph, for given dimensions."""
+    values = (v for n in graph.nodes for v in n.outs)
+    return sum(dims.evaluate(v.type.size, sizes) for v in values)
+
+
+def _detail(kind: type[GraphcError], loc: Loc | None, again: Callable[[], object]) -> str:
+    """What the interpreter says of the same failure; nothing where it sees another one first."""
+    try:
+        again()
+    except kind as e:
+        if e.loc == loc:
+            return "; " + e.message.split(": ", 1)[-1].split(", in ")[0]
+    except (GraphcError, MemoryError):
+        pass
+    return ""

@@ -291,7 +291,10 @@ class Function:
         with self._locked():
             status = native.run(arrays, made, dims)
         if status:
-            raise failure(self.program, status, dims)
+            raise failure(
+                self.program, status, dims, self.graph,
+                lambda: self._evaluate(self.graph, arrays, dims),
+            )
         return made
 
     def _run_interpreter(
