@@ -187,8 +187,10 @@ class DotKernel:
         k, ac = _collapsed(a.shape, n.attrs["contract"][0])
         _, br = _collapsed(b.shape, n.attrs["contract"][1])
         cols, bc = _collapsed(b.shape, free_axes(n, 1))
-        static = cols if isinstance(cols, int) else None
-        name = product(self.module, self.target, n.out.type.dtype, columns=static)
+        name = product(
+            self.module, self.target, n.out.type.dtype,
+            rows=m if isinstance(m, int) else None, columns=cols if isinstance(cols, int) else None,
+        )
         size = f.top.size
         ints = [
             size(x) for x in (batch, m, cols, k, ab, ar, ac, bb, br, bc, m * cols, cols)

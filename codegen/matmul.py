@@ -27,11 +27,12 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul_block import COLUMNS, ROWS, block_scratch, define_block
+from graphc.codegen.matmul_block import COLUMNS, K_BLOCK, ROWS, block_scratch, define_block
 from graphc.codegen.matmul_dot import define_dots, dots_scratch
 from graphc.codegen.matmul_int import define_int_block
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix, tiling
+from graphc.codegen.matmul_row import STREAM_BYTES, define_stream
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType
@@ -43,6 +44,9 @@ MOST_TASKS = 16          # split no further for threads
 FEW_TASKS = 8            # accept small blocks up to so many tasks
 LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
 LEAST_ROWS = 120         # of a block: every block of rows packs B again
+LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside a vector
+LONG_PARTS = 4           # or a share of the row, if that is longer
+STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
 
 _FIELDS = (
     "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
@@ -62,24 +66,28 @@ def product_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     if n != 1 or dtype.bits == 16:
         total = block_scratch(dtype, m, n, k)
     if dtype.bits > 16 and (n == 1 or not isinstance(n, int)):
-        total = dims.maximum(total, dots_scratch(dtype, k))
+        total = dims.maximum(total, dots_scratch(dtype, m, k))
+    if dtype.bits > 16 and (m == 1 or not isinstance(m, int)):
+        total = dims.maximum(total, dims.minimum(n * dtype.itemsize, STREAM_BYTES))
     return total + 128  # room to align
 
 
 def product(
-    module: Module, target: Target, dtype: DType, *, columns: int | None = None
+    module: Module, target: Target, dtype: DType, *, rows: int | None = None,
+    columns: int | None = None,
 ) -> str:
     """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
 
-    `columns` is n where it is known: the function then serves all n > 1, or n = 1 alone, and costs
-    less to compile. Its results are the same.
+    `rows` and `columns` are m and n where they are known: the function then serves all n > 1, or
+    n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
+    results are the same.
     """
-    floats = dtype.is_float and dtype.compute is dtype
-    kinds = {"block", "dots"} if floats else {"block"}
-    if floats and columns is not None:
-        kinds = {"dots"} if columns == 1 else {"block"}
-    suffix = f"_{min(kinds)}_product" if floats and len(kinds) == 1 else ""
-    name = prefix(dtype) + suffix
+    kinds = ["block"]
+    if dtype.is_float and dtype.compute is dtype:
+        dots, block = columns in (None, 1), columns != 1
+        stream = block and rows in (None, 1) and (columns or STREAM_BYTES) * dtype.itemsize > 512
+        kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
+    name = f"{prefix(dtype)}_{'_'.join(kinds)}_product"
     if name in module.functions:
         return name
     task = _define_task(module, target, dtype, f"{name}_task", kinds)
@@ -99,11 +107,11 @@ def product(
     with f.when(f(f"xor i1 {empty}, true")):
         batch, m = _merge_batch(f)
         tiles = tiling(target, dtype.compute)
-        rows, cols, row_blocks, col_blocks, tasks, large = _split(
-            f, batch, m, tiles.rows, tiles.columns, LEAST_BYTES // dtype.compute.itemsize
+        height, cols, row_blocks, col_blocks, tasks, large = _split(
+            f, batch, m, tiles.rows, tiles.columns, dtype, kinds
         )
         values = {
-            "m": m, "rows": rows, "cols": cols, "row_blocks": row_blocks,
+            "m": m, "rows": height, "cols": cols, "row_blocks": row_blocks,
             "col_blocks": col_blocks,
         }
         for i, field in enumerate(_FIELDS):
@@ -142,10 +150,26 @@ def _merge_batch(f: Function) -> tuple[str, str]:
 
 
 def _split(
-    f: Function, batch: str, m: str, row_unit: int, col_unit: int, least_columns: int
+    f: Function, batch: str, m: str, row_unit: int, col_unit: int, dtype: DType, kinds: list[str]
 ) -> tuple[str, str, str, str, str, str]:
     """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
     row_blocks, col_blocks = f.ceildiv(m, ROWS), f.ceildiv("%n", COLUMNS)
+    least_rows, least_columns = str(LEAST_ROWS), str(LEAST_BYTES // dtype.compute.itemsize)
+    units = str(col_unit)
+
+    def long(size: str) -> str:
+        return f.max(f.ceildiv(size, LONG_PARTS), str(LONG_BYTES // dtype.itemsize))
+
+    if "dots" in kinds:  # of any number of rows
+        one = f.cmp("eq", "%n", "1")
+        row_blocks = f.select(one, "1", row_blocks)
+        down = f(f"and i1 {one}, {f.cmp('eq', '%a_row', '1')}")
+        least_rows = f.select(down, long(m), least_rows)
+    if "stream" in kinds:  # of any number of columns
+        across = _streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
+        col_blocks = f.select(across, "1", col_blocks)
+        least_columns = f.select(across, long("%n"), least_columns)
+        units = f.select(across, least_columns, units)
     # in floating point, where it cannot overflow
     flops = "2.0"
     for size in (batch, m, "%n", "%k"):
@@ -160,14 +184,14 @@ def _split(
     bounded = f(f"select i1 {most}, double {fraction}, double {float(MOST_TASKS)}")
     wanted = f.max(f(f"fptoui double {bounded} to i64"), "1")
 
-    def more(blocks: str, tasks: str, others: str, size: str, least: int) -> str:
+    def more(blocks: str, tasks: str, others: str, size: str, least: str) -> str:
         share = f.ceildiv(tasks, f.mul(batch, others))
         return f.max(blocks, f.min(share, f.ceildiv(size, least)))
 
     col_blocks = more(col_blocks, wanted, row_blocks, "%n", least_columns)
-    row_blocks = more(row_blocks, wanted, col_blocks, m, LEAST_ROWS)
+    row_blocks = more(row_blocks, wanted, col_blocks, m, least_rows)
     few = f.min(wanted, str(FEW_TASKS))
-    col_blocks = more(col_blocks, few, row_blocks, "%n", col_unit)
+    col_blocks = more(col_blocks, few, row_blocks, "%n", units)
     rows = f.round_up(f.ceildiv(m, row_blocks), row_unit)
     cols = f.round_up(f.ceildiv("%n", col_blocks), col_unit)
     row_blocks, col_blocks = f.ceildiv(m, rows), f.ceildiv("%n", cols)
@@ -175,8 +199,14 @@ def _split(
     return rows, cols, row_blocks, col_blocks, tasks, large
 
 
+def _streamed(f: Function, dtype: DType, m: str, n: str, k: str, unit: str) -> str:
+    """Whether a product of whole sizes m, n, k goes by `stream`, if B's rows are contiguous."""
+    far = f.cmp("sge", f.mul(f.mul(n, k), dtype.itemsize), str(STREAMED))
+    return f(f"and i1 {f(f'and i1 {unit}, {far}')}, {f.cmp('eq', m, '1')}")
+
+
 def _define_task(
-    module: Module, target: Target, dtype: DType, name: str, kinds: set[str]
+    module: Module, target: Target, dtype: DType, name: str, kinds: list[str]
 ) -> str:
     """Define task(record, begin, end, scratch): blocks [begin, end) of the product."""
     f = Function(
@@ -213,7 +243,7 @@ def _define_task(
 
 
 def _compute(
-    f: Function, target: Target, dtype: DType, kinds: set[str], v: dict[str, str], m: str, n: str,
+    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], m: str, n: str,
     a: str, b: str, c: str, scratch: str,
 ) -> None:
     """C = A @ B for one block, k >= 1."""
@@ -229,15 +259,30 @@ def _compute(
              f"i64 {v['a_row']}, i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, "
              f"i64 {v['c_row']}, ptr {scratch})")
 
-    if kinds == {"block"}:
-        block()
-    elif kinds == {"dots"}:
+    def stream() -> None:
+        name = define_stream(f.module, target, dtype, K_BLOCK)
+        f.do(f"call void @{name}(i64 {n}, i64 {v['k']}, ptr {a}, i64 {v['a_col']}, ptr {b}, "
+             f"i64 {v['b_row']}, ptr {c}, ptr {scratch})")
+
+    def block_or_stream() -> None:
+        if "stream" not in kinds:
+            block()
+            return
+        unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
+        with f.either(_streamed(f, dtype, v["m"], v["n"], v["k"], unit)) as branches:
+            stream()
+            f.otherwise(*branches)
+            block()
+
+    if kinds == ["dots"]:
         dots()
+    elif "dots" not in kinds:
+        block_or_stream()
     else:
         with f.either(f.cmp("eq", v["n"], "1")) as branches:
             dots()
             f.otherwise(*branches)
-            block()
+            block_or_stream()
 
 
 def _clear(f: Function, dtype: DType, m: str, n: str, c: str, c_row: str) -> None:

@@ -34,6 +34,8 @@ INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 # around register widths, tile heights and widths, blocks of k
 EDGES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 81]
 DEPTHS = [1, 2, 5, 8, 16, 33, 64, 255, 383, 384, 385, 768, 900]
+# matrices beside a vector that are taken to come from memory
+FAR = [(1, 701, 400), (1, 2065, 130), (701, 1, 400), (2065, 1, 130)]
 TRANSPOSED = list(itertools.product([False, True], repeat=2))
 
 
@@ -81,7 +83,7 @@ def test_floats_at_tile_boundaries(dtype, level):
         dtype = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
     rng = np.random.default_rng(1)
     f = compiled(np.dtype(dtype).name, level)
-    for m, n, k in [*shapes(rng, 120), (500, 70, 20), (7, 600, 260), (490, 515, 3)]:
+    for m, n, k in [*shapes(rng, 120), (500, 70, 20), (7, 600, 260), (490, 515, 3), *FAR]:
         for ta, tb in TRANSPOSED:
             a, b = operand(rng, (1, m, k), dtype, ta), operand(rng, (1, k, n), dtype, tb)
             c = np.full((1, m, n), 7, dtype)
@@ -108,7 +110,7 @@ def test_integers_wrap_exactly(dtype, level):
 def test_no_access_outside(dtype, level, at_end):
     rng = np.random.default_rng(3)
     f = compiled(dtype, level)
-    for m, n, k in [*shapes(rng, 25), (50, 600, 20), (1, 1, 70), (9, 1, 40), (70, 1, 5)]:
+    for m, n, k in [*shapes(rng, 25), (50, 600, 20), (1, 1, 70), (9, 1, 40), (70, 1, 5), *FAR[:3]]:
         for ta, tb in TRANSPOSED:
             a = guarded((1, k, m) if ta else (1, m, k), dtype, at_end)
             b = guarded((1, n, k) if tb else (1, k, n), dtype, at_end)
@@ -173,7 +175,7 @@ def test_nan_and_infinity(dtype):
 
 
 BITS = [(1, 1, 7), (40, 1, 300), (3, 1, 5000), (33, 10, 128), (50, 64, 64), (61, 100, 700),
-        (500, 130, 40), (13, 600, 270)]
+        (500, 130, 40), (13, 600, 270), (3, 701, 400), (2065, 1, 130), (1500, 1, 300)]
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
