@@ -59,7 +59,7 @@ def test_docstring() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activation", "share"), [(gx.nn.gelu, 0.65), (gx.nn.silu, 0.6), (wave, 0.5), (gx.tanh, 0.95)]
+    ("activation", "share"), [(gx.nn.gelu, 0.65), (gx.nn.silu, 0.7), (wave, 0.7)]
 )
 def test_the_arena_of_a_training_step_falls(
     activation: Callable[[gx.Tensor], gx.Tensor], share: float
