@@ -23,7 +23,7 @@ def library(tmp_path_factory):
     subprocess.run(
         [sys.executable, "-m", "graphc", "compile", *names, "-o", folder / "libdigits.so",
          "--kind", "a,hpp"],
-        check=True, capture_output=True,
+        check=True, capture_output=True, cwd=folder,
     )
     packed = (EXAMPLES / "digits.csv.gz").read_bytes()
     (folder / "digits.csv").write_bytes(gzip.decompress(packed))

@@ -51,10 +51,24 @@ def test_python(from_python):
     assert len(losses(from_python)) == 3 and "compiled in" in from_python
 
 
-def test_c_learns_the_same(from_c, from_python):
+SAVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import digits
+import graphc as gx
+digits.main()
+gx.save_state(sys.argv[3], [digits.step, digits.predict], library=sys.argv[2])
+"""
+
+
+def test_c_learns_the_same(library, from_c, from_python, tmp_path):
     assert accuracy(from_c) == accuracy(from_python) >= 95
     assert losses(from_c) == losses(from_python)  # to the last printed digit
     assert "trained in" in from_c
+    state = tmp_path / "python.state"
+    run = [sys.executable, "-c", SAVE, EXAMPLES, library / "libdigits.so", state]
+    subprocess.run(run, check=True, capture_output=True, cwd=tmp_path)
+    assert state.read_bytes() == (library / "digits.state").read_bytes()  # to the last bit
 
 
 def test_c_reports_a_label_out_of_range(library, c_program, tmp_path):
