@@ -48,7 +48,7 @@ def export(
     kinds: more files to write beside it from one compilation, by their suffixes: ("a", "ll").
     target: the machine to write for, such as "aarch64-linux-gnu"; a wrong name lists all.
     debug_info: add DWARF line tables that map machine code to the declaring lines, for gdb, perf,
-        objdump -dl and addr2line. The machine code stays the same.
+        objdump -dl and addr2line. Results stay the same.
 
     Nothing is left behind when it fails: CompileError (no linker, cannot write),
     UsageError, ArgumentError.
