@@ -11,8 +11,8 @@ import native_graphs as ng
 import numpy as np
 import pytest
 import test_rows
+from foreign_calls import NodeCalls, agree, needs_node, plain
 from library_samples import batch, digits_functions, export_loaded, same_bits
-from wasm_node import Calls, needs_node
 
 import graphc as gx
 from graphc import interpret
@@ -27,53 +27,23 @@ pytestmark = [
 
 
 def both(functions, folder, name):
-    """The functions as a wasm library's calls, and as a native library of level v2."""
+    """Calls of the functions in Node, to compare with a native library of level v2."""
     gx.export(functions, folder / f"{name}.wasm", target="wasm32")
-    loaded = export_loaded(functions, folder / f"lib{name}.so", cpu="v2")
-    return Calls(folder / f"{name}.wasm", loaded), loaded
-
-
-def plain(a):
-    """Bits, with all NaNs alike."""
-    a = np.ascontiguousarray(a)
-    if a.dtype.kind in "biu":
-        return a
-    return np.where(np.isnan(a), 0x7E00 if a.dtype.itemsize == 2 else -1, a.view(f"i{a.itemsize}"))
-
-
-def agree(calls, loaded, jobs, folder):
-    """Runs (name, arrays, dims) in Node and natively: equal statuses, and equal bits if they are 0.
-
-    The results of each, None for a failed call.
-    """
-    for k, (name, arrays, dims) in enumerate(jobs):
-        calls.add(name, arrays, dims, arena=k % 4 != 3)
-    results = []
-    for (name, arrays, dims), (status, got, _) in zip(jobs, calls.run(folder), strict=True):
-        f = loaded.functions[name]
-        arrays = [np.asarray(a, order="C") for a in arrays]
-        known = f._signature.bind(arrays, dims)
-        outs = [np.empty_like(a) for a in got]
-        state = loaded.new_state() if loaded.has_state(name) else None
-        want = loaded.raw(name, state, [a.ctypes.data for a in (*arrays, *outs)],
-                          [known[d] for d in f.graph.dims()])
-        assert status == want, (name, loaded.explain(status), loaded.explain(want))
-        for i, (a, b) in enumerate(zip(got, outs, strict=True) if not status else ()):
-            assert same_bits(plain(a), plain(b)), (name, i, dims, f.graph)
-        results.append(None if status else got)
-    return results
+    return NodeCalls(
+        folder / f"{name}.wasm", export_loaded(functions, folder / f"lib{name}.so", cpu="v2")
+    )
 
 
 def test_every_row(tmp_path):
     """Elementwise rows and casts of every dtype, over pairs of special values."""
     made = [build(d) for d in DTYPES for build in (test_rows.elementwise, test_rows.casts)]
-    calls, loaded = both([f for f, _, _ in made], tmp_path, "rows")
+    calls = both([f for f, _, _ in made], tmp_path, "rows")
     jobs, wanted = [], []
     for f, columns, hows in made:
         for arrays in test_rows.parts(columns):
             jobs.append((f.name, arrays, {}))
             wanted.append((interpret.evaluate(f.graph, arrays)[0], hows))
-    for got, (want, hows) in zip(agree(calls, loaded, jobs, tmp_path), wanted, strict=True):
+    for got, (want, hows) in zip(agree(calls, jobs, tmp_path), wanted, strict=True):
         for (op, how, label), a, b in zip(hows, got, want, strict=True):
             try:
                 test_rows.same(a, b, op, how)
@@ -100,8 +70,8 @@ def test_random_graphs(shard, tmp_path):
                 continue
             jobs.append((f.name, arrays, known))
             references.append((f, arrays, sizes))
-    calls, loaded = both(functions, tmp_path, "random")
-    results = agree(calls, loaded, jobs, tmp_path)
+    calls = both(functions, tmp_path, "random")
+    results = agree(calls, jobs, tmp_path)
     assert sum(r is not None for r in results) > 20
     for got, (f, arrays, sizes) in zip(results, references, strict=True):
         ng.Reference(f.graph, arrays, sizes).check(got, f"wasm, {sizes}")
@@ -109,7 +79,8 @@ def test_random_graphs(shard, tmp_path):
 
 def test_training(tmp_path):
     """A state goes through a step as it does in a native library; a failed one leaves it alone."""
-    calls, loaded = both(digits_functions(), tmp_path, "digits")
+    calls = both(digits_functions(), tmp_path, "digits")
+    loaded = calls.loaded
     steps = [batch(n, n) for n in (32, 1, 0, 7)]
     x, y = batch(9)
     steps.append((x, np.where(y == y[0], 10, y)))  # no class of these
