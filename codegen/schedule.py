@@ -25,6 +25,8 @@ BLOCK = 4096          # elements of the vector axis in a grid item
 MAX_CHUNKS = 64       # tasks of a kernel: enough to share among threads, few enough to combine
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
 COSTLY = 8            # vector cost from which reading back beats computing again
+FEW = 4               # elements of a row up to which every lane takes a row of its own
+FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
 STRAIGHT = 96         # cycles of a row of known length up to which it is written out, no loop
 FINAL = 1 << 20       # "ready" after all items
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
@@ -325,6 +327,8 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     names = nest.outer + ([] if scans else nest.reduced)
     if rows_summed:
         names = list(nest.reduced)
+    elif nest.outer and nest.reduced and _few(nest):
+        names = nest.outer
     if not names:
         return None
     score = dict.fromkeys(names, 0)
@@ -339,6 +343,13 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
                 score[n] -= weight
     order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
     return max(names, key=lambda n: (score[n], order[n]))
+
+
+def _few(nest: Nest) -> bool:
+    """Whether rows are so short that a lane for each row beats a register for each."""
+    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    places = any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs)
+    return isinstance(row, int) and row <= (FEW_PLACES if places else FEW)
 
 
 def _lane_bits(nest: Nest, vector: str | None) -> int:
