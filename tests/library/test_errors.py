@@ -123,6 +123,12 @@ def test_inputs_may_overlap(tmp_path):
     assert out.tolist() == [0, 1, 4, 9, 16]
 
 
+def agree(told, said):
+    """Whether Python says what the library does; it may add the value and its place."""
+    reason, _, line = said.rpartition(" (")
+    return str(told.value).startswith(reason) and str(told.value).endswith(f" ({line}")
+
+
 def test_bad_label_names_op_and_line(digits):
     x, y = batch(8)
     state = digits.new_state()
@@ -134,7 +140,7 @@ def test_bad_label_names_op_and_line(digits):
     step = digits.functions["step"]
     with pytest.raises(IndexOutOfRangeError) as told:
         step.with_state()(x, y)
-    assert digits.explain(status) == str(told.value)
+    assert agree(told, digits.explain(status))
     assert "out of range" in digits.explain(status)
     assert "library_samples.py:" in digits.explain(status)
 
@@ -161,7 +167,7 @@ def test_codes_of_different_functions_differ(tmp_path):
     assert all("test_errors.py:" in s for s in said)
     with pytest.raises(IntegerDivisionError) as told:
         divide(zero)
-    assert str(told.value) == said[0]
+    assert agree(told, said[0])
 
 
 def test_conditions_on_sizes(tmp_path):
