@@ -4,7 +4,6 @@ AArch64 and RISC-V give the bits of x86-64-v3 and v4; ARMv7, which has no fused 
 either, gives those of v2.
 """
 
-import shutil
 import subprocess
 
 import numpy as np
@@ -86,24 +85,6 @@ def test_every_op_elsewhere(name, references, tmp_path):
     same(want, room)
 
 
-def parallel_function():
-    x, w = gx.input("x", ("n", 96)), gx.input("w", (96, 80))
-    outs = {"rows": gx.sum(gx.tanh(x), axis=1), "product": x @ w, "all": gx.sum(gx.exp(-x * x))}
-    return [gx.function([x, w], outs, name="many")]
-
-
-def test_threads_elsewhere(machine, references, tmp_path):
-    m, level = machine
-    lib = references(level, "many", parallel_function)
-    rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=s).astype(np.float32) for s in ((900, 96), (96, 80))]
-    want, room, _ = called(lib, [("many", arrays)] * 3)
-    statuses, _ = run(m, list(lib.functions.values()), room, tmp_path,
-                      environment={"GRAPHC_NUM_THREADS": "3"})
-    assert set(statuses) == {0}
-    same(want, room)
-
-
 def failing_functions():
     x, i = gx.input("x", (5, 3)), gx.input("i", ("n",), "int32")
     a, b = gx.input("a", ("n",), "int64"), gx.input("b", ("n",), "int64")
@@ -126,10 +107,20 @@ def test_errors_elsewhere(machine, references, tmp_path):
     assert same_bits(room[0][2][0], x[[4, 0, 0]])
 
 
+def parallel_function():
+    x, w = gx.input("x", ("n", 96)), gx.input("w", (96, 80))
+    outs = {"rows": gx.sum(gx.tanh(x), axis=1), "product": x @ w, "all": gx.sum(gx.exp(-x * x))}
+    return [gx.function([x, w], outs, name="f")]
+
+
 POOL = """
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
+#include "libmany.h"
+enum { N = 900 };
+static float x[N * 96], w[96 * 80], rows[2][N], product[2][N * 80], all[2];
 static int tasks(void) {
   DIR *d = opendir("/proc/self/task");
   int n = 0;
@@ -140,27 +131,39 @@ static int tasks(void) {
 int main(int argc, char **argv) {
   void *lib = dlopen(argv[1], RTLD_NOW);
   if (!lib) { puts(dlerror()); return 1; }
+  void (*set_threads)(int) = (void (*)(int))dlsym(lib, "many_set_threads");
+  int (*f)(const float *, const float *, float *, float *, float *, int64_t, void *) =
+      (int (*)(const float *, const float *, float *, float *, float *, int64_t, void *))
+          dlsym(lib, "many_f");
+  for (int i = 0; i < N * 96; i++) x[i] = (float)(i * 7919 % 1000) / 500 - 1;
+  for (int i = 0; i < 96 * 80; i++) w[i] = (float)(i * 104729 % 1000) / 500 - 1;
   int before = tasks();
-  ((void (*)(int))dlsym(lib, "many_set_threads"))(4);
-  int idle = tasks();
-  ((void (*)(void))dlsym(lib, "many_warmup"))();
+  set_threads(1);
+  if (f(x, w, rows[0], product[0], all, N, 0)) return 2;
+  int alone = tasks();
+  set_threads(4);
+  for (int k = 0; k < 10; k++) {
+    if (f(x, w, rows[1], product[1], all + 1, N, 0)) return 3;
+    if (memcmp(rows[0], rows[1], sizeof rows[0]) || all[0] != all[1] ||
+        memcmp(product[0], product[1], sizeof product[0])) return 4;
+  }
   int running = tasks();
   dlclose(lib);
-  printf("%d %d %d\\n", idle - before, running - before, tasks() - before);
+  printf("%d %d %d\\n", alone - before, running - before, tasks() - before);
   return argc - 2;
 }
 """
 
 
 @pytest.mark.parametrize("name", list(MACHINES))
-def test_the_pool_starts_and_stops_elsewhere(name, tmp_path):
+def test_threads_elsewhere(name, tmp_path):
+    """Started when wanted, stopped when the library is unloaded, and the same bits."""
     m = MACHINES[name]
-    if m.missing() or shutil.which(m.gcc) is None:
-        pytest.skip(m.missing() or f"no {m.gcc}: shared libraries need its C library")
+    if m.missing(libc=True):
+        pytest.skip(m.missing(libc=True))
     path = gx.export(parallel_function(), tmp_path / "libmany.so", target=name)
     (tmp_path / "p.c").write_text(POOL)
-    subprocess.run([m.gcc, tmp_path / "p.c", "-o", tmp_path / "p", "-ldl"], check=True)
-    done = subprocess.run([*m.emulator, "-L", m.root, tmp_path / "p", path], capture_output=True,
+    done = subprocess.run([*m.build_with_libc(tmp_path / "p.c"), path], capture_output=True,
                           text=True, check=False)
     assert (done.stdout, done.returncode) == ("0 3 0\n", 0), done.stderr
 
@@ -183,12 +186,12 @@ int main(int argc, char **argv) {
 def test_state_files_elsewhere(name, tmp_path):
     """A state that was saved there is one that Python reads."""
     m = MACHINES[name]
-    if m.missing():
-        pytest.skip(m.missing())
+    if m.missing(libc=True):
+        pytest.skip(m.missing(libc=True))
     functions = digits_functions()
-    path = gx.export(functions, tmp_path / "libdigits.so", target=name, kinds=["a"])
+    path = gx.export(functions, tmp_path / "libdigits.so", target=name)
     (tmp_path / "states.c").write_text(STATES)
-    command = m.build(tmp_path / "states.c", path)
+    command = m.build_with_libc(tmp_path / "states.c", path)
     done = subprocess.run([*command, tmp_path / "saved"], capture_output=True, text=True,
                           check=False)
     assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
