@@ -5,15 +5,23 @@ either, gives those of v2.
 """
 
 import subprocess
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from cross_programs import LEVELS, MACHINES, run
 from cross_samples import inputs, op_functions, plain
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from library_samples import Loaded, batch, digits_functions, export_loaded, same_bits
+from random_graphs import graphs
+from test_random_graphs import arrays
 
 import graphc as gx
+from graphc import ir
 from graphc.codegen.target import native
+from graphc.function import Function, Options
 
 
 @pytest.fixture(params=[*MACHINES, *LEVELS])
@@ -83,6 +91,30 @@ def test_every_op_elsewhere(name, references, tmp_path):
     statuses, _ = run(m, list(lib.functions.values()), room, tmp_path)
     assert set(statuses) == {0}
     same(want, room)
+
+
+@pytest.mark.parametrize("name", list(MACHINES))
+@given(drawn=st.lists(graphs(), min_size=5, max_size=5), seed=st.integers(0, 100))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_graphs_elsewhere(name, drawn, seed):
+    """Several at a time, for a program of its own takes a second."""
+    m, level = usable(name)
+    named = [ir.Graph(f"f{k}", g.inputs, g.nodes, g.outputs) for k, g in enumerate(drawn)
+             if not g.variables() and not any(n.op.name == "bitcast" for n in g.nodes)]
+    assume(named)
+    functions = [Function(g, "list", Options()) for g in named]
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        lib = export_loaded(functions, Path(folder) / "libnear.so", cpu=level)
+        calls = [(f.name, arrays(f, rng, n)) for f in functions for n in (0, 1, 3, 18)]
+        room = [(name, given, lib.outputs(name, given)) for name, given in calls]
+        statuses, _ = run(m, functions, room, folder)
+        for (name, given, outs), status in zip(room, statuses, strict=True):
+            want = lib.outputs(name, given)
+            pointers = [a.ctypes.data for a in (*given, *want)]
+            assert status == lib.raw(name, None, pointers, lib.dims(name, given))
+            for a, b in zip(outs, want, strict=True):
+                assert status or same_bits(plain(a), plain(b)), (name, lib.functions[name].graph)
 
 
 def failing_functions():
