@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
@@ -16,6 +16,9 @@ from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Node
+
+if TYPE_CHECKING:
+    from graphc.codegen.turned import Block
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
 
@@ -104,6 +107,7 @@ class Frame:
         self.e.lines.append(self.allocas)
         self.addresses: dict[tuple[Scope, tuple[str, int, str]], str] = {}
         self.flags: dict[Node, str] = {}
+        self.turned: Block | None = None  # of which elements are being written
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}
         self.entry = Emitter(module, self.e.numbers)  # what is asked of ctx, loaded once

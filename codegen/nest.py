@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphc.codegen import columns
+from graphc.codegen import columns, turned
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.emitter import Emitter, Module
@@ -249,8 +249,12 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
         if k == len(s.grid) - 1:
             bound[name] = rest
         else:
-            n_reg = f.top.size(nest.sizes[name])
+            n_reg = f.top.size(ceildiv(nest.sizes[name], s.turned_rows if name == s.turned else 1))
             bound[name] = e(f"urem i64 {rest}, {n_reg}")
             rest = e(f"udiv i64 {rest}, {n_reg}")
-    grid = Scope(f, f.top, e.section(), bound)
-    body.run(grid, low, high, totals)
+    if s.turned is None:
+        body.run(Scope(f, f.top, e.section(), bound), low, high, totals)
+        return
+    row = e(f"mul nsw i64 {bound.pop(s.turned)}, {s.turned_rows}")
+    assert isinstance(body, Along)
+    turned.run(body, Scope(f, f.top, e.section(), bound), row, low, high, totals)

@@ -29,6 +29,8 @@ FEW = 4               # elements of a row up to which every lane takes a row of 
 FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
 STRAIGHT = 96         # cycles of a row of known length up to which it is written out, no loop
 FINAL = 1 << 20       # "ready" after all items
+TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
+TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
 # Cycles that a vector of an expression takes, roughly.
 VECTOR_COST = {
@@ -61,6 +63,8 @@ class Schedule:
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
     columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
+    turned: str | None = None  # the grid's axis along which some loads are contiguous: `turned`
+    turned_rows: int = 1       # of that axis, in an item
 
     @property
     def straight(self) -> int:
@@ -225,6 +229,7 @@ def substitute(p: Size, env: dict[str, Size]) -> Size:
 
 def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none)."""
+    fixed = vector is not None
     scans = any(e.kind == "scan" for e in nest.exprs)
     sums_rows = {
         e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
@@ -268,6 +273,15 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
     else:
         cycles = row * cost
+    turned, turned_rows = None, 1
+    if vector is not None and width > 1 and not fixed:
+        turned = _turned_axis(nest, vector)
+        if turned is not None:
+            turned_rows = TURNED_BYTES // turned_loads(nest, vector, turned)[0].dtype.itemsize
+            items = dims.product(
+                ceildiv(nest.sizes[n], turned_rows if n == turned else 1) for n in grid
+            ) * ceildiv(nest.sizes[vector], BLOCK)
+            cycles = dims.minimum(nest.sizes[vector], BLOCK) * turned_rows * cost
     # cycles decide how items are split, and so the order of sums: not by this target's width
     schedule = Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
@@ -277,7 +291,35 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         [e for e in nest.exprs if e in sums_rows and e.axes],
     )
     schedule.cached = _cached(schedule)
+    schedule.turned, schedule.turned_rows = turned, turned_rows
     return schedule
+
+
+def turned_loads(nest: Nest, vector: str, other: str) -> list[Expr]:
+    """The loads that are contiguous along `other` and strided along the vector axis."""
+    return [
+        e for e in nest.exprs
+        if e.kind == "load" and not e.attrs[2] and e.dtype.itemsize in (4, 8)
+        and coefficient(e.attrs[1], other) == 1
+        and coefficient(e.attrs[1], vector) not in (None, 0, 1) and not nest.dynamic(e.attrs[1])
+    ]
+
+
+def _turned_axis(nest: Nest, vector: str) -> str | None:
+    """The axis that blocks are transposed along, where a nest without reductions has one."""
+    axes = [n for n in nest.outer if n != vector]
+    few = [n for n in nest.outer if isinstance(k := nest.sizes[n], int) and k < TURNED_LEAST]
+    if nest.reduced or vector in few:
+        return None
+    if any(e.kind in ("reduce", "scan") for e in nest.exprs):
+        return None
+    if any(set(nest.outer) - set(s.axes) for s in nest.stores):
+        return None
+    for n in axes:
+        loads = turned_loads(nest, vector, n)
+        if loads and n not in few and len({e.dtype.itemsize for e in loads}) == 1:
+            return n
+    return None
 
 
 def _cached(s: Schedule) -> dict[Expr, int]:

@@ -182,6 +182,9 @@ class Scope(Positions):
             return self._guarded(L, x, base)
         mask = self._mask(self.condition(preds, True)) if preds else None
         L = self.lanes(True, mask)
+        block = self.frame.turned
+        if block is not None and x in block.buffers:
+            return L.load(d, block.at(self, x))
         step = self._step(offset)
         if step == 1:
             return L.load(d, self.element(base, d.itemsize, offset))
