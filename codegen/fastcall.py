@@ -135,7 +135,7 @@ class Native:
             imports["graphc_parallel"] = jit.parallel_address(threads)
         linked, exported = list(image.objects), [image.name, *exports]
         keep: list[object] = [table, arrays, self._arenas, self._into_cell]
-        fast = slow is not None and image.builtin is not None
+        fast = slow is not None and image.builtin is not None and pylayout.usable()
         if image.builtin is not None and fast:
             linked.append(image.builtin)
             exported.append("gx_call")
