@@ -108,6 +108,7 @@ class Across(Body):
                 ]
                 for k in range(per)
             ]
+            e.note(r.node)
             out[r] = kind.fold(L, parts)
         return out
 
@@ -145,11 +146,13 @@ class Across(Body):
             scope = Scope(self.f, scope, self.e, {}, ready=p + 1)
             for r, vectors in parts.items():
                 kind = in_lanes(r)
+                self.e.note(r.node)
                 scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
         return scope
 
     def arriving(self, scope: Scope, r: Expr, start: str) -> list[str]:
         """What the vector at `start` brings to a reduction: for an argmax, its group as well."""
+        scope.e.note(r.node)
         kind = in_lanes(r)
         x = [scope.vector(r.args[0])]
         if kind.name == "argmax":

@@ -130,6 +130,7 @@ class Along(Body):
                     L = c.lanes(wide)
                     for r, kind in kinds:
                         m = len(kind.types)
+                        c.e.note(r.node)
                         x = [c.operand(a, wide) for a in r.args]
                         out += kind.follow(L, state[at : at + m], x)
                         at += m
@@ -179,8 +180,6 @@ class Along(Body):
         c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
         for x in stores:
             c.store(x.output, x.offset, x.expr, vector=wide)
-        if reduces:
-            self.e.note(reduces[-1].node)  # what follows adds up
 
 
 def _under(frame: Frame, rows: Scope, common: Scope) -> Scope:

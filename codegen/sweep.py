@@ -85,8 +85,6 @@ class Body:
             )
             inner.e.note(r.node)
             kind.accumulate(inner.lanes(True), cell, [inner.vector(r.args[0])])
-        if reduces:
-            self.e.note(reduces[-1].node)  # what follows adds up
 
 
 def memory_of(t: str) -> str:
