@@ -154,7 +154,8 @@ def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
 @composite(name="softmax")
 def _softmax(x: Tensor, axis: int) -> Tensor:
     e = ew.exp(shifted(cast(x, x.dtype.compute), axis))
-    return cast(ew.divide(e, red.sum(e, axis, keepdims=True)), x.dtype)
+    total = red.sum(e, axis, keepdims=True)  # 1 at least, so one division serves the row
+    return cast(ew.multiply(e, ew.divide(1.0, total)), x.dtype)
 
 
 def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import golden_files
 import numpy as np
 from hypothesis import strategies as st
 
@@ -37,6 +38,8 @@ KINDS = [
     "constant", "dot", "index", "call", "leaf", "other",
 ]  # fmt: skip
 FLOATS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.0, float("inf"), float("nan"))
+# for inputs: what floats go wrong on
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.5, 1e30, np.inf, -np.inf, np.nan])
 INTS = (0, 1, -1, 2, 8, 100, -(2**31))
 
 
@@ -229,3 +232,15 @@ def graphs(draw: Draw) -> Graph:
     used = {a for n in ir.reachable(maker.values) for a in n.args}
     outputs = [v for v in maker.values[6:] if v not in used]
     return ir.collect("random", maker.inputs, outputs)
+
+
+def special_inputs(g: Graph, seed: int, n: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    out = []
+    for a in golden_files.random_inputs(g, seed, golden_files.sizes(g, n)):
+        if a.dtype.kind == "f":
+            a = rng.choice(SPECIAL, a.shape).astype(a.dtype)
+        elif a.dtype.kind == "i":
+            a = rng.integers(-(2**31), 2**31, a.shape).astype(a.dtype)
+        out.append(a)
+    return out

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import golden_files as gf
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_graphs import graphs
+from random_graphs import graphs, special_inputs
 
 from graphc.errors import ExecutionError, ShapeError
 from graphc.ir import Graph
@@ -18,24 +17,11 @@ from graphc.verify import verify
 # These may round differently. (dots are of integers here, so matrix_chain may not.)
 ROUNDING = ("stabilize", "fastmath")
 EXACT = tuple(p for p in dict.fromkeys(PIPELINE) if p not in ROUNDING)
-SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.5, 1e30, np.inf, -np.inf, np.nan])
 
 COMMON = settings(
     max_examples=150, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
-
-
-def special_inputs(g: Graph, seed: int, n: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    out = []
-    for a in gf.random_inputs(g, seed, gf.sizes(g, n)):
-        if a.dtype.kind == "f":
-            a = rng.choice(SPECIAL, a.shape).astype(a.dtype)
-        elif a.dtype.kind == "i":
-            a = rng.integers(-(2**31), 2**31, a.shape).astype(a.dtype)
-        out.append(a)
-    return out
 
 
 def check(before: Graph, after: Graph, seed: int, exact: bool = True) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_graphs import OWN, graphs
-from test_random_graphs import special_inputs
+from random_graphs import OWN, graphs, special_inputs
 
 import graphc as gx
 from graphc.errors import ExecutionError, ShapeError, UsageError
