@@ -46,7 +46,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     p.add_argument("--peers", default="", help="beside graphc; all that are installed unless given")
     p.add_argument("--threads", default="1,2", help="numbers of threads, in turn (1,2)")
     p.add_argument("--quick", action="store_true", help="few cases, few rounds, quick compilers")
-    p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (7)")
+    p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (6)")
     p.add_argument("--json", default="", help="write all figures")
     p.add_argument("--svg", default="", help="write the chart of ratios")
     p.add_argument("--report", default="", help="write the report in Markdown")

@@ -48,7 +48,7 @@ class Case:
     relative to |reference| + root mean square of the reference. calls: results of so many first
     calls are compared (training steps change their state). kept: also time writing into kept
     arrays. primal: the case whose time a gradient's is divided by. threads: counts to run with.
-    work: bytes that must move and floating-point operations, where the graph does not tell.
+    compilers: whether those take part that call another compiler for seconds (one thread only).
     """
 
     name: str
@@ -65,6 +65,7 @@ class Case:
     kept: bool = False
     primal: str = ""
     threads: tuple[int, ...] = (1,)
+    compilers: bool = True
     seed: int = 0
 
     @property

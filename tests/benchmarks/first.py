@@ -43,7 +43,10 @@ def call(peer: Any, case: Any) -> dict[str, Any]:
     took = time.perf_counter() - begin
     after = resident()
     peak = max(0.0, resident("VmHWM") - before)
-    return {"seconds": took, "before MB": before, "peak MB": peak, "held MB": after - before}
+    answer = {"seconds": took, "before MB": before, "peak MB": peak, "held MB": after - before}
+    if hasattr(peer, "work"):
+        answer["arena MB"] = peer.work(built.fresh)["arena"] / 2**20
+    return answer
 
 
 def sizes(peer: Any, family: Any) -> dict[str, Any]:

@@ -13,8 +13,12 @@ from .cases import large, sizes
 from .measure import ROOT, environment
 
 LIMIT = 30.0  # seconds; what takes longer is recorded as failed
-COMPILERS = ("graphc", "jax", "torch.compile", "pytensor", "casadi")
-STEPPERS = ("graphc", "numpy", "numexpr", "numba", "jax", "torch", "torch.compile", "pytensor")
+LIBRARIES = {
+    "alike": ("graphc", "jax", "casadi"),
+    "mixed": ("graphc", "jax", "torch.compile", "pytensor"),
+    "step": ("graphc", "numpy", "numexpr", "numba", "jax", "torch", "torch.compile", "pytensor"),
+}
+CACHING = ("graphc", "jax", "pytensor")
 
 
 def ask(arguments: Sequence[str], folder: str, limit: float = LIMIT) -> dict[str, Any]:
@@ -58,7 +62,8 @@ def first_results(
         if not chosen(case):
             continue
         family = case.name.rsplit("/", 1)[0]
-        for p in COMPILERS if case.letter == "f" else STEPPERS:
+        kind = family.split("/")[1].removesuffix("_grad")
+        for p in LIBRARIES.get(kind, LIBRARIES["step"]):
             if p not in peers or p in case.skip:
                 continue
             if (p, family) in out_of_it:
@@ -66,7 +71,7 @@ def first_results(
             else:
                 with tempfile.TemporaryDirectory() as folder:
                     answer = {"cold": ask(["call", p, case.name], folder), "cached": {}}
-                    if "failed" not in answer["cold"] and p not in ("numpy", "torch", "numexpr"):
+                    if "failed" not in answer["cold"] and p in CACHING:
                         answer["cached"] = ask(["call", p, case.name], folder)
             if "failed" in answer["cold"]:
                 out_of_it.add((p, family))
@@ -74,8 +79,8 @@ def first_results(
             cold = answer["cold"]
             say(f"{case.name:44} {p:14} " + (
                 f"failed: {cold['failed']}" if "failed" in cold else
-                f"{cold['seconds']:8.3f} s cold, {answer['cached'].get('seconds', 0):8.3f} s "
-                f"cached, {cold['peak MB']:6.0f} MB"
+                f"{cold['seconds']:8.3f} s, {cold['peak MB']:6.0f} MB; cached "
+                f"{answer['cached'].get('seconds', float('nan')):8.3f} s"
             ))
     return found
 

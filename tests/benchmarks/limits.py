@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-COPY_SIZES = {"8 KiB": 1 << 13, "32 KiB": 1 << 15, "1 MiB": 1 << 20, "16 MiB": 1 << 24, "256 MiB": 1 << 28}
+COPY_SIZES = {
+    "8 KiB": 1 << 13, "32 KiB": 1 << 15, "512 KiB": 1 << 19, "8 MiB": 1 << 23, "64 MiB": 1 << 26,
+    "256 MiB": 1 << 28,
+}
 CHAINS = 12
 
 
@@ -48,13 +52,15 @@ def chains_text(dtype: str, op: str, lanes: int, bits: int) -> str:
     return "\n".join([*lines, f"  store {v} {total}, ptr %p, align 4", "  ret void", "}"])
 
 
-def chains_function(dtype: str, op: str) -> tuple[Callable[..., None], int]:
-    """The compiled function and how many elements a step does."""
+def chains_function(
+    dtype: str, op: str, target: Any = None
+) -> tuple[Callable[..., None], int]:
+    """The compiled function, for this machine or a level of it, and elements of a step."""
     from graphc.codegen import jit
     from graphc.codegen.target import host
     from graphc.types import as_dtype
 
-    target = host()
+    target = target or host()
     lanes = target.lanes(as_dtype(dtype))
     text = chains_text(dtype, op, lanes, target.vector_bits)
     loaded = jit.load([jit.compile_object(text, target, use_cache=False)], exports=["f"])
@@ -102,7 +108,7 @@ def measure(threads: int) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {
         "copy": {n: copying(s, threads, pool, False) for n, s in COPY_SIZES.items()},
         "copy fresh": {n: copying(s, threads, pool, True) for n, s in COPY_SIZES.items()
-                       if s >= 1 << 24},
+                       if s >= 1 << 23},
         "fma": {}, "divide": {},
     }
     for dtype in ("float32", "float64"):

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "matmul"))
 import llvmlite.binding as llvm
 import native
 import numpy as np
+from limits import chains_function
 
-from graphc.codegen.target import Target, host, x86
-from graphc.types import as_dtype
+from graphc.codegen.target import host, x86
 
 PEAK_STEPS = 100_000  # long enough for the clock of sustained work
 SQUARE = [8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]
@@ -65,32 +65,6 @@ def best(functions: list, seconds: float) -> list[float]:
             f()
             shortest[i] = min(shortest[i], time.perf_counter() - t)
     return shortest
-
-
-def peak_function(target: Target, dtype: str):
-    """f(n, pointer): n steps of 12 independent multiply-adds in full registers."""
-    d = as_dtype(dtype)
-    lanes = target.lanes(d)
-    t = "float" if d.bits == 32 else "double"
-    v, name = f"<{lanes} x {t}>", f"llvm.fma.v{lanes}f{d.bits}"
-    chains = 12
-    lines = [
-        f"declare {v} @{name}({v}, {v}, {v})",
-        f'define void @peak(i64 %n, ptr %p) "prefer-vector-width"="{target.vector_bits}" {{',
-        "entry:", f"  %x = load {v}, ptr %p, align 4", "  br label %head", "head:",
-        "  %i = phi i64 [%n, %entry], [%j, %head]",
-        *(f"  %a{c} = phi {v} [%x, %entry], [%b{c}, %head]" for c in range(chains)),
-        *(f"  %b{c} = call {v} @{name}({v} %x, {v} %x, {v} %a{c})" for c in range(chains)),
-        "  %j = sub i64 %i, 1", "  %more = icmp ne i64 %j, 0",
-        "  br i1 %more, label %head, label %done", "done:",
-    ]
-    total = "%b0"
-    for c in range(1, chains):
-        lines.append(f"  %s{c} = fadd {v} {total}, %b{c}")
-        total = f"%s{c}"
-    lines += [f"  store {v} {total}, ptr %p, align 4", "  ret void", "}"]
-    address = native.address("\n".join(lines), target, "peak")
-    return ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(address), 2 * lanes * chains
 
 
 def repeat_function():
@@ -146,7 +120,8 @@ def main() -> None:
         f = native.compiled(dtype, level)
         print(f"{dtype} {level}: compiled in {1e3 * (time.perf_counter() - start):.0f} ms")
         address = ctypes.cast(f, ctypes.c_void_p).value
-        peak, flops_per_step = peak_function(target, dtype)
+        peak, width = chains_function(dtype, "fma", target)
+        flops_per_step = 2 * width
         ones = np.ones(64, dtype)
         print(f"{dtype} {level}: GFLOP/s{'':22}ours   numpy   ratio  of peak")
         for name, m, n, k, ta, tb in shapes:

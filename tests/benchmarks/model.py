@@ -49,7 +49,7 @@ def work(function: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
     ends += sum(number(s.type.size) * s.type.dtype.itemsize for s, _ in graph.updates)
     return {
         "bytes": moved, "needed": ends, "products": products, "slots": slots,
-        "divisions": divisions,
+        "divisions": divisions, "arena": number(function.program.arena),
     }
 
 
@@ -59,7 +59,9 @@ def bound(
     """{"by": what bounds it, "share": the modelled time over the measured one, "of": each}."""
     from .limits import COPY_SIZES
 
-    sizes = [n for n, s in COPY_SIZES.items() if s >= counts["needed"]] or list(COPY_SIZES)[-1:]
+    # A copy of s bytes touches twice as many.
+    sizes = [n for n, s in COPY_SIZES.items() if 2 * s >= counts["needed"]]
+    sizes = sizes or list(COPY_SIZES)[-1:]
     speed = limits["copy"][sizes[0]]
     issue = limits["fma"][dtype] / 2
     of = {

@@ -10,7 +10,6 @@ from typing import Any
 from .peers import OURS, REORDERING
 
 SHORT = 0.95  # of the best peer's speed: below it the report says what bounds graphc
-LIBRARY_CACHE = "16 MiB"
 
 
 @dataclass(frozen=True)

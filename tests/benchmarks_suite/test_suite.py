@@ -44,11 +44,12 @@ def test_figures(run):
         for name in ("graphc", "graphc-fastmath", "numpy"):
             peer = c["peers"][name]
             assert 0 < peer["fresh"]["min"] <= peer["fresh"]["median"] < 0.1
-            assert 0 < peer["first"] and 0 <= peer["error"] < 1e-4
+            assert peer["first"] > 0 and 0 <= peer["error"] < 1e-4
         bound = c["bound"]["fresh"]
-        assert bound["by"] and 0 < bound["share"] and bound["of"]["bandwidth"] > 0
+        assert bound["by"] and bound["share"] > 0 and bound["of"]["bandwidth"] > 0
     limits = found["limits"]["1"]
-    assert limits["copy"]["1 MiB"] > 1e8 and limits["fma"]["float32"] > limits["divide"]["float32"]
+    assert limits["copy"]["512 KiB"] > 1e8
+    assert limits["fma"]["float32"] > limits["divide"]["float32"]
 
 
 def test_chart_and_report(run):

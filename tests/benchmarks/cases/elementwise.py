@@ -116,6 +116,7 @@ def _flat_case(what: str, dtype: str, size: str) -> Case:
         f"a/{what}/{dtype}/{size}", lambda rng: make(rng, n, DTYPES[dtype]), formula,
         (("n",),) * count, kept=n >= 1 << 20, quick=(what, size) == ("polynomial", "64k"),
         threads=(1, 2) if n >= 1 << 20 else (1,),
+        compilers=size == "64k" or (size, dtype) == ("1M", "f32"),
         tolerance={"f32": 1e-4, "f64": 1e-11}[dtype],
     )
 
@@ -130,6 +131,7 @@ def _broadcast_case(dtype: str, size: str) -> Case:
     return Case(
         f"a/broadcasts/{dtype}/{size}", make, broadcasts, (("r", c), ("r", 1), (c,), (c,)),
         kept=r * c >= 1 << 20, quick=size == "256x256", threads=(1, 2) if r * c > 1 << 19 else (1,),
+        compilers=size == "256x256",
     )
 
 

@@ -134,8 +134,9 @@ def _case(
         f"b/{what}/{dtype}/{size}", make, formula, (("r", c), *(shapes[e] for e in extra)),
         builders={"numba": loops.builder(what)} if what in loops.SOURCES else {},
         threads=(1, 2) if r * c >= 1 << 20 else (1,),
+        compilers=dtype == "f32" and size in ("64x128", "1024x1024"),
         quick=size == "64x128" and what in ("sum0", "softmax"),
-        tolerance={"f32": 1e-4, "f64": 1e-10}[dtype], **options,
+        tolerance={"f32": 1e-4 if r < 1 << 18 else 1e-3, "f64": 1e-10}[dtype], **options,
     )
 
 
@@ -151,6 +152,7 @@ def _pairwise(dtype: str, n: int, d: int, gradient: bool) -> Case:
         reference=pairwise_by_hand if gradient else None,
         builders={"numba": loops.builder(what)},
         skip={"onnxruntime": "its graph has no None index"},
+        compilers=(dtype, n) == ("f32", 512),
         tolerance={"f32": 1e-4, "f64": 1e-10}[dtype], threads=(1, 2) if n > 256 else (1,),
     )
 

@@ -226,6 +226,7 @@ def case(net: str, optimizer: str, batch: int) -> Case:
         skip={"numexpr": "no gradients", "onnxruntime": "no gradients",
               "numba": "no gradients; users write them by hand"},
         threads=(1, 2) if batch >= 128 else (1,),
+        compilers=batch == 32 or (net, optimizer, batch) == ("784-512-256-10", "adam", 1024),
         quick=(net, optimizer, batch) == ("64-128-128-10", "adam", 32),
     )
 
