@@ -27,6 +27,7 @@ from graphc.codegen.library_merge import Merger
 from graphc.codegen.library_pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.library_state import state_text
 from graphc.codegen.target import Platform
+from graphc.errors import CompileError
 from graphc.ir import State
 
 
@@ -113,6 +114,11 @@ def make_library(
     if debug:
         code = annotate(code, f"graphc {graphc.__version__}", source_folder(units[0].graph))
     code = with_libc(code, platform, around)
+    if platform.base.pointer_bits == 32 and max(data.size, api.state_bytes) >> 31:
+        raise CompileError(
+            f"export: {platform.name} has 32-bit addresses: {data.size} bytes of constants and a "
+            f"state of {api.state_bytes} bytes do not fit below 2 GiB"
+        )
     return Library(api, platform, code, data, header_text(api, graphc.__version__))
 
 

@@ -93,7 +93,7 @@ def _wasm(
     allocator = jit.compile_object(library_wasm.ALLOCATOR, platform.base)
     (directory / "allocator.o").write_bytes(allocator)
     exports = [f"--export={s}" for s in (*symbols, *library_wasm.EXPORTS)]
-    return ["--no-entry", "--strip-debug", "--stack-first", "-z", f"stack-size={STACK}", *exports,
+    return ["--no-entry", "--stack-first", "-z", f"stack-size={STACK}", *exports,
             "-o", name, "library.o", "allocator.o"]
 
 

@@ -38,6 +38,14 @@ _NO_FILES = """\
 """
 
 
+# What stands for the allocation of a C library where there is none.
+_OWN_MEMORY = """
+A module (.wasm) imports nothing. It exports `memory`, and `malloc` and `free` as C has them, by
+which callers place arrays; addresses and what malloc takes are 32-bit numbers, every int64_t is a
+BigInt in JavaScript. An object or an archive needs malloc and free of what it is linked with.
+"""
+
+
 def comment_safe(text: str) -> str:
     """Text that may stand in a C comment: ASCII, one line, no comment marks or trigraphs."""
     ascii_text = text.encode("ascii", "backslashreplace").decode()
@@ -52,6 +60,7 @@ def header_text(api: Api, version: str) -> str:
         f"/* {p}: made by graphc {comment_safe(version)}. This code is its user's own; graphc "
         "claims no rights in it.",
         *_INTRODUCTION.format(p=p).rstrip().splitlines(),
+        *([] if api.files else _OWN_MEMORY.rstrip().splitlines()),
         "*/",
         f"#ifndef {m}_GRAPHC_H",
         f"#define {m}_GRAPHC_H",

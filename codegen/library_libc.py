@@ -93,6 +93,9 @@ def with_libc(code: str, platform: Platform, attributes: str) -> str:
     code = _joined([code, *(_attributed(t, attributes) for t in texts)])
     if platform.base.pointer_bits == 32:
         code = _narrowed(code, attributes)
+    if platform.format == "coff":  # there, what walks a stack needs tables of every function
+        function = re.compile(r"^(define .*)(?<!naked) nounwind\b", re.M)
+        code = function.sub(r"\1 nounwind uwtable", code)
     return code
 
 

@@ -147,7 +147,7 @@ _SYSTEM = (  # what follows architecture and vendor -> how our names call it
     (r"linux(-gnu)?", "-linux-gnu"),
     (r"linux-gnueabihf", "-linux-gnueabihf"),
     (r"linux-musl", "-linux-musl"),
-    (r"(windows-gnu|mingw32)", "-windows-gnu"),
+    (r"(windows(-gnu|-msvc)?|mingw32)", "-windows-gnu"),
     (r"(macosx?|darwin)[\d.]*(-none)?", "-macos"),
     (r"(wasip?1?|freestanding|wasm)?(-musl|-wasm)?", ""),
 )

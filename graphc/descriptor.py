@@ -61,7 +61,7 @@ def decode_type(data: Mapping[str, Any]) -> TensorType:
 
 
 def read_descriptor(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The descriptor in a library's file (.so, .a, .o), of any target, without loading it.
+    """The descriptor in a library's file (.so, .a, .wasm, ...), of any target, without loading it.
 
     ArgumentError where there is none, more than one, or one of a later format.
     """

@@ -1,4 +1,4 @@
-"""Show what functions take, give, hold, compute and cost; or what a library (.so, .a, .o) holds.
+"""Show what functions take, give, hold, compute and cost; or what a library (.so, .dll, .a) holds.
 
 FLOPs, bytes and the arena are formulas in the dimensions; --dim puts numbers in their places. An
 exp counts as one FLOP, a multiply-add of a product as two; bytes are what the nodes read and
@@ -22,7 +22,7 @@ from graphc.ir import Graph
 
 EXAMPLE = """example:
   graphc inspect digits.py:step --dim batch=32"""
-LIBRARIES = (".so", ".a", ".o")
+LIBRARIES = (".so", ".dll", ".dylib", ".wasm", ".a", ".o", ".lib", ".obj")
 _GLUE = "\u00a0"  # keeps a number and its word on one line
 
 

@@ -14,6 +14,7 @@ import test_rows
 from library_samples import digits_functions
 
 import graphc as gx
+from graphc.codegen import library
 from graphc.codegen.library_foreign import LIBSYSTEM, linkers
 from graphc.codegen.library_windows import IMPORTS
 from graphc.codegen.target import platform
@@ -147,6 +148,17 @@ def test_wrong_kinds_are_refused(tmp_path):
     fails(r"\.obj files are for Windows; .*macos has \.o and \.a", "x.obj", target="x86_64-macos")
     fails(r"\.lib files are for Windows", "x.o", target="wasm32", kinds=["lib"])
     assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_fit_32_bits_is_refused(tmp_path, monkeypatch):
+    class Large(library.Data):
+        def add(self, array):
+            self.size = 3 << 30
+            return "null"
+
+    monkeypatch.setattr(library, "Data", Large)
+    with pytest.raises(CompileError, match="wasm32 has 32-bit addresses: 3221225472 bytes"):
+        gx.export(digits_functions(), tmp_path / "x.o", target="wasm32")
 
 
 @pytest.mark.parametrize("name", NAMES)
