@@ -137,6 +137,7 @@ def _beyond(edges: dict[tuple[int, int], int | None]) -> Any:
     import networkx as nx
 
     network = nx.DiGraph()
+    network.add_nodes_from((_SOURCE, _SINK))  # nothing need be given: all may come from constants
     for (a, b), capacity in edges.items():
         network.add_edge(a, b, **({} if capacity is None else {"capacity": capacity}))
     return nx.minimum_cut(network, _SOURCE, _SINK)[1][1]
