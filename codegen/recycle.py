@@ -13,7 +13,9 @@ what was kept longest goes first. GRAPHC_RECYCLE_BYTES is another limit, 0 turns
 The hook's functions are LLVM text too, and never unloaded, as arrays outlive the functions that
 returned them. NumPy calls them with the GIL held, which is all the locking there is; an
 interpreter without one does not use them (`pylayout.usable`). A forked child finds its own copy
-of the blocks kept. A block starts with a line of its own: its capacity, and what to give `free`.
+of the blocks kept. A block starts with a line of its own: its capacity, and what was mapped for it
+(nothing if it is from the heap). Blocks from 1 MiB on are mappings of their own, so that releasing
+them gives their pages back whatever stands around them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ FROM_BYTES = 64 << 10
 LIMIT = 256 << 20
 BLOCKS = 32
 ARENAS = 4       # that a function keeps from call to call, if so many ran at once
-_HUGE = 4 << 20  # from here on huge pages are asked for, as NumPy does
+_MAPPED = 1 << 20  # from here on blocks are mappings
+_HUGE = 4 << 20    # from here on huge pages are asked for, as NumPy does
 _VARIABLE = "GRAPHC_RECYCLE_BYTES"
 
 # @state: limit, bytes kept, blocks kept, the blocks from the one kept longest.
@@ -47,6 +50,8 @@ _TEXT = f"""
   ptr @take, ptr @take_zeroed, ptr @resize, ptr @give }}
 declare i32 @posix_memalign(ptr, i64, i64) nounwind
 declare void @free(ptr) nounwind
+declare ptr @mmap(ptr, i64, i32, i32, i32, i64) nounwind
+declare i32 @munmap(ptr, i64) nounwind
 declare i32 @madvise(ptr, i64, i32) nounwind
 declare ptr @memset(ptr, i32, i64) nounwind
 declare ptr @memcpy(ptr, ptr, i64) nounwind
@@ -56,7 +61,16 @@ define internal i64 @capacity(ptr %p) nounwind alwaysinline {{
   ret i64 %c
 }}
 define internal void @discard(ptr %p) nounwind {{
+entry:
   %block = getelementptr i8, ptr %p, i64 -64
+  %mapped.at = getelementptr i64, ptr %block, i64 1
+  %mapped = load i64, ptr %mapped.at
+  %own = icmp ne i64 %mapped, 0
+  br i1 %own, label %unmap, label %heap
+unmap:
+  call i32 @munmap(ptr %block, i64 %mapped)
+  ret void
+heap:
   call void @free(ptr %block)
   ret void
 }}
@@ -155,32 +169,55 @@ make:
   %absurd = icmp ugt i64 %size, {1 << 62}
   br i1 %absurd, label %refuse, label %allocate
 allocate:
-  %out = alloca ptr, align 8
   %padded = add i64 %size, {64 + 4095}
   %total = and i64 %padded, -4096
-  %huge = icmp uge i64 %size, {_HUGE}
-  %align = select i1 %huge, i64 {2 << 20}, i64 64
-  %s = call i32 @posix_memalign(ptr %out, i64 %align, i64 %total)
-  %ok = icmp eq i32 %s, 0
+  %first = call ptr @obtain(i64 %total)
+  %ok = icmp ne ptr %first, null
   br i1 %ok, label %made, label %again
 again:
   call void @trim(i64 0, i64 0)
-  %s2 = call i32 @posix_memalign(ptr %out, i64 %align, i64 %total)
-  %ok2 = icmp eq i32 %s2, 0
+  %second = call ptr @obtain(i64 %total)
+  %ok2 = icmp ne ptr %second, null
   br i1 %ok2, label %made, label %refuse
 refuse:
   ret ptr null
 made:
-  %block = load ptr, ptr %out
-  br i1 %huge, label %advise, label %write
-advise:
-  call i32 @madvise(ptr %block, i64 %total, i32 14)
-  br label %write
-write:
+  %block = phi ptr [ %first, %allocate ], [ %second, %again ]
   %room = sub i64 %total, 64
   store i64 %room, ptr %block
   %new = getelementptr i8, ptr %block, i64 64
   ret ptr %new
+}}
+define internal ptr @obtain(i64 %total) nounwind {{
+entry:
+  %out = alloca ptr, align 8
+  %large = icmp uge i64 %total, {_MAPPED}
+  br i1 %large, label %map, label %heap
+map:
+  %p = call ptr @mmap(ptr null, i64 %total, i32 3, i32 34, i32 -1, i64 0)
+  %bad = icmp eq ptr %p, inttoptr (i64 -1 to ptr)
+  br i1 %bad, label %heap, label %mapped
+mapped:
+  %huge = icmp uge i64 %total, {_HUGE}
+  br i1 %huge, label %advise, label %done
+advise:
+  call i32 @madvise(ptr %p, i64 %total, i32 14)
+  br label %done
+heap:
+  %s = call i32 @posix_memalign(ptr %out, i64 64, i64 %total)
+  %failed = icmp ne i32 %s, 0
+  br i1 %failed, label %none, label %got
+none:
+  ret ptr null
+got:
+  %q = load ptr, ptr %out
+  br label %done
+done:
+  %block = phi ptr [ %p, %mapped ], [ %p, %advise ], [ %q, %got ]
+  %length = phi i64 [ %total, %mapped ], [ %total, %advise ], [ 0, %got ]
+  %mapped.at = getelementptr i64, ptr %block, i64 1
+  store i64 %length, ptr %mapped.at
+  ret ptr %block
 }}
 define internal void @give(ptr %ctx, ptr %p, i64 %size) nounwind {{
 entry:
@@ -263,7 +300,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 """
 
 _EXPORTS = ("state", "handler", "trim", "drop_arena")
-_LIBC = ("posix_memalign", "free", "madvise", "memset", "memcpy")
+_LIBC = ("posix_memalign", "free", "mmap", "munmap", "madvise", "memset", "memcpy")
 _CAPSULE = b"mem_handler"  # NumPy looks for this name, at this address for ever
 
 
@@ -288,8 +325,8 @@ def _limit() -> int:
 def _code() -> tuple[jit.Code, _State]:
     """The hook's functions and what they keep, for the life of the process."""
     text = _TEXT
-    if sys.platform != "linux":  # another system's advice 14 is another advice
-        text = text.replace("br i1 %huge, label %advise", "br i1 false, label %advise")
+    if sys.platform != "linux":  # other systems have other flags, and other advice
+        text = text.replace("br i1 %large, label %map", "br i1 false, label %map")
     code = jit.load(
         [jit.compile_resident("recycle", lambda: text)], exports=_EXPORTS,
         imports={n: a for n in _LIBC if (a := jit.process_symbol(n))},

@@ -12,7 +12,7 @@ import pytest
 from numpy._core.multiarray import get_handler_name
 
 import graphc as gx
-from graphc.codegen import fastcall, jit, pylayout, recycle
+from graphc.codegen import fastcall, recycle
 from graphc.codegen.target import host
 
 pytestmark = pytest.mark.skipif(not recycle.cell().handler, reason="nothing is recycled here")
@@ -195,9 +195,22 @@ def test_switched_off_and_misspelt():
         assert want in done.stdout + done.stderr
 
 
-def test_one_word_of_memory_is_written_once():
-    """Arrays larger than anything are refused by NumPy's own checks, and by the hook."""
-    assert pylayout.hooks() and jit.process_symbol("posix_memalign")
+def test_what_cannot_be_had_is_refused():
     with pytest.raises(MemoryError):
         recycle.empty((1 << 60,), np.dtype(np.uint8))
     assert get_handler_name(np.zeros(10)) == "default_allocator"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_released_pages_go_back_to_the_system(call):
+    """Even from between arrays that stay."""
+
+    def resident():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    ys = [call(ramp(0, 20 * N)) for _ in range(12)]
+    before, stay = resident(), ys[5]
+    del ys
+    assert gx.release_memory() > 80 * N * 10
+    assert before - resident() > 80 * N * 8 and (stay == ramp(1, 20 * N)).all()
