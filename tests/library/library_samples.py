@@ -101,6 +101,12 @@ def export_loaded(functions, path: Path, **options) -> Loaded:
     return Loaded(path, functions)
 
 
+def agree(told, said):
+    """Whether Python says what the library does; it may add the value and its place."""
+    reason, _, line = said.rpartition(" (")
+    return str(told.value).startswith(reason) and str(told.value).endswith(f" ({line}")
+
+
 def same_bits(a, b):
     """Whether two arrays are equal bit for bit."""
     a, b = np.asarray(a), np.asarray(b)

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from library_samples import batch, export_loaded, same_bits
+from library_samples import agree, batch, export_loaded, same_bits
 
 import graphc as gx
 from graphc.errors import IndexOutOfRangeError, IntegerDivisionError
@@ -121,12 +121,6 @@ def test_inputs_may_overlap(tmp_path):
     a, out = np.arange(5, dtype="float32"), np.zeros(5, "float32")
     assert lib.raw("f", None, [a.ctypes.data, a.ctypes.data, out.ctypes.data], [5]) == 0
     assert out.tolist() == [0, 1, 4, 9, 16]
-
-
-def agree(told, said):
-    """Whether Python says what the library does; it may add the value and its place."""
-    reason, _, line = said.rpartition(" (")
-    return str(told.value).startswith(reason) and str(told.value).endswith(f" ({line}")
 
 
 def test_bad_label_names_op_and_line(digits):
