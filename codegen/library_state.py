@@ -24,7 +24,7 @@ from graphc.codegen.program import (
     OUT_OF_MEMORY,
     STATE_CUT,
 )
-from graphc.state_file import CHECKSUM, HASH_AT
+from graphc.state_file import CHECKSUM, HASH_AT, sums
 
 _LONGEST = 65536  # bytes of a path, which is copied to the stack
 
@@ -47,7 +47,7 @@ declare i32 @rename(ptr, ptr)
 declare i32 @remove(ptr)
 """
 
-# The sums of the values, at any address, to 16 bytes at any address.
+# The sums of header and values, at any address, to 16 bytes at any address.
 _SUMS = """
 define internal void @graphc.state.sums(ptr %values, ptr %to) nounwind {
 entry:
@@ -58,8 +58,8 @@ entry:
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %i.next, %word ]
-  %a = phi i64 [ 0, %entry ], [ %a.next, %word ]
-  %b = phi i64 [ 0, %entry ], [ %b.next, %word ]
+  %a = phi i64 [ <FIRST>, %entry ], [ %a.next, %word ]
+  %b = phi i64 [ <SECOND>, %entry ], [ %b.next, %word ]
   %more = icmp ult i64 %i, <WORD_BYTES>
   br i1 %more, label %word, label %end
 word:
@@ -268,13 +268,14 @@ bad:
 def state_text(api: Api, triple: str) -> str:
     """The functions above."""
     header, tail = state_header(api), api.state_bytes % 4
+    first, second = sums(header)
     # "e": a child process does not inherit the file
     flag = "e" if "linux" in triple else ""
     values = {
         "P": api.prefix, "HEADER": len(header), "BYTES": api.state_bytes,
         "ALL": file_size(api), "ALL_AND_ONE": file_size(api) + 1, "SUMS": CHECKSUM,
         "WORD_BYTES": api.state_bytes - tail, "TAIL_BYTES": tail,
-        "TAIL": "true" if tail else "false",
+        "TAIL": "true" if tail else "false", "FIRST": first, "SECOND": second,
         "VERSION_END": 12, "HASH_AT": HASH_AT, "HASH_END": HASH_AT + 8, "LONGEST": _LONGEST,
         "NULL": NULL_ARGUMENT, "OTHER": NOT_A_STATE, "LAYOUT": OTHER_LAYOUT, "CUT": STATE_CUT,
         "FILE": FILE_ERROR, "MEMORY": OUT_OF_MEMORY,

@@ -8,11 +8,11 @@
     JSON      [{"name": "w1", "dtype": "f32", "shape": [64, 128], "offset": 0}, ...], ASCII,
               with spaces up to the size of the header, a multiple of 64
     values    the struct as it stands in memory
-    u64, u64  checksum of the values
+    u64, u64  checksum of all before
 
 Numbers are little-endian. The checksum is Fletcher's, with 64-bit sums over 32-bit words: for each
-word of the values (the last one filled up with zeros) s1 += word; s2 += s1. No change of one or
-two words keeps both, and a loop of two additions makes them.
+word (the last one filled up with zeros) s1 += word; s2 += s1. No change of one or two words keeps
+both, and a loop of two additions makes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from graphc.types import TensorType
 
 MAGIC = b"GRAPHCST"
 VERSION = 2
-CHECKSUM = 16  # bytes of it
+_SUMS = struct.Struct("<QQ")
+CHECKSUM = _SUMS.size  # bytes of it
 _FIXED = struct.Struct("<8sIIQQ")
 HASH_AT = 16  # where the layout hash stands
 _BLOCK = 1 << 20  # bytes summed up at a time
@@ -50,10 +51,9 @@ def file_header(layout: int, size: int, variables: Iterable[Mapping[str, Any]]) 
     return (fixed + text).ljust(whole, b" ")
 
 
-def checksum(values: bytes | memoryview | np.ndarray[Any, Any]) -> bytes:
-    """What follows the values in a file."""
-    raw = np.frombuffer(values, np.uint8)
-    first = second = 0
+def sums(data: Any, first: int = 0, second: int = 0) -> tuple[int, int]:
+    """The checksum of bytes, or of these behind others, whole words, that have the sums given."""
+    raw = np.frombuffer(data, np.uint8)
     for at in range(0, raw.size, _BLOCK):
         part = raw[at:at + _BLOCK]
         words = np.zeros(-(-part.size // 4), np.uint32)
@@ -61,7 +61,7 @@ def checksum(values: bytes | memoryview | np.ndarray[Any, Any]) -> bytes:
         counts = np.arange(words.size, 0, -1, dtype=np.uint64)
         second += first * words.size + int((counts * words).sum(dtype=np.uint64))
         first += int(words.sum(dtype=np.uint64))
-    return struct.pack("<QQ", first & _ALL_ONES, second & _ALL_ONES)
+    return first & _ALL_ONES, second & _ALL_ONES
 
 
 def is_state_file(path: str | os.PathLike[str]) -> bool:
@@ -88,7 +88,7 @@ def read_state_file(
         )
     if len(raw) != whole + size + CHECKSUM or whole < _FIXED.size:
         raise _cut(path)
-    if checksum(memoryview(raw)[whole:whole + size]) != raw[whole + size:]:
+    if _SUMS.pack(*sums(memoryview(raw)[:-CHECKSUM])) != raw[-CHECKSUM:]:
         raise _cut(path)
     out = {}
     try:
@@ -109,7 +109,8 @@ def write_state_file(
     variables: Iterable[Mapping[str, Any]],
 ) -> None:
     """Write the bytes of a state; ArgumentError leaves the old file."""
-    header, end = file_header(layout, values.size, variables), checksum(values)
+    header = file_header(layout, values.size, variables)
+    end = _SUMS.pack(*sums(values, *sums(header)))
     write_file(path, lambda f: (f.write(header), f.write(values.data), f.write(end)))
 
 
