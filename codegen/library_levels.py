@@ -22,21 +22,42 @@ _V3_LZCNT = 1 << 5                                           # leaf 0x80000001, 
 _V4_EBX7 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31   # AVX-512 F DQ CD BW VL
 _YMM, _ZMM = 0x6, 0xE6                                       # saved by the operating system
 
+# The instructions that have no name in LLVM, as machine code, so that every machine can write
+# them: LLVM reads assembly only where it was set up for the target.
+_CPUID = bytes.fromhex(
+    "53"            # push rbx
+    "4989f0"        # mov r8, rsi
+    "89f8 31c9"     # mov eax, edi; xor ecx, ecx
+    "0fa2"          # cpuid
+    "418900"        # mov [r8], eax
+    "41895804"      # mov [r8 + 4], ebx
+    "41894808"      # mov [r8 + 8], ecx
+    "4189500c"      # mov [r8 + 12], edx
+    "5b c3"         # pop rbx; ret
+)
+_XGETBV = bytes.fromhex("31c9 0f01d0 c3")  # xor ecx, ecx; xgetbv; ret
+
 _LEVEL = """
 @graphc.level.known = internal global i32 0
 @graphc.level.variable = private unnamed_addr constant [11 x i8] c"GRAPHC_CPU\\00"
 declare ptr @getenv(ptr)
-define internal { i32, i32, i32, i32 } @graphc.cpuid(i32 %leaf) noinline nounwind {
-  %r = call { i32, i32, i32, i32 } asm sideeffect "cpuid", \
-"={ax},={bx},={cx},={dx},0,2,~{dirflag},~{fpsr},~{flags}"(i32 %leaf, i32 0)
-  ret { i32, i32, i32, i32 } %r
+define internal x86_64_sysvcc void @graphc.cpuid(i32 %leaf, ptr %out) naked noinline nounwind \
+prologue [<CPUID_BYTES> x i8] c"<CPUID>" {
+  unreachable
+}
+define internal x86_64_sysvcc i32 @graphc.xgetbv() naked noinline nounwind \
+prologue [<XGETBV_BYTES> x i8] c"<XGETBV>" {
+  unreachable
 }
 define internal i32 @graphc.level.detect() noinline nounwind {
 entry:
-  %l0 = call { i32, i32, i32, i32 } @graphc.cpuid(i32 0)
-  %max = extractvalue { i32, i32, i32, i32 } %l0, 0
-  %l1 = call { i32, i32, i32, i32 } @graphc.cpuid(i32 1)
-  %c1 = extractvalue { i32, i32, i32, i32 } %l1, 2
+  %eax = alloca [4 x i32], align 16
+  %ebx = getelementptr i32, ptr %eax, i64 1
+  %ecx = getelementptr i32, ptr %eax, i64 2
+  call x86_64_sysvcc void @graphc.cpuid(i32 0, ptr %eax)
+  %max = load i32, ptr %eax, align 4
+  call x86_64_sysvcc void @graphc.cpuid(i32 1, ptr %eax)
+  %c1 = load i32, ptr %ecx, align 4
   %v2.have = and i32 %c1, <V2_ECX1>
   %v2 = icmp eq i32 %v2.have, <V2_ECX1>
   br i1 %v2, label %more, label %one
@@ -47,12 +68,11 @@ more:
   %try3 = and i1 %v3, %leaf7
   br i1 %try3, label %three, label %two
 three:
-  %xcr = call { i32, i32 } asm sideeffect "xgetbv", "={ax},={dx},{cx}"(i32 0)
-  %saved = extractvalue { i32, i32 } %xcr, 0
-  %l7 = call { i32, i32, i32, i32 } @graphc.cpuid(i32 7)
-  %b7 = extractvalue { i32, i32, i32, i32 } %l7, 1
-  %le = call { i32, i32, i32, i32 } @graphc.cpuid(i32 -2147483647)
-  %ce = extractvalue { i32, i32, i32, i32 } %le, 2
+  %saved = call x86_64_sysvcc i32 @graphc.xgetbv()
+  call x86_64_sysvcc void @graphc.cpuid(i32 7, ptr %eax)
+  %b7 = load i32, ptr %ebx, align 4
+  call x86_64_sysvcc void @graphc.cpuid(i32 -2147483647, ptr %eax)
+  %ce = load i32, ptr %ecx, align 4
   %ymm.have = and i32 %saved, <YMM>
   %ymm = icmp eq i32 %ymm.have, <YMM>
   %b3.have = and i32 %b7, <V3_EBX7>
@@ -125,11 +145,14 @@ def level_text(platform: Platform) -> str:
     """The functions above for a platform."""
     if platform.levels == ("base",):
         return _BASE
-    values = {
+    values: dict[str, int | str] = {
+        "CPUID_BYTES": len(_CPUID), "CPUID": "".join(f"\\{b:02X}" for b in _CPUID),
+        "XGETBV_BYTES": len(_XGETBV), "XGETBV": "".join(f"\\{b:02X}" for b in _XGETBV),
         "V2_ECX1": _V2_ECX1, "V3_ECX1": _V3_ECX1, "V3_EBX7": _V3_EBX7, "V3_LZCNT": _V3_LZCNT,
         "V4_EBX7": _V4_EBX7, "YMM": _YMM, "ZMM": _ZMM,
     }
     text = _LEVEL
     for name, v in values.items():
-        text = text.replace(f"<{name}>", str(v - (1 << 32) if v >= 1 << 31 else v))
+        shown = v - (1 << 32) if isinstance(v, int) and v >= 1 << 31 else v
+        text = text.replace(f"<{name}>", str(shown))
     return text

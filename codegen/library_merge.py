@@ -115,4 +115,5 @@ def _attributed(text: str, attributes: str) -> str:
     if not attributes or not text.startswith("define"):
         return text
     head, rest = text.split("\n", 1)
-    return f"{head.removesuffix('{')}{attributes} {{\n{rest}"
+    head, word, data = head.removesuffix("{").partition("prologue ")  # data follows attributes
+    return f"{head}{attributes} {word}{data}{{\n{rest}"
