@@ -68,11 +68,18 @@ class State:
     def __init__(self, name: str, type: TensorType, array: np.ndarray[Any, Any] | None):
         self.name, self.type = name, type
         self.array = None if array is None else np.array(array, order="C", copy=True)
-        self.initial = None if array is None else self.array.copy()  # type: ignore[union-attr]
+        self.initial = None if self.array is None else _kept(self.array)
         self.lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"@{self.name}: {self.type}"
+
+
+def _kept(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy. One of zero bits, as optimizers start with, takes no memory until it is read."""
+    if array.reshape(-1).view(np.uint8).any():
+        return array.copy()
+    return np.zeros(array.shape, array.dtype)
 
 
 class Value:
