@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphc.codegen import pylayout as py
 from graphc.codegen.recycle import ARENAS
+from graphc.vectorcall import GIVEN
 
 OBJECTS = (
     "gx_arena", "gx_table", "gx_names", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
@@ -255,6 +256,18 @@ written:
   ret ptr %out
 explain:
   %r = call ptr @PyObject_Vectorcall(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)
+  ret ptr %r
+}}
+"""
+
+# gx_vector: gx_call by the vectorcall protocol, for objects of `graphc.vectorcall`; the top bit of
+# the count only says that the word before the arguments may be written.
+VECTOR = f"""
+define ptr @gx_vector(ptr %object, ptr %args, i64 %count, ptr %kwnames) nounwind {{
+  %given.at = getelementptr i8, ptr %object, i64 {GIVEN}
+  %given = load ptr, ptr %given.at
+  %nargs = and i64 %count, {(1 << 63) - 1}
+  %r = tail call ptr @gx_call(ptr %given, ptr %args, i64 %nargs, ptr %kwnames)
   ret ptr %r
 }}
 """

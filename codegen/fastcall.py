@@ -94,6 +94,7 @@ class Native:
 
     call: the builtin, or None where there can be none; it hands on to `slow`.
     converted: the same for arguments that `slow` has converted; it hands on to `plain`.
+    vector: the address of the same for objects that hold `slow`, see `graphc.vectorcall`.
     into(): the same with the outputs as further arguments; it hands on to `given`.
     keys: those of the dict that the builtin returns, where it was compiled for "dict" (and not
         "none", "one", "list" or "tuple").
@@ -138,7 +139,7 @@ class Native:
         fast = slow is not None and image.builtin is not None and pylayout.usable()
         if image.builtin is not None and fast:
             linked.append(image.builtin)
-            exported.append("gx_call")
+            exported += ["gx_call", "gx_vector"]
             imports |= pylayout.symbols()
             imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
             names = [[sys.intern(name)] for name, _ in image.inputs]
@@ -166,6 +167,7 @@ class Native:
         self.converted: Any = None
         if fast and slow is not None:
             self.call = _builtin(definitions[0], self._code, slow, image.name)
+            self.vector = self._code["gx_vector"]
             if plain is not None:
                 self.converted = _builtin(definitions[1], self._code, plain, image.name)
 

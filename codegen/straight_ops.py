@@ -22,7 +22,7 @@ from graphc.codegen.straight_elements import Elements, Vector
 from graphc.ops.row import OPS
 from graphc.types import DType
 
-BIAS = 2  # vectors are worth this many times the scalar steps: results often stay in them
+BIAS = 1.4  # vectors are worth this many times the scalar steps: results often stay in them
 TURN = 1.2  # how much cheaper a product must be whose lanes run along its rows
 Ids = np.ndarray[Any, Any]
 Rows = list[tuple[int, int]]               # vector and lane, by position in the result

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS, SLOW
+from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS, SLOW, VECTOR
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.program import Program
 from graphc.codegen.recycle import may_be_large
@@ -92,7 +92,7 @@ class Wrapper:
             + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks)
             + ARENA * (not self._arena_on_stack()) + APART * self.given
             + SLOW * (self.shape == "one")
-            + NEW * any(may_be_large(o.type) for o in p.outputs),
+            + NEW * any(may_be_large(o.type) for o in p.outputs) + VECTOR * (not self.given),
         )
         for name in DECLARE:
             if f"@{name}(" in self.module.functions["gx_call"]:

@@ -21,6 +21,7 @@ from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, us
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
+from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
@@ -64,7 +65,7 @@ def function(
     return Function(graph, d.kind, Options(mode, pipeline, fastmath, stabilise, threads))
 
 
-class Function:
+class Function(Direct):  # type: ignore[misc]
     """What `gx.function` returns. Call it; everything else here is for looking inside."""
 
     def __init__(self, graph: Graph, kind: str, options: Options):
@@ -185,6 +186,7 @@ class Function:
                         "__doc__": Function.__doc__, "__qualname__": "Function",
                     }
                     self.__class__ = type("Function", (Function,), body)
+                    point(self, native.vector, native.call.__self__)
         return self
 
     def _build(self) -> Image:

@@ -30,6 +30,7 @@ from graphc.failure import BY_KIND
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
 from graphc.types import TensorType, as_dtype
+from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
@@ -216,7 +217,7 @@ class LoadedState(Mapping[str, Array]):
         return new
 
 
-class LoadedFunction:
+class LoadedFunction(Direct):  # type: ignore[misc]
     """A function of a library; called like a Function."""
 
     def __init__(self, library: Library, data: Mapping[str, Any], state: LoadedState | None):
@@ -280,6 +281,7 @@ class LoadedFunction:
         if native.call is not None:
             body = {"__call__": native.call, "__doc__": self.__doc__, "__module__": __name__}
             self.__class__ = type("LoadedFunction", (LoadedFunction,), body)
+            point(self, native.vector, native.call.__self__)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         """Any call, with conversion and explanation."""
