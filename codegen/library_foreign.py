@@ -58,10 +58,9 @@ def link_foreign(
         raise CompileError(
             f"export: no linker for {platform.name} was found to make {name}; {advice}"
         )
-    order = {"wasm": _wasm, "coff": _windows, "macho": _macos}[platform.format]
     reasons = []
     for command, driver in commands:
-        options = order(name, symbols, directory, platform, driver)
+        options = ORDERS[platform.format](name, symbols, directory, platform, driver)
         if not (reason := _run([*command, *options], directory)):
             return directory / name
         reasons.append(f"{' '.join(command)}: {reason}")
@@ -120,6 +119,10 @@ def _macos(
     arch = platform.base.arch
     return ["-dylib", "-arch", arch, "-platform_version", "macos", MACOS, MACOS,
             "-exported_symbols_list", "exports", *options, "libSystem.tbd"]
+
+
+# Format -> what makes the options, and writes the files that they name.
+ORDERS = {"wasm": _wasm, "coff": _windows, "macho": _macos}
 
 
 def _run(command: Sequence[str], directory: Path) -> str:

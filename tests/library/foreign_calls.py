@@ -158,7 +158,9 @@ def plain(a):
     a = np.ascontiguousarray(a)
     if a.dtype.kind in "biu":
         return a
-    return np.where(np.isnan(a), 0x7E00 if a.dtype.itemsize == 2 else -1, a.view(f"i{a.itemsize}"))
+    with np.errstate(invalid="ignore"):
+        nan = np.isnan(a)
+    return np.where(nan, 0x7E00 if a.dtype.itemsize == 2 else -1, a.view(f"i{a.itemsize}"))
 
 
 def agree(calls, jobs, folder):

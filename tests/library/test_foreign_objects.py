@@ -5,6 +5,7 @@ Objects need no tools; what needs a linker skips without one.
 
 import importlib.util
 import re
+import subprocess
 
 import native_graphs as ng
 import numpy as np
@@ -14,7 +15,7 @@ import test_rows
 from library_samples import digits_functions
 
 import graphc as gx
-from graphc.codegen import library
+from graphc.codegen import jit, library, library_foreign
 from graphc.codegen.library_foreign import LIBSYSTEM, linkers
 from graphc.codegen.library_windows import IMPORTS
 from graphc.codegen.target import platform
@@ -137,6 +138,29 @@ def test_libraries_show_the_api_and_load_little(name, tmp_path):
         assert found.undefined <= allowed(name) | {"dyld_stub_binder"}
     again = linked(name, tmp_path)
     assert again.read_bytes() == raw
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_linkers_find_what_they_need_in_archives(name, tmp_path):
+    """A library of one function that calls another in the archive."""
+    if not linkers(platform(name)):
+        pytest.skip(f"no linker for {name}: LLVM's lld or the ziglang wheel")
+    there = platform(name)
+    gx.export(digits_functions(), tmp_path / "digits.a", target=name, cpu=levels(name))
+    caller = """declare i64 @digits_predict_arena(i64)
+define i64 @go() {
+  %r = call i64 @digits_predict_arena(i64 3)
+  ret i64 %r
+}
+"""
+    (tmp_path / "library.o").write_bytes(jit.compile_object(caller, there.base))
+    order = library_foreign.ORDERS[there.format]
+    for command, driver in linkers(there):
+        options = order("made", ("go",), tmp_path, there, driver)
+        subprocess.run([*command, *options, "digits.a"], cwd=tmp_path, check=True)
+        found = object_files.read((tmp_path / "made").read_bytes())
+        assert "go" in {n.lstrip("_") for n in found.defined}
+        assert found.undefined <= allowed(name) | set(IMPORTS) | {"dyld_stub_binder"}
 
 
 def test_wrong_kinds_are_refused(tmp_path):

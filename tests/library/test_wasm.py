@@ -43,7 +43,14 @@ def test_every_row(tmp_path):
         for arrays in test_rows.parts(columns):
             jobs.append((f.name, arrays, {}))
             wanted.append((interpret.evaluate(f.graph, arrays)[0], hows))
-    for got, (want, hows) in zip(agree(calls, jobs, tmp_path), wanted, strict=True):
+    rng = np.random.default_rng(0)
+    for f, columns, _ in made:  # random bits of floats; as good as v2, which has tests of its own
+        if columns[0].dtype.kind not in "biu":
+            some = [rng.bytes(3000 * c.itemsize) if c.dtype != bool else bytes(3000)
+                    for c in columns]
+            jobs.append((f.name, [np.frombuffer(b, c.dtype) for b, c in zip(some, columns,
+                                                                           strict=True)], {}))
+    for got, (want, hows) in zip(agree(calls, jobs, tmp_path), wanted, strict=False):
         for (op, how, label), a, b in zip(hows, got, want, strict=True):
             try:
                 test_rows.same(a, b, op, how)
@@ -75,6 +82,22 @@ def test_random_graphs(shard, tmp_path):
     assert sum(r is not None for r in results) > 20
     for got, (f, arrays, sizes) in zip(results, references, strict=True):
         ng.Reference(f.graph, arrays, sizes).check(got, f"wasm, {sizes}")
+
+
+def test_products(tmp_path):
+    """Blocked products, in every kind of number, with arenas of their sizes."""
+    functions, jobs, rng = [], [], np.random.default_rng(0)
+    for d in ("float32", "float64", "bfloat16", "int64"):
+        a, b = gx.input("a", ("m", "k"), d), gx.input("b", ("k", "n"), d)
+        functions.append(gx.function([a, b], gx.transpose(a @ b) + 1, name=f"dot_{d}"))
+        for m, k, n in ((129, 300, 200), (1, 500, 600), (600, 500, 1), (5, 0, 7)):
+            arrays = [3 * rng.normal(size=s) for s in ((m, k), (k, n))]
+            jobs.append((f"dot_{d}", [x.astype(a.dtype.numpy) for x in arrays], {}))
+    results = agree(both(functions, tmp_path, "products"), jobs, tmp_path)
+    for (_, (a, b), _), (got,) in zip(jobs, results, strict=True):
+        a, b = ((x if x.dtype == np.int64 else x.astype("float64")) for x in (a, b))
+        near = {2: 1e-2, 4: 1e-4}.get(got.itemsize, 1e-11)
+        np.testing.assert_allclose(got.astype("float64"), (a @ b).T + 1, rtol=near, atol=near * 100)
 
 
 def test_training(tmp_path):
