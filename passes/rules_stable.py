@@ -33,7 +33,16 @@ import math
 
 from graphc.dims import is_nonnegative
 from graphc.ir import Node, Value
-from graphc.passes.forms import VIEWS, exponent, node_of, peel, plus_one, wrap
+from graphc.passes.forms import (
+    ONE,
+    VIEWS,
+    exponent,
+    is_number,
+    node_of,
+    peel,
+    plus_one,
+    wrap,
+)
 from graphc.passes.patterns import F, G, Rule, heads, rule, stable
 from graphc.passes.rewrite import Match, splat
 from graphc.passes.rules_sigmoid import (
@@ -158,14 +167,28 @@ def _softmax(m: Match) -> Value | None:
     return m.emit("div", e, wrap(m, m.emit("reduce_sum", e, axes=axes), around))
 
 
+def _quotient_parts(m: Match, v: Value) -> tuple[Value, tuple[int, ...], list[Node]] | None:
+    """`_softmax_parts` of v, where it is exp(x) / sum(exp(x)) or exp(x) * (1 / sum(exp(x)))."""
+    if (n := node_of(m, v, "div")) is not None:
+        return _softmax_parts(m, *n.args)
+    n = node_of(m, v, "mul")
+    for x, y in () if n is None else (n.args, n.args[::-1]):
+        over, outside = peel(m, y)
+        r = node_of(m, over, "div")
+        if r is not None and is_number(r.args[0], ONE):
+            found = _softmax_parts(m, x, r.args[1])
+            if found is not None:
+                return found[0], found[1], [*outside, *found[2]]
+    return None
+
+
 def _log_softmax(m: Match) -> Value | None:
     inner, around = peel(m, m[F], VIEWS)
     n = node_of(m, inner, "call")
     if n is not None and n.attrs["name"] == "softmax":
         inner, more = peel(m, m.inline(n), VIEWS)
         around += more
-    n = node_of(m, inner, "div")
-    found = None if n is None else _softmax_parts(m, *n.args)
+    found = _quotient_parts(m, inner)
     if found is None:
         return None
     x, axes, around_sum = found
