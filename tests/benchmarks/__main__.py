@@ -29,6 +29,7 @@ from typing import Any
 
 from . import chart, firsts, report
 from .cases import LETTERS, all_cases
+from .limits import faster
 from .measure import ROOT, SLOW_TO_COMPILE, Bench, Settings, environment
 from .model import bound
 from .peers import OURS, PEERS, installed
@@ -48,7 +49,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     p.add_argument("--quick", action="store_true", help="few cases, few rounds, quick compilers")
     p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (6)")
     p.add_argument("--json", default="", help="write all figures")
-    p.add_argument("--svg", default="", help="write the chart of ratios")
+    p.add_argument("--svg", default="", help="write the chart of ratios, and NAME-overview.svg")
     p.add_argument("--report", default="", help="write the report in Markdown")
     p.add_argument("--list", action="store_true", help="name the cases and stop")
     p.add_argument("--log", default=os.devnull, help="what libraries print")
@@ -179,11 +180,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         print(f"not installed: {', '.join(missing)}")
     versions: dict[str, str] = {}
-    limits = {str(t): module("limits", str(t), threads=t) for t in counts}
+    limits: dict[str, Any] = {str(t): module("limits", str(t), threads=t) for t in counts}
     cases = [
         result for t in counts
         for result in timed(o, peers, t, settings, limits[str(t)], versions)
     ]
+    for t, before in limits.items():
+        after = module("limits", t, threads=int(t))
+        limits[t] = faster(before, after) if before and after else before or after
+    known = all_cases()
+    for result in cases:
+        if result["case"] in known:
+            explain(result, known[result["case"]].dtype, limits[str(result["threads"])])
     chosen = chooser(o.cases, o.quick)
 
     def say(line: str) -> None:
@@ -205,15 +213,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(report.table_of_means(found)))
     if o.json:
         Path(o.json).write_text(json.dumps(found, indent=1) + "\n")
-    svg = chart.draw(
-        [r for r in all_rows(found) if r.threads == counts[0]], LETTERS,
-        f"graphc against the best peer, {counts[0]} thread{'s' * (counts[0] > 1)}, "
-        f"{found['date']}",
-    )
     if o.svg:
-        Path(o.svg).write_text(svg)
+        shown = [r for r in all_rows(found) if r.threads == counts[0]]
+        title = (f"graphc against the best peer, {counts[0]} thread{'s' * (counts[0] > 1)}, "
+                 f"{found['date']}")
+        path = Path(o.svg)
+        path.write_text(chart.draw(shown, LETTERS, title))
+        path.with_stem(path.stem + "-overview").write_text(chart.overview(shown, LETTERS, title))
     if o.report:
-        primals = {c.name: c.primal for c in all_cases().values()}
+        primals = {c.name: c.primal for c in known.values()}
         Path(o.report).write_text(report.markdown(found, primals, Path(o.svg).name))
     return 0
 

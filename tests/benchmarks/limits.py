@@ -21,6 +21,7 @@ COPY_SIZES = {
     "256 MiB": 1 << 28,
 }
 CHAINS = 12
+Limits = dict[str, dict[str, float]]
 
 
 def chains_text(dtype: str, op: str, lanes: int, bits: int) -> str:
@@ -72,8 +73,9 @@ def chains_function(
 def best(run: Callable[[], object], seconds: float) -> float:
     """The shortest of many runs."""
     run()
-    shortest, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    shortest, end, runs = float("inf"), time.perf_counter() + seconds, 0
+    while runs < 4 or time.perf_counter() < end:
+        runs += 1
         begin = time.perf_counter()
         run()
         shortest = min(shortest, time.perf_counter() - begin)
@@ -102,10 +104,10 @@ def copying(size: int, threads: int, pool: ThreadPoolExecutor, fresh: bool) -> f
     return 2 * size * times / took
 
 
-def measure(threads: int) -> dict[str, dict[str, float]]:
+def measure(threads: int) -> Limits:
     """{"copy": {size: bytes/s}, "copy fresh": ..., "fma": {dtype: flop/s}, "divide": {...}}."""
     pool = ThreadPoolExecutor(threads)
-    found: dict[str, dict[str, float]] = {
+    found: Limits = {
         "copy": {n: copying(s, threads, pool, False) for n, s in COPY_SIZES.items()},
         "copy fresh": {n: copying(s, threads, pool, True) for n, s in COPY_SIZES.items()
                        if s >= 1 << 23},
@@ -123,6 +125,11 @@ def measure(threads: int) -> dict[str, dict[str, float]]:
             took = best(lambda run=run, arrays=arrays: list(pool.map(run, arrays)), 0.2)
             found[op][dtype] = threads * steps * width * each / took
     return found
+
+
+def faster(a: Limits, b: Limits) -> Limits:
+    """The better figure of each: what the machine can do when nothing disturbs it."""
+    return {k: {n: max(v, b[k][n]) for n, v in each.items()} for k, each in a.items()}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .cases import LETTERS
-from .summary import SHORT, Row, all_rows, gradients, means, rows
+from .summary import SHORT, Row, all_rows, by_peer, gradients, mean, means, rows
 
 
 def duration(seconds: float) -> str:
@@ -61,6 +61,19 @@ def table_of_means(report: Mapping[str, Any]) -> list[str]:
     return said
 
 
+def table_by_peer(report: Mapping[str, Any]) -> list[str]:
+    """Mean and least ratio to every single peer."""
+    groups = by_peer(report)
+    peers = [p for p in report["versions"] if any(p in g for g in groups.values())]
+    said = ["| cases | threads | " + " | ".join(peers) + " |", "|---|---|" + "---|" * len(peers)]
+    for (letter, threads), group in sorted(groups.items()):
+        cells = [
+            f"{mean(group[p]):.2f} ({min(group[p]):.2f})" if p in group else "" for p in peers
+        ]
+        said.append(f"| ({letter}) | {threads} | " + " | ".join(cells) + " |")
+    return said
+
+
 def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) -> str:
     """The dated report."""
     m = report["machine"]
@@ -80,6 +93,8 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
         "## Geometric means", "", *table_of_means(report), "",
         "\"kept\" writes into arrays that live on (`out=` and the like), \"fresh\" returns new "
         "ones; in (e) \"call\" is each library's faster form.", "",
+        "Against each peer alone, fresh outputs: geometric mean, and least, of the cases that "
+        "both have:", "", *table_by_peer(report), "",
         "## The machine's limits, measured in the same run", "",
     ]
     for threads, found in report["limits"].items():
@@ -115,7 +130,8 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
     for threads in dict.fromkeys(r["threads"] for r in report["cases"]):
         said += [
             f"### {threads} thread{'s' * (threads != 1)}", "",
-            "| case | outputs | " + " | ".join(peers) + " |", "|---|---|" + "---|" * len(peers),
+            "| case | outputs | bound, share reached | " + " | ".join(peers) + " |",
+            "|---|---|---|" + "---|" * len(peers),
         ]
         for result in report["cases"]:
             if result["threads"] != threads:
@@ -123,7 +139,10 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
             for kind in ("fresh", "kept"):
                 if any(kind in p for p in result["peers"].values()):
                     cells = [cell(result["peers"].get(p, {}), kind) for p in peers]
-                    said.append(f"| {result['case']} | {kind} | " + " | ".join(cells) + " |")
+                    bound = result.get("bound", {}).get(kind)
+                    limit = f"{bound['by']} {100 * bound['share']:.0f}%" if bound else ""
+                    said.append(
+                        f"| {result['case']} | {kind} | {limit} | " + " | ".join(cells) + " |")
         said.append("")
     failed = [
         (r["case"], r["threads"], n, p["failed"])

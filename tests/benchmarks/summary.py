@@ -88,6 +88,18 @@ def means(found: Iterable[Row]) -> Iterator[tuple[str, int, str, int, float, flo
         yield letter, threads, kind, len(group), mean(ratios), min(ratios), mean(fast)
 
 
+def by_peer(report: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, list[float]]]:
+    """(letter, threads) -> peer -> its time over graphc's in every case that both have."""
+    found: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for r in report["cases"]:
+        ours = r["peers"].get("graphc", {}).get("fresh")
+        for n, p in r["peers"].items():
+            if ours and n not in OURS and "fresh" in p:
+                group = found.setdefault((r["case"][0], r["threads"]), {})
+                group.setdefault(n, []).append(p["fresh"]["min"] / ours["min"])
+    return found
+
+
 def gradients(report: Mapping[str, Any], primals: Mapping[str, str]) -> list[dict[str, Any]]:
     """Time of each gradient over that of its primal, for graphc and the peers that have both."""
     times = {

@@ -57,6 +57,8 @@ def test_chart_and_report(run):
     root = ET.parse(folder / "out.svg").getroot()
     words = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "broadcasts/f32/32x32" in words and "sum0/f32/64x128" in words
+    dots = ET.parse(folder / "out-overview.svg").getroot()
+    assert len(list(dots.iter("{http://www.w3.org/2000/svg}circle"))) == 2
     text = (folder / "out.md").read_text()
     assert "| (a) elementwise | 1 | fresh | 1 |" in text
     assert "| b/sum0/f32/64x128 | fresh |" in text and "(out.svg)" in text
@@ -81,6 +83,7 @@ def test_ratios():
     ((*_, count, middle, least, _),) = summary.means([row, row])
     assert (count, middle, least) == (2, pytest.approx(0.5), 0.5)
     assert "failed: why" in "\n".join(report.lines(result))
+    ET.fromstring(chart.overview(summary.rows(result), LETTERS, "<&>"))
     ET.fromstring(chart.draw(summary.rows(result), LETTERS, "<&>"))
 
 
