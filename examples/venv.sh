@@ -6,12 +6,12 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/.venv
 extras=${1:-}
 
-current() { { echo "$root"; cat "$root/pyproject.toml"; } | cmp -s - "$venv/installed-$1"; }
+current() { { echo "$root"; cat "$root/pyproject.toml"; } | cmp -s - "$1"; }
 
-if "$venv/bin/python" -c '' 2>/dev/null && { current "$extras" || {
-    [ -z "$extras" ] && current test,examples; }; }
-then
-    exit 0
+if "$venv/bin/python" -c '' 2>/dev/null; then
+    for done in "$venv/installed-$extras" ${extras:-"$venv"/installed-*}; do  # any extras serve none
+        if current "$done"; then exit 0; fi
+    done
 fi
 found=
 for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do

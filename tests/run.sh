@@ -1,9 +1,10 @@
 #!/bin/sh
 # Every check: ruff, mypy --strict, pytest; fails if any does.   usage: sh tests/run.sh [pytest arguments]
+# EXTRAS=zig also installs that extra: tests that need a linker for other machines run instead of skip.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-sh examples/venv.sh test,examples
+sh examples/venv.sh "test,examples${EXTRAS:+,$EXTRAS}"
 bin=$root/.venv/bin
 failed=
 
