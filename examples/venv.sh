@@ -9,8 +9,8 @@ extras=${1:-}
 current() { { echo "$root"; cat "$root/pyproject.toml"; } | cmp -s - "$1"; }
 
 if "$venv/bin/python" -c '' 2>/dev/null; then
-    for done in "$venv/installed-$extras" ${extras:-"$venv"/installed-*}; do  # any extras serve none
-        if current "$done"; then exit 0; fi
+    for mark in "$venv/installed-$extras" ${extras:-"$venv"/installed-*}; do  # any extras serve none
+        if current "$mark"; then exit 0; fi
     done
 fi
 found=
