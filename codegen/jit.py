@@ -185,7 +185,8 @@ def load(
 _POOL_EXPORTS = ("parallel", "parallel_limited", "set_threads", "threads")
 _LIBC = (
     "mmap", "munmap", "madvise", "getpid", "sched_yield", "sched_getaffinity", "getenv", "syscall",
-    "pthread_create", "pthread_join", "pthread_sigmask",
+    "pthread_attr_init", "pthread_attr_setstacksize", "pthread_create", "pthread_join",
+    "pthread_sigmask",
 )
 
 

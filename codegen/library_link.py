@@ -22,8 +22,8 @@ from graphc.errors import CompileError
 LIBC = (
     "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync", "fwrite", "getenv",
     "getpid", "madvise", "malloc", "memcmp", "memcpy", "memmove", "memset", "mmap", "munmap",
-    "pthread_create", "pthread_join", "pthread_sigmask", "remove", "rename", "sched_getaffinity",
-    "sched_yield", "strlen", "syscall",
+    "pthread_attr_init", "pthread_attr_setstacksize", "pthread_create", "pthread_join",
+    "pthread_sigmask", "remove", "rename", "sched_getaffinity", "sched_yield", "strlen", "syscall",
 )
 _OPTIONS = (
     "-z", "defs", "-z", "relro", "-z", "now", "-z", "noexecstack", "--build-id=none",

@@ -93,6 +93,18 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
     text = _SINGLE
     if platform.threads:
         tokens |= _ARCH[platform.base.arch]
+        tokens |= {"attributes": "null", "ask_stack": "", "declare_stack": ""}
+        if platform.stack:
+            size = tokens["size"]
+            tokens |= {
+                "attributes": "%attributes",
+                "ask_stack": "  %attributes = alloca [16 x i64], align 16\n"
+                "  %ai = call i32 @pthread_attr_init(ptr %attributes)\n"
+                f"  %as = call i32 @pthread_attr_setstacksize(ptr %attributes, {size} "
+                f"{platform.stack})",
+                "declare_stack": "declare i32 @pthread_attr_init(ptr) nounwind\n"
+                f"declare i32 @pthread_attr_setstacksize(ptr, {size}) nounwind",
+            }
         text = _DECLARATIONS + _THREADS + _MAPPING + _START + WORKER + REGION + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
@@ -142,6 +154,7 @@ declare i32 @pthread_join(<size>, ptr) nounwind
 declare i32 @pthread_sigmask(i32, ptr, ptr) nounwind
 declare i64 @llvm.ctpop.i64(i64)
 <declare>
+<declare_stack>
 """
 
 # The number of threads: set_threads, else GRAPHC_NUM_THREADS, else the CPUs we may run on.
@@ -299,6 +312,7 @@ define internal void @P_start(ptr %pool, i32 %want) nounwind {
 entry:
   %all = alloca [16 x i64], align 8
   %old = alloca [16 x i64], align 8
+<ask_stack>
   br label %fill
 fill:
   %k = phi i64 [ 0, %entry ], [ %k.next, %fill ]
@@ -330,7 +344,7 @@ create:
   %slot.scratch = getelementptr i8, ptr %slot, i64 8
   store ptr %scratch, ptr %slot.scratch
   %arg = inttoptr i64 %i.wide to ptr
-  %r = call i32 @pthread_create(ptr %slot, ptr null, ptr @P_worker, ptr %arg)
+  %r = call i32 @pthread_create(ptr %slot, ptr <attributes>, ptr @P_worker, ptr %arg)
   %ok = icmp eq i32 %r, 0
   br i1 %ok, label %made, label %unmap
 made:

@@ -51,6 +51,7 @@ class Platform(NamedTuple):
     base: what the code around the kernels is compiled for, which is any CPU of the architecture.
     format: of its objects: elf, coff, macho or wasm. shared: the suffix of its shared libraries.
     libc: what shared libraries say they need. threads: whether they carry the thread pool.
+    stack: bytes to ask for a thread, where what it gets unasked is too little.
     libcalls: whether LLVM calls functions in the place of instructions; see codegen.libcalls.
     """
 
@@ -61,6 +62,7 @@ class Platform(NamedTuple):
     libc: str = ""
     threads: bool = False
     libcalls: bool = False
+    stack: int = 0
 
     @property
     def triple(self) -> str:
@@ -120,16 +122,17 @@ _WASM = Target(
     has_fma=False, has_f16c=False, masked=False, registers=16, pointer_bits=32,
 )
 _GLIBC, _MUSL = "libc.so.6", "libc.so"
+_STACK = 8 << 20  # as glibc has it; musl gives 128 KiB, and kernels keep rows on the stack
 PLATFORMS = {
     p.name: p for p in (
         Platform("x86_64-linux-gnu", _x86_base("x86_64-unknown-linux-gnu"), "elf", ".so", _GLIBC,
                  threads=True),
         Platform("x86_64-linux-musl", _x86_base("x86_64-unknown-linux-musl"), "elf", ".so", _MUSL,
-                 threads=True),
+                 threads=True, stack=_STACK),
         Platform("aarch64-linux-gnu", _neon("aarch64-unknown-linux-gnu"), "elf", ".so", _GLIBC,
                  threads=True),
         Platform("aarch64-linux-musl", _neon("aarch64-unknown-linux-musl"), "elf", ".so", _MUSL,
-                 threads=True),
+                 threads=True, stack=_STACK),
         Platform("riscv64-linux-gnu", _RISCV, "elf", ".so", _GLIBC, threads=True),
         Platform("armv7-linux-gnueabihf", _ARMV7, "elf", ".so", _GLIBC, threads=True,
                  libcalls=True),

@@ -61,7 +61,8 @@ class Machine:
         program = source.with_suffix("")
         folders = [f"-Wl,-rpath,{p.parent}" for p in libraries]
         _run([self.gcc, str(source), *map(str, libraries), *folders, "-ldl", "-o", str(program)])
-        return [*self.emulator, "-L", self.root, str(program)]
+        root = ["-L", self.root] * bool(self.root)
+        return [*self.emulator, *root, str(program)]
 
 
 def _run(command: list[str]) -> None:
@@ -78,6 +79,7 @@ MACHINES = {m.target: m for m in (
     _linux("riscv64-linux-gnu", "riscv64", "riscv64-linux-gnu", "riscv64-linux-musl"),
     _linux("armv7-linux-gnueabihf", "arm", "arm-linux-gnueabihf", "arm-linux-musleabihf", "-marm"),
 )}
+MUSL = Machine("x86_64-linux-musl", ("env",), "musl-gcc", "")  # runs here, with another libc
 LEVELS = {
     level: Machine("x86_64-linux-gnu", ("qemu-x86_64", "-cpu", cpu), "cc", "x86_64-linux-musl")
     for level, cpu in (("v2", "Nehalem"), ("v3", "Haswell"))

@@ -59,9 +59,10 @@ static size_t used;
 static char **environment;
 
 void *malloc(size_t n) {
-  char *p = heap + used;
+  size_t left = sizeof heap - used;
+  if (n > left || ((n + 63) & ~(size_t)63) > left) return NULL;
   used += (n + 63) & ~(size_t)63;
-  return used <= sizeof heap ? p : NULL;
+  return heap + used - ((n + 63) & ~(size_t)63);
 }
 void free(void *p) { (void)p; }
 void *memcpy(void *to, const void *from, size_t n) {
