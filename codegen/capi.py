@@ -8,7 +8,8 @@ from graphc.vectorcall import GIVEN
 
 OBJECTS = (
     "gx_arena", "gx_table", "gx_names", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
-    "_Py_NoneStruct", "gx_recycler", "gx_into", "gx_out",
+    "_Py_NoneStruct", "gx_recycler", "gx_into", "gx_out", "PyList_Type", "PyTuple_Type",
+    "PyDict_Type",
 )
 DECLARE = {
     "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
@@ -23,6 +24,8 @@ DECLARE = {
     "PyTuple_New": "declare ptr @PyTuple_New(i64)",
     "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
     "PyDict_New": "declare ptr @PyDict_New()",
+    "PyDict_GetItem": "declare ptr @PyDict_GetItem(ptr, ptr)",
+    "PyDict_Size": "declare i64 @PyDict_Size(ptr)",
     "PyDict_SetItem": "declare i32 @PyDict_SetItem(ptr, ptr, ptr)",
     "PyErr_Clear": "declare void @PyErr_Clear()",
     "PyErr_Fetch": "declare void @PyErr_Fetch(ptr, ptr, ptr)",
@@ -215,48 +218,6 @@ on:
   br label %each
 done:
   ret void
-}}
-"""
-
-# gx_slow: what the builtin does not serve: n inputs and `out=` go to the function in the cell
-# @gx_into, once there is one, everything else to self.
-SLOW = f"""
-define internal ptr @gx_slow(ptr %self, ptr %args, i64 %nargs, ptr %kwnames, i64 %n) nounwind {{
-entry:
-  %into = load ptr, ptr @gx_into
-  %without = icmp eq ptr %into, null
-  %unnamed = icmp eq ptr %kwnames, null
-  %other = icmp ne i64 %nargs, %n
-  %not = or i1 %without, %unnamed
-  %plain = or i1 %not, %other
-  br i1 %plain, label %explain, label %named
-named:
-  %size.at = getelementptr i8, ptr %kwnames, i64 {py.TUPLE_SIZE}
-  %size = load i64, ptr %size.at
-  %name.at = getelementptr i8, ptr %kwnames, i64 {py.TUPLE_ITEMS}
-  %name = load ptr, ptr %name.at
-  %out.at = getelementptr ptr, ptr %args, i64 %nargs
-  %out = load ptr, ptr %out.at
-  %one = icmp eq i64 %size, 1
-  %called = icmp eq ptr %name, @gx_out
-  %some = icmp ne ptr %out, @_Py_NoneStruct
-  %both = and i1 %one, %called
-  %all = and i1 %both, %some
-  br i1 %all, label %write, label %explain
-write:
-  %count = add i64 %nargs, 1
-  %done = call ptr @PyObject_Vectorcall(ptr %into, ptr %args, i64 %count, ptr null)
-  %failed = icmp eq ptr %done, null
-  br i1 %failed, label %fail, label %written
-fail:
-  ret ptr null
-written:
-  call void @Py_DecRef(ptr %done)
-  call void @Py_IncRef(ptr %out)
-  ret ptr %out
-explain:
-  %r = call ptr @PyObject_Vectorcall(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)
-  ret ptr %r
 }}
 """
 

@@ -21,6 +21,7 @@ DATA, NDIM, SHAPE, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64  # in PyArrayO
 BYTEORDER, TYPE_NUM = 26, 28                                      # in PyArray_Descr
 FLOAT_VALUE = 16                                                  # in PyFloatObject
 TUPLE_SIZE, TUPLE_ITEMS = 16, 24                                  # in PyTupleObject
+LIST_ITEMS = 24                                                   # in PyListObject, sized as tuples
 RLOCK_COUNT = 32                                                  # in _thread.RLock
 
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
@@ -30,7 +31,8 @@ _ARRAY_TYPE, _DESCR_FROM_TYPE, _ARRAY_NEW, _SET_HANDLER, _DEFAULT_HANDLER = 2, 4
 C_API = (
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall", "Py_IncRef", "Py_DecRef",
     "PyList_New", "PyList_SetItem", "PyTuple_New", "PyTuple_SetItem", "PyDict_New",
-    "PyDict_SetItem", "PyErr_Clear", "PyErr_Fetch", "PyErr_Restore",
+    "PyDict_GetItem", "PyDict_SetItem", "PyDict_Size",
+    "PyErr_Clear", "PyErr_Fetch", "PyErr_Restore",
 )
 
 
@@ -61,7 +63,8 @@ def symbols() -> dict[str, int]:
         assert address
         out[name] = address
     out["_Py_NoneStruct"] = id(None)
-    out["PyFloat_Type"] = id(float)
+    for name, kind in (("Float", float), ("List", list), ("Tuple", tuple), ("Dict", dict)):
+        out[f"Py{name}_Type"] = id(kind)
     return out
 
 

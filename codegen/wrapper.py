@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
-from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS, SLOW, VECTOR
+from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS, VECTOR
 from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.outarg import slow_text
 from graphc.codegen.program import Program
 from graphc.codegen.recycle import may_be_large
 from graphc.codegen.runtime import SCRATCH_BYTES
@@ -91,7 +92,7 @@ class Wrapper:
             "define ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind {\n"
             + e.text() + "\n}\n" + COUNTED + LOCKS * bool(self.locks)
             + ARENA * (not self._arena_on_stack()) + APART * self.given
-            + SLOW * (self.shape == "one")
+            + (slow_text(self.shape, len(p.inputs), len(p.outputs)) if self._takes_out() else "")
             + NEW * any(may_be_large(o.type) for o in p.outputs) + VECTOR * (not self.given),
         )
         for name in DECLARE:
@@ -187,6 +188,9 @@ class Wrapper:
         self.emit.do(f"store {type} {value}, ptr {at}")
 
     # -- outputs and arena ---------------------------------------------------------------------
+
+    def _takes_out(self) -> bool:
+        return self.shape != "none" and bool(self.program.outputs)
 
     def _arena_on_stack(self) -> bool:
         a = self.program.arena
@@ -372,10 +376,8 @@ class Wrapper:
         e.do("br label %slow")
         e.label("slow")
         given = "ptr %self, ptr %args, i64 %nargs, ptr %kwnames"
-        if self.shape == "one":
-            r = e(f"call ptr @gx_slow({given}, i64 {len(self.program.inputs)})")
-        else:
-            r = e(f"call ptr @PyObject_Vectorcall({given})")
+        slow = "@gx_slow" if self._takes_out() else "@PyObject_Vectorcall"
+        r = e(f"call ptr {slow}({given})")
         e.do(f"ret ptr {r}")
         for k in range(n, 0, -1):
             e.label(f"failed{k}")

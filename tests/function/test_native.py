@@ -129,24 +129,43 @@ def test_names_in_order_take_the_native_path(monkeypatch):
     assert f(x, y=y).tolist() == f(x=x, y=y).tolist() == [2, 2, 2]
 
 
-def test_out_once_known_is_taken_directly(monkeypatch):
+@pytest.mark.parametrize("kind", ["one", "list", "tuple", "dict"])
+def test_out_once_known_is_taken_directly(monkeypatch, kind):
     x = gx.input("x", ("n",))
-    f = gx.function([x], x + 1)
-    a, out = np.arange(3, dtype=np.float32), np.empty(3, np.float32)
+    make = {
+        "one": lambda p, q: p, "list": lambda p, q: [p, q], "tuple": lambda p, q: (p, q),
+        "dict": lambda p, q: {"p": p, "q": q},
+    }[kind]
+    f = gx.function([x], make(x + 1, x + 2))
+    a, p, q = np.arange(3, dtype=np.float32), np.empty(3, np.float32), np.empty(3, np.float32)
+    out = make(p, q)
+    if kind == "dict":
+        out = dict(reversed(out.items()))
     assert f(a, out=out) is out
     monkeypatch.setattr(gx.Function, "_call_into", None)  # by way of Python it would fail
-    before = sys.getrefcount(out), sys.getrefcount(a)
+    before = [*map(sys.getrefcount, (a, p, q, out))]
     for k in range(100):
-        assert f(a + k, out=out) is out and out[0] == k + 1
-    assert (sys.getrefcount(out), sys.getrefcount(a)) == before
+        assert f(a + k, out=out) is out and p[0] == k + 1 and (kind == "one" or q[0] == k + 2)
+    assert [*map(sys.getrefcount, (a, p, q, out))] == before
     monkeypatch.undo()
-    assert f(a, out=None).tolist() == [1, 2, 3]
+    first = f(a, out=None)
+    assert (first if kind == "one" else first["p"] if kind == "dict" else first[0])[0] == 1
+    short = np.empty(2, np.float32)
     for args, wrong, error in (
-        ((a,), np.empty(4, "f4"), gx.errors.ShapeError), ((a,), [1], gx.errors.UsageError),
-        ((a, a), out, gx.errors.UsageError), ((), out, gx.errors.UsageError),
+        ((a,), make(short, q), gx.errors.ShapeError), ((a,), make([1], q), gx.errors.UsageError),
+        ((a,), 3, gx.errors.UsageError), ((a, a), out, gx.errors.UsageError),
+        ((), out, gx.errors.UsageError),
     ):
         with pytest.raises(error):
             f(*args, out=wrong)
+    if kind != "one":
+        with pytest.raises(gx.errors.UsageError, match="overlap"):
+            f(a, out=make(p, p))
+
+
+def test_an_input_may_be_called_out():
+    x = gx.input("x", ("n",))
+    a = np.arange(3, dtype=np.float32)
     named = gx.function([x, out := gx.input("out", ("n",))], x - out)
     for _ in range(2):
         assert named(a, out=a).tolist() == [0, 0, 0]
