@@ -10,6 +10,7 @@ from .summary import Row, mean
 
 LEFT, WIDTH, LINE, TOP = 330, 420, 15, 60
 LOW, HIGH = 0.25, 16.0
+NOTES = {"kept": ", kept outputs", "call, fastmath": ", fastmath"}
 GOOD, EVEN, SHORT, INK = "#2a7f62", "#8aa6a3", "#c8553d", "#222222"
 
 
@@ -60,7 +61,7 @@ def overview(rows: Sequence[Row], letters: dict[str, str], title: str) -> str:
     for letter, kind in dict.fromkeys((r.letter, r.kind) for r in rows):
         group = [r.ratio for r in rows if (r.letter, r.kind) == (letter, kind)]
         middle = mean(group)
-        name = f"({letter}) {letters[letter]}" + (", kept outputs" if kind == "kept" else "")
+        name = f"({letter}) {letters[letter]}{NOTES.get(kind, '')}"
         parts.append(text(LEFT - 8, y + 14, name, 'text-anchor="end"'))
         parts += [
             f'<circle cx="{place(r):.1f}" cy="{y + 10}" r="4" fill="{color(r)}" '
@@ -89,7 +90,7 @@ def draw(rows: Sequence[Row], letters: dict[str, str], title: str) -> str:
         y += LINE + 4
         for r in group:
             one, end = place(1.0), place(r.ratio)
-            name = r.case[2:] + {"kept": ", kept"}.get(r.kind, "")
+            name = r.case[2:] + NOTES.get(r.kind, "")
             parts.append(text(LEFT - 8, y + 11, name, 'text-anchor="end"'))
             parts.append(
                 f'<rect x="{min(one, end):.1f}" y="{y + 2}" width="{abs(end - one):.1f}" '

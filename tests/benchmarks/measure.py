@@ -115,7 +115,7 @@ class Settings:
 
     rounds: int = 6
     seconds: float = 0.015
-    patience: float = 60.0
+    patience: float = 90.0
 
 
 @dataclass

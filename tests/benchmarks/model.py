@@ -15,7 +15,7 @@ WEIGHTS = {
     "erf": 30, "pow": 45, "atan2": 28, "rem": 6, "rsqrt": 2, "lgamma": 90,
 }
 DIVIDER = ("div", "sqrt", "rsqrt", "atan2", "tanh", "erf", "log1p", "atan")
-DISPATCH = 1.0e-7  # seconds that a call costs without any kernel, allocation of results included
+DISPATCH = 4e-8  # seconds that a call costs without any kernel, allocation of results included
 SMALL = 3e-6       # below this a call's time is dispatch, loop set-up and pipeline latency
 
 

@@ -28,7 +28,7 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         if row.bound:
             short = f"  [{row.bound['by']}, {100 * row.bound['share']:.0f}% of its limit]"
         said.append(
-            f"{head} {row.kind:5} {duration(row.ours):>9}  {row.ratio:5.2f}x {row.best}"
+            f"{head} {row.kind:14} {duration(row.ours):>9}  {row.ratio:5.2f}x {row.best}"
             f" ({duration(row.theirs)}){fast}{short}"
         )
     if not said:

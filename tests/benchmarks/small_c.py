@@ -26,7 +26,7 @@ import numpy as np
 import graphc as gx
 
 from .case import error, flat
-from .cases import small
+from .cases import small, small_loops
 
 WHO = ("graphc", "graphc-fastmath", "casadi", "numba")
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
@@ -64,7 +64,7 @@ def numba_pointer(what: str) -> tuple[Any, int]:
     """The loop as a C function of five pointers; those it does not use are ignored."""
     import numba
 
-    made = small.numba_functions(what)
+    made = small_loops.functions(what, small.constants())
     arrays = small.arrays_of(what, np.random.default_rng(0))
     outs = flat(made["f"](*arrays))
     names = [f"a{k}" for k in range(3)][: len(arrays)] + [f"r{k}" for k in range(len(outs))]

@@ -37,7 +37,8 @@ def generated(function: Any, folder: str) -> str:
 class CasadiNames:
     """What matrix expressions have; they do not broadcast, and have no sums along an axis."""
 
-    exp, log, tanh, sin, cos = casadi.exp, casadi.log, casadi.tanh, casadi.sin, casadi.cos
+    exp, log, tanh = staticmethod(casadi.exp), staticmethod(casadi.log), staticmethod(casadi.tanh)
+    sin, cos = staticmethod(casadi.sin), staticmethod(casadi.cos)
 
     def sum(self, x: Any) -> Any:
         return casadi.sum1(casadi.sum2(x))
