@@ -100,9 +100,10 @@ def _macho(raw: bytes) -> Found:
     _, cpu, _, kind, count, _, _, _ = struct.unpack_from("<8I", raw)
     assert cpu in (0x01000007, 0x0100000C) and kind in (1, 6)  # x86-64, arm64; object, dylib
     defined, undefined, needed, writable = set(), set(), set(), 0
-    at, versions = 32, []
+    at, versions, signed = 32, [], False
     for _ in range(count):
         command, size = struct.unpack_from("<2I", raw, at)
+        signed |= command == 0x1D
         if command == 0x19:  # a segment, here for its sections
             for k in range(struct.unpack_from("<I", raw, at + 64)[0]):
                 section = at + 72 + 80 * k
@@ -120,6 +121,7 @@ def _macho(raw: bytes) -> Found:
                     (defined if flags & 0xE else undefined).add(text(raw, names + name))
         at += size
     assert versions == [(1, 11 << 16)]  # for macOS from 11.0 on
+    assert signed or (cpu, kind) != (0x0100000C, 6)  # without which arm64 Macs load nothing
     return Found(defined, undefined, needed, writable)
 
 

@@ -194,3 +194,22 @@ def test_no_linker_is_said(name, tmp_path, monkeypatch):
     with pytest.raises(CompileError, match=rf"no linker for {name} was found .* ziglang; or write"):
         gx.export(digits_functions(), path, target=name)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_linker_that_fails_is_quoted(tmp_path, monkeypatch):
+    """Every linker is tried; nothing is left behind."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda n: None if n == "ziglang" else find(n))
+    tools, out = tmp_path / "tools", tmp_path / "out"
+    for folder in (tools, out):
+        folder.mkdir()
+    for name, text in (("wasm-ld", "echo cannot do this >&2; exit 3"), ("ld.lld", "exit 4")):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    with pytest.raises(CompileError, match=(
+        r"linking x\.wasm failed: \S+wasm-ld: cannot do this; \S+ld.lld -flavor wasm: exit code 4; "
+        "install wasm-ld"
+    )):
+        gx.export(digits_functions(), out / "x.wasm", target="wasm32", kinds=["o"])
+    assert not list(out.iterdir())
