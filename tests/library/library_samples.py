@@ -111,3 +111,22 @@ def same_bits(a, b):
     """Whether two arrays are equal bit for bit."""
     a, b = np.asarray(a), np.asarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.5, 1e30, np.inf, -np.inf, np.nan])
+
+
+def arrays(f, rng, n):
+    """Inputs with special values; sizes by name."""
+    out = []
+    for v in f.graph.inputs:
+        shape = [s if isinstance(s, int) else n for s in v.type.shape]
+        d = v.type.dtype
+        values = rng.choice(SPECIAL, shape) if d.is_float else rng.integers(-3, 4, shape)
+        out.append(np.ascontiguousarray(np.asarray(values).astype(d.numpy)))
+    return out
+
+
+def plain(a):
+    """The array with all NaNs alike: their signs and payloads mean nothing."""
+    return np.where(np.isnan(a), np.nan, a).astype(a.dtype) if a.dtype.kind == "f" else a

@@ -14,9 +14,8 @@ from cross_programs import LEVELS, MACHINES, MUSL, run
 from cross_samples import inputs, op_functions, plain
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from library_samples import Loaded, batch, digits_functions, export_loaded, same_bits
+from library_samples import Loaded, arrays, batch, digits_functions, export_loaded, same_bits
 from random_graphs import graphs
-from test_random_graphs import arrays
 
 import graphc as gx
 from graphc import ir

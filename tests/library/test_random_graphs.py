@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from library_samples import Loaded
+from library_samples import Loaded, arrays, plain
 from random_graphs import graphs
 from test_memory import Guarded, same_bits
 
@@ -14,24 +14,6 @@ import graphc as gx
 from graphc.codegen.target import host
 from graphc.errors import GraphcError
 from graphc.function import Function, Options
-
-SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.5, 1e30, np.inf, -np.inf, np.nan])
-
-
-def arrays(f, rng, n):
-    """Inputs with special values; sizes by name."""
-    out = []
-    for v in f.graph.inputs:
-        shape = [s if isinstance(s, int) else n for s in v.type.shape]
-        d = v.type.dtype
-        values = rng.choice(SPECIAL, shape) if d.is_float else rng.integers(-3, 4, shape)
-        out.append(np.ascontiguousarray(np.asarray(values).astype(d.numpy)))
-    return out
-
-
-def plain(a):
-    """The array with all NaNs alike: their signs and payloads mean nothing."""
-    return np.where(np.isnan(a), np.nan, a).astype(a.dtype) if a.dtype.kind == "f" else a
 
 
 def check(lib, f, inputs, at_end):

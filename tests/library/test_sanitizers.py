@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from library_samples import digits_functions, same_bits
+from library_samples import arrays, digits_functions, plain, same_bits
 from random_graphs import graphs
-from test_random_graphs import arrays, plain
 
 import graphc as gx
 from graphc.errors import GraphcError
