@@ -23,7 +23,8 @@ _V4_EBX7 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31   # AVX-512 F DQ CD B
 _YMM, _ZMM = 0x6, 0xE6                                       # saved by the operating system
 
 # The instructions that have no name in LLVM, as machine code, so that every machine can write
-# them: LLVM reads assembly only where it was set up for the target.
+# them: LLVM reads assembly only where it was set up for the target. Only `optnone` keeps an
+# optimiser that is given the text from taking a body without instructions at its word.
 _CPUID = bytes.fromhex(
     "53"            # push rbx
     "4989f0"        # mov r8, rsi
@@ -41,11 +42,11 @@ _LEVEL = """
 @graphc.level.known = internal global i32 0
 @graphc.level.variable = private unnamed_addr constant [11 x i8] c"GRAPHC_CPU\\00"
 declare ptr @getenv(ptr)
-define internal x86_64_sysvcc void @graphc.cpuid(i32 %leaf, ptr %out) naked noinline nounwind \
-prologue [<CPUID_BYTES> x i8] c"<CPUID>" {
+define internal x86_64_sysvcc void @graphc.cpuid(i32 %leaf, ptr %out) naked optnone noinline \
+nounwind prologue [<CPUID_BYTES> x i8] c"<CPUID>" {
   unreachable
 }
-define internal x86_64_sysvcc i32 @graphc.xgetbv() naked noinline nounwind \
+define internal x86_64_sysvcc i32 @graphc.xgetbv() naked optnone noinline nounwind \
 prologue [<XGETBV_BYTES> x i8] c"<XGETBV>" {
   unreachable
 }

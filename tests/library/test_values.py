@@ -1,12 +1,13 @@
 """Libraries compute what compiled functions compute, bit for bit."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from library_samples import batch, digits_functions, export_loaded, same_bits
+from library_samples import Loaded, batch, digits_functions, export_loaded, needs_cc, same_bits
 
 import graphc as gx
 
@@ -88,6 +89,30 @@ def test_two_libraries_in_one_process(digits, tmp_path):
         lib.symbol("warmup")()
         lib.symbol("set_threads")(1)
         assert lib.call("predict", lib.new_state(), x)[0].shape == (20,)
+
+
+@needs_cc
+def test_text_survives_an_optimiser(tmp_path):
+    """Whoever compiles the .ll file may run LLVM's passes over it: the same bits."""
+    import llvmlite.binding as llvm
+
+    functions = digits_functions()
+    path = gx.export(functions, tmp_path / "digits.ll")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=3, reloc="pic")
+    module = llvm.parse_assembly(path.read_text(), llvm.create_context())
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    passes = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    (tmp_path / "digits.o").write_bytes(machine.emit_object(module))
+    subprocess.run(["cc", "-shared", "digits.o", "-o", "libdigits.so"], cwd=tmp_path, check=True)
+    shutil.copy(tmp_path / "digits.h", tmp_path / "libdigits.h")
+    lib = Loaded(tmp_path / "libdigits.so", functions)
+    step, state = functions[0].with_state(), lib.new_state()
+    for k, n in enumerate((1, 33, 700)):
+        x, y = batch(n, k)
+        assert same_bits(lib.call("step", state, x, y)[0], step(x, y)["loss"])
 
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
