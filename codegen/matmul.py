@@ -40,7 +40,7 @@ from graphc.types import DType
 TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
 SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
 VECTOR_WEIGHT = 8.0      # times as long takes an operation of a product with a vector
-MOST_TASKS = 16          # split no further for threads
+MOST_TASKS = 8           # split no further for threads: every block of rows packs B again
 FEW_TASKS = 8            # accept small blocks up to so many tasks
 LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
 LEAST_ROWS = 120         # of a block: every block of rows packs B again
@@ -85,7 +85,8 @@ def product(
     kinds = ["block"]
     if dtype.is_float and dtype.compute is dtype:
         dots, block = columns in (None, 1), columns != 1
-        stream = block and rows in (None, 1) and (columns or STREAM_BYTES) * dtype.itemsize > 512
+        wide = columns is None or columns * dtype.itemsize > LONG_BYTES
+        stream = block and (rows == 1 or (rows is None and wide))
         kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
     name = f"{prefix(dtype)}_{'_'.join(kinds)}_product"
     if name in module.functions:

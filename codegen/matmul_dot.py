@@ -189,7 +189,7 @@ def _define_columns(module: Module, target: Target, dtype: DType) -> str:
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_col, ptr %x, ptr noalias %c, i64 %c_row, "
         "i1 %accumulate, ptr noalias %lanes",
-        target, tuned=True,
+        target,
     )
     lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
     L, one = Lanes(f, lanes, target), Lanes(f, 1, target)

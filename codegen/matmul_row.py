@@ -32,7 +32,7 @@ def define_row(module: Module, target: Target, dtype: DType) -> str:
     f = Function(
         module, name,
         "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_col, ptr noalias %c, i1 %accumulate",
-        target, tuned=True,
+        target,
     )
     lanes, size = target.lanes(dtype), dtype.itemsize
     L = Lanes(f, lanes, target)
@@ -116,7 +116,7 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
         module, name,
         "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_row, ptr noalias %c, "
         "ptr noalias %scratch",
-        target, tuned=True,
+        target,
     )
     lanes, size = target.lanes(dtype), dtype.itemsize
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
