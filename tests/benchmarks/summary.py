@@ -69,7 +69,10 @@ def rows(result: Mapping[str, Any]) -> list[Row]:
         ))
         fast = times.get("graphc-fastmath")
         if kind == "call" and fast is not None:  # as C compilers contract, a row of its own
-            found.append(replace(found[-1], kind="call, fastmath", ours=fast, bound=None))
+            found.append(replace(
+                found[-1], kind="call, fastmath", ours=fast, theirs=min(others.values()),
+                fast=None, best_fast=None, bound=None,
+            ))
     return found
 
 

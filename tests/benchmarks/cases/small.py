@@ -6,6 +6,7 @@ All shapes are static. Called from Python here; cases/small_c.py calls the same 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ JOINTS = (
     (-1, 0.34, 0.0), (1, 0.0, 0.0), (1, 0.4, 0.0), (-1, 0.0, 0.0), (-1, 0.4, 0.0), (1, 0.0, 0.0),
     (0, 0.126, 0.05),
 )
+AXES, ORIGIN = tuple(np.eye(3)), np.zeros(3)
 SKIP = {
     "numexpr": "no matrix products", "numba-fastmath": "the same as numba here",
     "onnxruntime": "left out: its calls take 5 us and more",
@@ -29,6 +31,7 @@ def add(xp: Any, x: Any, y: Any) -> Any:
     return x + y
 
 
+@cache
 def weights() -> list[tuple[np.ndarray, np.ndarray]]:
     """The policy network's constants."""
     rng = np.random.default_rng(1)
@@ -44,6 +47,7 @@ def policy(xp: Any, x: Any) -> Any:
     return x
 
 
+@cache
 def kalman_model() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Constant acceleration in the plane: transition, observation, and their noises."""
     dt = 0.01
@@ -78,8 +82,8 @@ def constants() -> dict[str, np.ndarray]:
 
 def arm(xp: Any, q: Any) -> Any:
     """The tool's position, by the axes of each joint's frame."""
-    x, y, z = (xp.constant(a) for a in np.eye(3))
-    position = xp.constant(np.zeros(3))
+    x, y, z = (xp.constant(a) for a in AXES)
+    position = xp.constant(ORIGIN)
     for k, (twist, offset, length) in enumerate(JOINTS):
         s, c = xp.sin(q[k]), xp.cos(q[k])
         x, y = c * x + s * y, c * y - s * x
@@ -91,8 +95,8 @@ def arm(xp: Any, q: Any) -> Any:
 
 def arm_by_hand(q: Any) -> Any:
     """Position and Jacobian: axis of each joint times the way from it to the tool."""
-    x, y, z = np.eye(3)
-    position, axes, places = np.zeros(3), [], []
+    x, y, z = AXES
+    position, axes, places = ORIGIN, [], []
     for k, (twist, offset, length) in enumerate(JOINTS):
         axes.append(z)
         places.append(position)
@@ -151,12 +155,8 @@ def _numpy(peer: Any, case: Case, arrays: Arrays) -> Built:
         return Built(Call(arm_by_hand, arrays))
     if what == "add":
         return Built(Call(np.add, arrays), Call(np.add, (*arrays, np.empty(WIDTH))))
-    fixed = kalman_model(), weights()
-
     def run(*a: Any) -> Any:
         return FORMULAS[what](xp, *a)
-
-    del fixed
     return Built(Call(run, arrays))
 
 
@@ -184,13 +184,12 @@ def _torch(peer: Any, case: Case, arrays: Arrays) -> Built:
 
     from ..peers.torch_peer import TorchNames
 
-    made = {}
+    made: dict[int, Any] = {}  # every constant is one array, made once
 
     def constant(a: np.ndarray) -> Any:
-        key = a.shape, a.tobytes()
-        if key not in made:
-            made[key] = torch.from_numpy(a.copy())
-        return made[key]
+        if id(a) not in made:
+            made[id(a)] = torch.from_numpy(a.copy())
+        return made[id(a)]
 
     xp = _names(
         TorchNames, constant=constant,
