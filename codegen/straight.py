@@ -23,6 +23,7 @@ import numpy as np
 
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.schedule import COSTLY, VECTOR_COST
+from graphc.codegen.straight_dot import dot
 from graphc.codegen.straight_elements import Elements
 from graphc.codegen.straight_ops import Ids, Ops
 from graphc.codegen.target import Target
@@ -246,7 +247,7 @@ class Straight:
         a, b = pair
         if not a.shape[2]:
             return [np.full(n.out.type.shape, self.x.constant(d, 0))]
-        products = [self.ops.dot(inner, p, q) for p, q in zip(a, b, strict=True)]
+        products = [dot(self.ops, inner, p, q) for p, q in zip(a, b, strict=True)]
         out = np.array(products, np.int64).reshape(n.out.type.shape)
         return [self.cast(out, inner, d)]
 

@@ -94,8 +94,8 @@ class Elements:
         """Lanes of a vector in which elements of all these dtypes are processed together."""
         return VECTOR_BITS // max(8, *(d.compute.bits for d in dtypes))
 
-    def writer(self, width: int) -> Lanes:
-        return Lanes(self.e, width, self.target, fastmath=self.fastmath)
+    def writer(self, width: int, exact: bool = False) -> Lanes:
+        return Lanes(self.e, width, self.target, fastmath=self.fastmath and not exact)
 
     # --- scalars -------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 `Ops.apply` computes one elementwise op for a whole array of elements: what is known already or
 folds to a constant or another element costs nothing, the rest is computed in vectors where bringing
-the operands together takes less than computing one by one. Sums and products are built on it.
+the operands together takes less than computing one by one. Sums, and products in `straight_dot`,
+are built on it.
 
 Folding is exact (every bit but NaN payloads); with `fastmath`, 0 * x is 0 and x + 0 is x as in the
 rules of that name.
@@ -23,7 +24,6 @@ from graphc.ops.row import OPS
 from graphc.types import DType
 
 BIAS = 1.4  # vectors are worth this many times the scalar steps: results often stay in them
-TURN = 1.2  # how much cheaper a product must be whose lanes run along its rows
 Ids = np.ndarray[Any, Any]
 Rows = list[tuple[int, int]]               # vector and lane, by position in the result
 Missing = tuple[int, tuple[int, ...], int]  # position in the result, operands, element
@@ -33,7 +33,7 @@ FOLDED = frozenset({"add", "sub", "mul", "div", "neg", "abs", "sqrt", "cast", "e
 
 
 class Ops:
-    """Elementwise ops, sums and products over `Elements`."""
+    """Elementwise ops and reductions over `Elements`."""
 
     def __init__(self, elements: Elements):
         self.x = elements
@@ -41,9 +41,13 @@ class Ops:
 
     def apply(
         self, op: str, dtype: DType, args: Sequence[Ids], attrs: Mapping[str, Any] | None = None,
-        rows: Rows | None = None,
+        rows: Rows | None = None, exact: bool = False,
     ) -> Ids:
-        """The op on arrays of one shape. `rows` says which vector and lane each result goes to."""
+        """The op on arrays of one shape.
+
+        rows: which vector and lane each result goes to. exact: written so that LLVM leaves the
+        order of operations as it is, even with `fastmath`.
+        """
         if op == "div" and self.x.fastmath and dtype.is_float:
             args, op = self._reciprocal(dtype, args)
         shape = args[0].shape
@@ -72,7 +76,8 @@ class Ops:
         for other, group in missing.items():
             own = other == op
             self.emit(
-                other, dtype, group, attrs if own else {}, shape, rows, riders if own else {}
+                other, dtype, group, attrs if own else {}, shape, rows, riders if own else {},
+                exact,
             )
         return np.array(out, np.int64).reshape(shape)
 
@@ -161,6 +166,7 @@ class Ops:
     def emit(
         self, op: str, dtype: DType, missing: list[Missing], attrs: Mapping[str, Any],
         shape: tuple[int, ...], rows: Rows | None, riders: Mapping[int, Missing],
+        exact: bool,
     ) -> None:
         """Compute elements from their operands, in groups of lanes.
 
@@ -189,12 +195,12 @@ class Ops:
         for lanes, ids, columns in groups:
             if vectors and len(ids) > 1:
                 args = [X.vector(c, len(ids)) for c in columns]
-                register = self._one(op, dtype, len(ids), args, dtypes, attrs)
+                register = self._one(op, dtype, len(ids), args, dtypes, attrs, exact)
                 X.place(Vector(register, register_type(dtype), len(ids)), ids)
                 continue
             for _, operands, x in lanes.values():
                 args = [X.scalar(a) for a in operands]
-                X.scalars[x] = self._one(op, dtype, 1, args, dtypes, attrs)
+                X.scalars[x] = self._one(op, dtype, 1, args, dtypes, attrs, exact)
 
     def _columns(
         self, lanes: Mapping[int, Missing], fill: bool
@@ -273,9 +279,9 @@ class Ops:
 
     def _one(
         self, op: str, dtype: DType, width: int, args: Sequence[str], dtypes: Sequence[DType],
-        attrs: Mapping[str, Any],
+        attrs: Mapping[str, Any], exact: bool,
     ) -> str:
-        L = self.x.writer(width)
+        L = self.x.writer(width, exact)
         if op == "fma":
             return L.fma("double" if dtype.bits == 64 else "float", *args)
         return emit(L, op, args, dtypes, dtype, attrs)
@@ -298,59 +304,3 @@ class Ops:
             zero = self.x.constant(dtype, 0)  # a sum of negative zeros is 0
             x = self.apply("add", dtype, [x, np.full(rest, zero)])
         return x
-
-    # --- products ------------------------------------------------------------------------------
-
-    def dot(self, dtype: DType, a: Ids, b: Ids) -> Ids:
-        """out[i, j] = sum over k of a[i, k] * b[k, j], in at most 4 interleaved partial sums."""
-        left, right = a.tolist(), b.T.tolist()
-        zero = {x for x in {*a.flat, *b.flat} if self.is_zero(x)}
-        terms = [
-            [(x, y) for x, y in zip(row, column, strict=True) if not (x in zero or y in zero)]
-            for row in left for column in right
-        ]
-        rows = self._rows(dtype, a, b)
-        most = max(map(len, terms))
-        parts = 1 if most < 4 else 2 if most < 8 else 4
-        sums: list[Ids] = []
-        nothing = self.x.constant(dtype, 0)
-        for k in range(most):
-            old = sums[k % parts] if k >= parts else np.full(len(terms), nothing)
-            pairs = [t[k] if k < len(t) else (x, nothing)
-                     for t, x in zip(terms, old.tolist(), strict=True)]
-            x, y = np.array(pairs).T
-            if k == 0 and dtype.is_float:  # from 0 on, so that no sum is -0.0
-                sums.append(self.apply("fma", dtype, [x, y, old], rows=rows))
-            elif k < parts:
-                sums.append(self.apply("mul", dtype, [x, y], rows=rows))
-            elif dtype.is_float:
-                sums[k % parts] = self.apply("fma", dtype, [x, y, old], rows=rows)
-            else:
-                product = self.apply("mul", dtype, [x, y], rows=rows)
-                sums[k % parts] = self.apply("add", dtype, [old, product], rows=rows)
-        found = sums
-        while len(found) > 1:
-            half = len(found) // 2
-            found = [
-                self.apply("add", dtype, [found[k], found[k + half]], rows=rows)
-                for k in range(half)
-            ]
-        out = found[0] if found else np.full(len(terms), nothing)
-        return out.reshape(len(left), len(right))
-
-    def _rows(self, dtype: DType, a: Ids, b: Ids) -> Rows:
-        """Whether lanes run along the columns of a product or along its rows."""
-        X = self.x
-        width = X.width([dtype])
-        (m, _), n = a.shape, b.shape[1]
-        costs = []
-        for rows, columns in ((a, b), (b.T, a.T)):
-            cost = sum(X.vector_cost([x], width) for x in set(rows.reshape(-1).tolist()))
-            count = columns.shape[1]
-            for at in range(0, count, width):
-                for line in columns.tolist():
-                    cost += X.vector_cost(line[at : at + width], width)
-            costs.append(cost + rows.size * -(-count // width))
-        if costs[0] <= TURN * costs[1]:
-            return [(i * n + j // width, j % width) for i in range(m) for j in range(n)]
-        return [(j * m + i // width, i % width) for i in range(m) for j in range(n)]

@@ -43,11 +43,12 @@ class Contender:
     """One library's version of a case: a call from Python, and one from C."""
 
     name: str
-    call: Callable[[], Any] | None
+    call: Any                            # (function, arguments)
     values: Callable[[], Sequence[Array]]
     native: int = 0                      # address of int f(void **)
     pointers: Any = None
     keep: Any = None
+    kept: Any = None                     # function, and what it writes to by `out=`
 
 
 HARNESS = """
@@ -80,8 +81,24 @@ def address(library: ctypes.CDLL, name: str) -> int:
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
-def spare(case: Case) -> list[Array]:
-    return [np.zeros(s, case.arrays[0].dtype) for s in case.results]
+def settle(case: Case) -> None:
+    """Arguments and results in one block, the same for all: addresses matter at this scale."""
+    block = np.zeros(4096, np.uint8)
+    at = -block.ctypes.data % 64
+
+    def place(shape: tuple[int, ...]) -> Array:
+        nonlocal at
+        d = case.arrays[0].dtype
+        size = int(np.prod(shape)) * d.itemsize
+        out = block[at : at + size].view(d).reshape(shape)
+        at += -(-size // 64) * 64
+        return out
+
+    for k, a in enumerate(case.arrays):
+        new = place(a.shape)
+        new[...] = a
+        case.arrays[k] = new
+    case.given = [place(s) for s in case.results]
 
 
 def graphc_contender(
@@ -96,6 +113,9 @@ def graphc_contender(
     )
     f(*case.arrays)
     out = Contender(f"graphc {label}", caller(f, case.arrays), lambda: listed(f(*case.arrays)))
+    given = case.given[0] if len(outputs) == 1 else case.given
+    f(*case.arrays, out=given)
+    out.kept = (f, given)
     if c:
         name = f"case{k}_{label}"
         gx.export(f, folder / f"lib{name}.so", cpu="native")
@@ -105,7 +125,7 @@ def graphc_contender(
             f'#include "lib{name}.h"\nint call(void **a) {{ return {name}_f({args}, 0); }}\n',
             f"lib{name}.so", "-Wl,-rpath,.", f"-L{folder}", f"-Wl,-rpath,{folder}",
         )
-        results = spare(case)
+        results = case.given
         out.native, out.pointers = address(library, "call"), pointers([*case.arrays, *results])
         out.keep = (library, results)
     return out
@@ -157,7 +177,7 @@ def numba_contender(case: Case, folder: pathlib.Path, k: int, c: bool) -> Conten
             + ", ".join(f"a[{i}]" for i in range(len(shapes))) + "); }\n",
         )
         ctypes.c_void_p.in_dll(library, "target").value = g.address
-        results = spare(case)
+        results = case.given
         out.native, out.pointers = address(library, "call"), pointers([*case.arrays, *results])
         out.keep = (g, library, results)
     return out
@@ -188,7 +208,7 @@ def casadi_contender(case: Case, folder: pathlib.Path, k: int) -> Contender | No
         text = text.replace("\nint call", f"\nstatic casadi_real work[{f.sz_w()}];\nint call")
     library = build(folder, name, text)
     external = ca.external(name, str(folder / f"{name}.so"))
-    results = spare(case)
+    results = case.given
     buffer, trigger = external.buffer()
     for i, a in enumerate(case.arrays):
         buffer.set_arg(i, memoryview(a))
@@ -237,21 +257,40 @@ def check(case: Case, found: Sequence[Contender]) -> None:
                 )
 
 
-def measure(found: Sequence[Contender], time_it: Any) -> list[tuple[float, float]]:
-    """(from Python, from C) in nanoseconds, the least of interleaved rounds."""
-    best = [[float("inf"), float("inf")] for _ in found]
-    timers = []
+def measure(found: Sequence[Contender], time_it: Any) -> list[list[float]]:
+    """[from Python, the same with `out=`, from C] in ns, the least of interleaved rounds."""
+    best = [[float("inf")] * 3 for _ in found]
+    timers: list[list[timeit.Timer]] = []
     for c in found:
-        f, arrays = c.call  # type: ignore[misc]
+        f, arrays = c.call
         names = ", ".join(f"a{i}" for i in range(len(arrays)))
         space = {"f": f} | {f"a{i}": a for i, a in enumerate(arrays)}
-        timers.append(timeit.Timer(f"f({names})", globals=space))
+        timers.append([timeit.Timer(f"f({names})", globals=space)])
+        if c.kept:
+            space["given"] = c.kept[1]
+            timers[-1].append(timeit.Timer(f"f({names}, out=given)", globals=space))
     for _ in range(ROUNDS):
         for k, c in enumerate(found):
-            best[k][0] = min(best[k][0], timers[k].timeit(NUMBER) / NUMBER * 1e9)
+            for j, timer in enumerate(timers[k]):
+                best[k][j] = min(best[k][j], timer.timeit(NUMBER) / NUMBER * 1e9)
             if c.native and time_it:
-                best[k][1] = min(best[k][1], time_it(c.native, c.pointers, NUMBER))
-    return [(a, b) for a, b in best]
+                best[k][2] = min(best[k][2], time_it(c.native, c.pointers, NUMBER))
+    return best
+
+
+def table(found: Sequence[Contender], times: list[list[float]]) -> None:
+    """Nanoseconds, and how many times those of graphc, exact and fastmath, in the same way."""
+    exact, fast = times[0], times[1]
+    for c, row in zip(found, times, strict=True):
+        cells = []
+        for j in range(3):
+            k = 1 if j == 0 and c.name == "CasADi" else j  # its results stand in given memory
+            known = row[j] < float("inf")
+            cells.append(
+                f"{row[j]:6.0f} {row[j] / exact[k]:6.2f} {row[j] / fast[k]:6.2f}" if known
+                else " " * 20
+            )
+        print(f"  {c.name:16}", "   ".join(cells))
 
 
 def main() -> None:
@@ -263,18 +302,13 @@ def main() -> None:
             time_it = library.time_it
             time_it.restype = ctypes.c_double
             time_it.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long]
+        columns = "   ".join(f"{way:>8} exact   fast" for way in ("Python", "out=", "C"))
         for k, case in enumerate(cases()):
+            settle(case)
             found = contenders(case, folder, k)
             check(case, found)
-            times = measure(found, time_it)
-            columns = "ns  to exact  to fastmath"
-            print(f"{case.name:28}  Python {columns}    C {columns}")
-            exact, fast = times[0], times[1]
-            for c, (py, native) in zip(found, times, strict=True):
-                line = f"  {c.name:26}  {py:9.0f}  {py / exact[0]:8.2f}  {py / fast[0]:11.2f}"
-                if c.native:
-                    line += f"  {native:6.0f}  {native / exact[1]:8.2f}  {native / fast[1]:11.2f}"
-                print(line)
+            print(f"{case.name}\n{'':16}{columns}")
+            table(found, measure(found, time_it))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ class Case:
     loops: Callable[..., None]                        # for numba: (*arrays, *results)
     casadi: Callable[..., Any] | None = None          # (casadi module, *symbols) -> expressions
     helpers: list[Callable[..., Any]] = field(default_factory=list)
+    given: list[Array] = field(default_factory=list)  # results that all write to
 
 
 # --- x + y ---------------------------------------------------------------------------------------
