@@ -189,8 +189,9 @@ class Native:
 
     def __del__(self) -> None:
         self._into_cell.value = None
-        for block in filter(None, self._arenas):
-            if _free is not None:  # None while the interpreter goes down
+        for k, block in enumerate(self._arenas):
+            self._arenas[k] = None  # other finalisers may call the function yet
+            if block and _free is not None:  # None while the interpreter goes down
                 _free(block)
 
     def into(self) -> Any:

@@ -1,6 +1,6 @@
 """Memory for large outputs, recycled: what dropped arrays leave is what the next ones stand in.
 
-A store into pages that the kernel has yet to find and clear runs at a twentieth of the speed of
+A store into pages that the system has yet to find and clear runs at a twentieth of the speed of
 one into pages that are there. So arrays from FROM_BYTES on that compiled functions return come
 from NumPy's allocation hook (NEP 49): they own their data as any array does, and when the last
 reference to one is gone its block is kept for the next request that it fits, which is one of at
