@@ -94,7 +94,7 @@ def with_libc(code: str, platform: Platform, attributes: str) -> str:
     if platform.base.pointer_bits == 32:
         code = _narrowed(code, attributes)
     if platform.format == "coff":  # there, what walks a stack needs tables of every function
-        function = re.compile(r"^(define .*)(?<!naked) nounwind\b", re.M)
+        function = re.compile(r"^(define (?!.* naked ).*) nounwind\b", re.M)
         code = function.sub(r"\1 nounwind uwtable", code)
     return code
 
@@ -153,4 +153,8 @@ def _narrowed(code: str, attributes: str) -> str:
 
 
 def _attributed(text: str, attributes: str) -> str:
-    return re.sub(r"^(define .*) \{$", rf"\1 {attributes} {{", text, flags=re.M)
+    def more(m: re.Match[str]) -> str:
+        head, word, data = m[1].partition("prologue ")  # data follows attributes
+        return f"{head.rstrip()} {attributes} {word}{data} {{"
+
+    return re.sub(r"^(define .*) \{$", more, text, flags=re.M)

@@ -12,33 +12,47 @@ IMPORTS = (
     "ReadFile", "WriteFile",
 )
 
+
+def _machine_code(signature: str, code: str) -> str:
+    """A function of these bytes: LLVM has assemblers for its own machine only."""
+    raw = bytes.fromhex(code)
+    text = "".join(f"\\{b:02X}" for b in raw)
+    return (
+        f"\ndefine internal {signature} naked optnone noinline nounwind "
+        f'prologue [{len(raw)} x i8] c"{text}" {{\n  unreachable\n}}\n'
+    )
+
+
 # LLVM touches the pages of large frames one after the other through this function: bytes in rax,
 # all registers kept. The stack grows by a guard page, which must not be jumped over.
-PROBE = r"""
-define internal void @___chkstk_ms() naked nounwind {
-  call void asm sideeffect "pushq %rcx\0Apushq %rax\0Aleaq 24(%rsp), %rcx\0A1:\0A\
-cmpq $$4096, %rax\0Ajb 2f\0Asubq $$4096, %rcx\0Aorb $$0, (%rcx)\0Asubq $$4096, %rax\0A\
-jmp 1b\0A2:\0Asubq %rax, %rcx\0Aorb $$0, (%rcx)\0Apopq %rax\0Apopq %rcx\0Aretq", ""()
-  unreachable
-}
-""".replace("\\\n", "")
-
-COPY = """
-define internal ptr @memcpy(ptr %to, ptr %from, i64 %n) nounwind {
-  %r = call { ptr, ptr, i64 } asm sideeffect "rep movsb", \
-"={di},={si},={cx},0,1,2,~{memory},~{dirflag},~{fpsr},~{flags}"(ptr %to, ptr %from, i64 %n)
-  ret ptr %to
-}
-"""
-
-FILL = """
-define internal ptr @memset(ptr %to, i32 %value, i64 %n) nounwind {
-  %byte = trunc i32 %value to i8
-  %r = call { ptr, i64 } asm sideeffect "rep stosb", \
-"={di},={cx},{ax},0,1,~{memory},~{dirflag},~{fpsr},~{flags}"(i8 %byte, ptr %to, i64 %n)
-  ret ptr %to
-}
-"""
+PROBE = _machine_code(
+    "void @___chkstk_ms()",
+    "51 50"             # push rcx; push rax
+    "488d4c2418"        # lea rcx, [rsp + 24]
+    "483d00100000"      # 1: cmp rax, 4096
+    "7212"              # jb 2
+    "4881e900100000"    # sub rcx, 4096
+    "800900"            # or byte [rcx], 0
+    "482d00100000"      # sub rax, 4096
+    "ebe6"              # jmp 1
+    "4829c1 800900"     # 2: sub rcx, rax; or byte [rcx], 0
+    "58 59 c3",         # pop rax; pop rcx; ret
+)
+COPY = _machine_code(
+    "ptr @memcpy(ptr %to, ptr %from, i64 %n)",
+    "57 56"             # push rdi; push rsi
+    "4889c8"            # mov rax, rcx
+    "4889cf 4889d6"     # mov rdi, rcx; mov rsi, rdx
+    "4c89c1 f3a4"       # mov rcx, r8; rep movsb
+    "5e 5f c3",         # pop rsi; pop rdi; ret
+)
+FILL = _machine_code(
+    "ptr @memset(ptr %to, i32 %value, i64 %n)",
+    "57 4989c9"         # push rdi; mov r9, rcx
+    "4889cf 89d0"       # mov rdi, rcx; mov eax, edx
+    "4c89c1 f3aa"       # mov rcx, r8; rep stosb
+    "4c89c8 5f c3",     # mov rax, r9; pop rdi; ret
+)
 
 MEMORY = """
 declare dllimport ptr @GetProcessHeap()
