@@ -92,8 +92,8 @@ def _depth_lanes(ops: Ops, dtype: DType, a: Ids, b: Ids) -> int:
 
 
 def _depth_cost(ops: Ops, a: Ids, b: Ids, lanes: int) -> float:
-    count = len(a) * b.shape[1]
-    cost = count * (a.shape[1] // lanes + 3.0)  # three steps of folding for each result
+    count = len(a) * len(b[0])
+    cost: float = count * (len(b) // lanes + 3.0)  # three steps of folding for each result
     for line in (*a.tolist(), *b.T.tolist()):
         for at in range(0, len(line), lanes):
             cost += ops.x.vector_cost(line[at : at + lanes], lanes)
@@ -101,7 +101,7 @@ def _depth_cost(ops: Ops, a: Ids, b: Ids, lanes: int) -> float:
 
 
 def _along_depth(ops: Ops, dtype: DType, a: Ids, b: Ids, lanes: int) -> Ids:
-    m, depth, n = *a.shape, b.shape[1]
+    m, depth, n = len(a), len(b), len(b[0])
     place = [(p, lane) for p in range(m * n) for lane in range(lanes)]
     total = np.full((m * n, lanes), ops.x.constant(dtype, 0))
     for at in range(0, depth, lanes):
