@@ -5,6 +5,7 @@ Both lack fused multiply-add, and all else is IEEE arithmetic in the same order.
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -90,3 +91,48 @@ def test_refusals(wasm, tmp_path):
         "the state file is cut short or damaged",
         "0", "Float32Array 10", "1",
     ]
+
+
+KINDS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+         "float16", "bfloat16", "float32", "float64")
+EVERY_KIND = """
+import { readFile } from "node:fs/promises";
+import { load } from "HERE/graphc.mjs";
+const lib = await load(await readFile(process.argv[2]));
+const [f] = lib.descriptor.functions, inputs = {};
+const like = lib.call("kinds", null, JSON.parse(process.argv[3], (key, value) => {
+  if (!Array.isArray(value)) return value;
+  const { dtype } = f.inputs.find((a) => a.name === key);
+  const Type = globalThis[{ bool: "Uint8", i8: "Int8", i16: "Int16", i32: "Int32", i64: "BigInt64",
+    u8: "Uint8", u16: "Uint16", u32: "Uint32", u64: "BigUint64", f16: "Uint16", bf16: "Uint16",
+    f32: "Float32", f64: "Float64" }[dtype] + "Array"];
+  return Type.from(value, (v) => (dtype.endsWith("64") && dtype !== "f64" ? BigInt(v) : v));
+}), { n: 3 });
+console.log(JSON.stringify(like, (k, v) => (typeof v === "bigint" ? Number(v)
+  : ArrayBuffer.isView(v) ? [...v] : v)));
+"""
+
+
+def test_every_kind_of_number(tmp_path):
+    """Typed arrays of every dtype go in and come out; f16 and bf16 as their bits."""
+    import numpy as np
+
+    import graphc as gx
+
+    inputs = [gx.input(f"x_{d}", ("n",), d) for d in KINDS]
+    outputs = {f"y_{x.dtype}": gx.logical_not(x) if x.dtype.kind == "b" else x + x for x in inputs}
+    f = gx.function(inputs, outputs, name="kinds")
+    gx.export(f, tmp_path / "kinds.wasm", target="wasm32")
+    arrays = [np.array([0, 1, 1] if x.dtype.kind == "b" else [1, 2, 60]).astype(x.dtype.numpy)
+              for x in inputs]
+
+    def shown(a):
+        return (a.view(np.uint16) if a.dtype.itemsize == 2 and a.dtype.kind in "fV" else a).tolist()
+
+    script = tmp_path / "kinds.mjs"
+    script.write_text(EVERY_KIND.replace("HERE", (EXAMPLES / "node").as_uri()))
+    given = {v.node.attrs["name"]: shown(a) for v, a in zip(f.graph.inputs, arrays, strict=True)}
+    done = node(script, tmp_path / "kinds.wasm", json.dumps(given))
+    assert done.returncode == 0, done.stderr
+    want = {name: [int(v) for v in shown(a)] for name, a in f(*arrays).items()}
+    assert json.loads(done.stdout) == want
