@@ -72,7 +72,8 @@ def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
     own, flavour = _LLD[platform.format]
     found: list[tuple[list[str], bool]] = []
     if platform.format == "macho" and native().format == "macho" and shutil.which("cc"):
-        found.append((["cc", "-arch", platform.base.arch], True))
+        own_mac = ["cc", "-arch", platform.base.arch, f"-mmacosx-version-min={MACOS}"]
+        found.append((own_mac, True))
     if (path := shutil.which(own)) is not None:
         found.append(([path], False))
     if (path := shutil.which("ld.lld")) is not None:

@@ -22,6 +22,7 @@ from graphc.types import DTYPES
 
 pytestmark = [
     needs_node,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # NumPy on infinities and NaN
     pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="compares with x86-64-v2"),
 ]
 
