@@ -91,7 +91,8 @@ def test_names_that_are_macros(tmp_path):
     """Of the headers that ours includes or is included beside, and of ours."""
     words = ["INT64_MAX", "INT64_C", "UINT_FAST16_MAX", "SIZE_MAX", "WCHAR_MIN", "X_OK", "X_ABI",
              "X_GRAPHC_H", "X_GRAPHC_VERSION", "X_STATE_LAYOUT", "X_STATE_FILE_BYTES", "x_state",
-             "x_step", "x_status", "typeof_unqual", "linux", "unix", "signed", "X_GRAPHC_HPP"]
+             "x_step", "x_status", "typeof_unqual", "linux", "unix", "signed", "X_GRAPHC_HPP",
+             "I", "complex", "NAN", "near"]
     states = [gx.variable(np.zeros(2, "float32"), name) for name in words]
     inputs = [gx.input(name, (name,)) for name in words]
     total = sum(map(gx.sum, inputs[1:]), gx.sum(inputs[0]))
@@ -105,7 +106,8 @@ def test_names_that_are_macros(tmp_path):
             ("c", "c99", ""), ("c", "gnu17", ""), ("c++", "c++11", ""), ("c++", "gnu++17", "pp")
         ):
             (tmp_path / "use.c").write_text(
-                f"#include <unistd.h>\n#include <stdint.h>\n#include <wchar.h>\n"
+                f"#include <unistd.h>\n#include <stdint.h>\n#include <wchar.h>\n#include <math.h>\n"
+                f"#define near\n#include <complex.h>\n"
                 f'#include "{path.name}{suffix}"\nint f(void);\n')
             done = subprocess.run(
                 ["cc", f"-std={standard}", *STRICT, "-fsyntax-only", "-x", language, "use.c"],
