@@ -6,22 +6,21 @@ with no inner loops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from graphc.codegen import stripes
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.schedule import BLOCK
 from graphc.codegen.scope import Scope
+from graphc.codegen.stripes import ROWS
 from graphc.codegen.sweep import Body, Totals, least, memory_of
 from graphc.dims import Size
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
-
-
-ROWS = 256  # elements that are added up before they join the total, which keeps long sums exact
 
 
 class Along(Body):
@@ -35,6 +34,18 @@ class Along(Body):
         if s.vector is None:
             self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
             return
+        if not partial and stripes.fits(self, totals):
+            stripes.run(self, grid, low, high)
+            return
+        self.vectors(grid, low, high, lambda scopes: self.rows(grid, scopes, totals), partial)
+
+    def vectors(
+        self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
+        partial: bool = False,
+    ) -> None:
+        """A loop over groups of vectors from low to high, and one over what is left."""
+        s, e = self.s, self.e
+        assert s.vector is not None
         n: Size | None = None if partial else self.nest.sizes[s.vector]
         group = s.unroll
         if isinstance(n, int):
@@ -54,7 +65,7 @@ class Along(Body):
                 starts = [
                     e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i for k in range(group)
                 ]
-                self.rows(grid, [self.vectors_at(grid, x, None) for x in starts], totals)
+                emit([self.vectors_at(grid, x, None) for x in starts])
                 return []
 
             if isinstance(n, int) and n == step and fits:
@@ -66,7 +77,7 @@ class Along(Body):
 
         def tail(i: str, _: list[str]) -> list[str]:
             mask = self.mask(i, high) if s.width > 1 else None
-            self.rows(grid, [self.vectors_at(grid, i, mask)], totals)
+            emit([self.vectors_at(grid, i, mask)])
             return []
 
         e.loop(main_end, high, s.width, [], tail)
@@ -103,8 +114,10 @@ class Along(Body):
             self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
 
     def reduce_rows(
-        self, grid: Scope, scopes: list[Scope], p: int, wide: bool
+        self, grid: Scope, scopes: list[Scope], p: int, wide: bool,
+        span: tuple[str, str] | None = None,
     ) -> list[dict[Expr, list[str]]]:
+        """The states of sweep p's reductions, over all rows or those of a span."""
         s, e = self.s, self.e
         reduces, stores = self.reduces[p], self.row_stores[p]
         kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in reduces]
@@ -145,6 +158,8 @@ class Along(Body):
             size = self.nest.sizes[name]
             n = self.f.top.size(size)
             carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
+            if span is not None:
+                return e.loop(span[0], span[1], 1, carried, body)
             if depth or not start or (isinstance(size, int) and size <= 2 * ROWS):
                 return e.loop("0", n, 1, carried, body)
 

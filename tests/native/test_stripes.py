@@ -1,0 +1,61 @@
+"""Reductions down long columns, many of them side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+
+RNG = np.random.default_rng(12)
+ROWS = (1, 256, 513, 700)
+COLUMNS = (1, 40, 255, 257, 300, 4101)
+
+
+def outputs(x):
+    centred = x - gx.mean(x, axis=0)
+    return [
+        gx.sum(x, axis=0), gx.max(x, axis=0), gx.argmax(x, axis=0), gx.var(x, axis=0),
+        centred / gx.sqrt(gx.mean(centred * centred, axis=0) + 1),
+    ]
+
+
+def expected(a):
+    w = a.astype(np.float64)
+    centred = w - w.mean(axis=0)
+    return [
+        w.sum(axis=0), w.max(axis=0), w.argmax(axis=0), w.var(axis=0),
+        centred / np.sqrt((centred * centred).mean(axis=0) + 1),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_columns_of_any_number_and_length(dtype):
+    x = gx.input("x", ("n", "m"), dtype)
+    f = gx.function([x], outputs(x))
+    tolerance = 0.01 if dtype == "float16" else 2e-5
+    for n in ROWS:
+        for m in COLUMNS:
+            a = (RNG.normal(size=(n, m)) + 0.5).astype(dtype)
+            for got, want in zip(f(a), expected(a), strict=True):
+                np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_few_columns_have_the_bits_of_these_among_others(dtype):
+    """Few columns of known number are walked one group after the other."""
+    a = RNG.normal(size=(1000, 300)).astype(dtype)
+    x = gx.input("x", ("n", "m"), dtype)
+    many = gx.function([x], outputs(x))(a)
+    for m in (3, 40):
+        few = gx.input("x", ("n", m), dtype)
+        for got, want in zip(gx.function([few], outputs(few))(a[:, :m]), many, strict=True):
+            assert got.tobytes() == np.ascontiguousarray(want[..., :m]).tobytes()
+
+
+def test_several_reductions_at_once_and_integers():
+    x, y = gx.input("x", ("n", 300), "int32"), gx.input("y", ("n", 300), "int32")
+    f = gx.function([x, y], [gx.sum(x * y, axis=0), gx.min(x, axis=0), gx.argmax(y, axis=0)])
+    a, b = (RNG.integers(-50, 50, (900, 300), "int32") for _ in range(2))
+    for got, want in zip(f(a, b), [(a * b).sum(0), a.min(0), b.argmax(0)], strict=True):
+        np.testing.assert_array_equal(got, want)
