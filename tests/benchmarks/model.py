@@ -1,7 +1,8 @@
 """What bounds a case: a simple model of the graph that runs, against the machine's limits.
 
 The optimized graph tells the bytes that its kernels read and write, its multiply-adds, elementwise
-operations and divisions. Each resource alone would take some time; the longest is the bound.
+operations and divisions. Each resource alone would take some time; the longest is the bound, unless
+the call takes much longer than all: then it waits for results of earlier instructions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ WEIGHTS = {
 }
 DIVIDER = ("div", "sqrt", "rsqrt", "atan2", "tanh", "erf", "log1p", "atan")
 DISPATCH = 4e-8  # seconds that a call costs without any kernel, allocation of results included
-SMALL = 3e-6       # below this a call's time is dispatch, loop set-up and pipeline latency
+SMALL = 3e-6     # below this a call's time is dispatch, loop set-up and pipeline latency
+FAR = 0.4        # of a limit: who is farther from all waits for results, not for a resource
 
 
 def work(function: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
@@ -74,7 +76,7 @@ def bound(
     by = max(of, key=lambda k: of[k])
     if by == "passes over memory" and of[by] < 1.2 * of["bandwidth"]:
         by = "bandwidth"
-    if seconds < SMALL and of[by] < 0.5 * seconds:
-        by = "dispatch and latency"
-    share = max(of.values()) / seconds
+    share = of[by] / seconds
+    if share < FAR:
+        by = "dispatch and latency" if seconds < SMALL else f"latency, then {by}"
     return {"by": by, "share": round(share, 3), "of": of}
