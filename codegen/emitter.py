@@ -102,15 +102,12 @@ class Emitter:
 
     def loop(
         self, begin: str, end: str, step: int, carried: Sequence[tuple[str, str]],
-        body: Callable[[str, list[str]], Sequence[str]], outer: bool = False,
+        body: Callable[[str, list[str]], Sequence[str]],
     ) -> list[str]:
         """for (i = begin; i < end; i += step) carried = body(i, carried); the final values.
 
-        `carried` are (LLVM type, initial value). `outer` loops, whose bodies are long, count in
-        i128: LLVM's loop strength reduction leaves types alone that the machine has not, and so
-        neither takes a fifth of compile time nor keeps a running pointer for every buffer.
+        `carried` are (LLVM type, initial value).
         """
-        t = "i128" if outer else "i64"
         pre = self.enter("pre")
         head, latch, exit_ = self.fresh("loop"), self.fresh("latch"), self.fresh("exit")
         some = self(f"icmp slt i64 {begin}, {end}")
