@@ -268,7 +268,7 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
     if not g.reduced:  # g maps what h reduces: per row, or per element of the row
         sweeps_again = mapped == h.outer | h.reduced and bool(h.reduced)
         if not h.outer and sweeps_again and not h.rows_are_small():
-            return False
+            return _whole(uses, h)
         return sweeps_again or mapped == h.outer
     if g_reduced == h.reduced and not partial:
         return bool(h.outer) or h.rows_are_small() or _independent(uses, h)
@@ -280,9 +280,15 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
 
 def _independent(uses: list[Use], h: Group) -> bool:
     """Whether the uses do not wait for a reduction of h (so one sweep serves both)."""
-    return not any(n.op.kind is Kind.REDUCE for n in h.nodes) and all(
-        sum(a != ONE for a in h.labels[u.value]) == len(h.axes) for u in uses
-    )
+    return not any(n.op.kind is Kind.REDUCE for n in h.nodes) and _whole(uses, h)
+
+
+def _whole(uses: list[Use], h: Group) -> bool:
+    """Whether the uses are of values with all axes of h, which a lone long row has before it ends.
+
+    None of them waits for the row's reduction: that would take another sweep, which was refused.
+    """
+    return all(sum(a != ONE for a in h.labels[u.value]) == len(h.axes) for u in uses)
 
 
 def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
