@@ -111,7 +111,7 @@ class Straight:
         pointers = iter(range(len(g.inputs) + len(g.outputs) + len(states) + len(large)))
 
         def pointer() -> str:
-            at = e(f"getelementptr inbounds ptr, ptr %args, i64 {next(pointers)}")
+            at = e(f"getelementptr inbounds i64, ptr %args, i64 {next(pointers)}")
             return e(f"load ptr, ptr {at}, align 8")
 
         for v in g.inputs:
