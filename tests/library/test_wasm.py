@@ -101,6 +101,26 @@ def test_products(tmp_path):
         np.testing.assert_allclose(got.astype("float64"), (a @ b).T + 1, rtol=near, atol=near * 100)
 
 
+def test_small_static_graphs(tmp_path):
+    """Functions whose sizes are all known, straight-line ones among them, and their gradients."""
+    functions, jobs, rng = [], [], np.random.default_rng(1)
+    steps = (gx.sin, gx.exp, gx.tanh, gx.abs, lambda t: t / (1 + t * t), lambda t: t - gx.sum(t),
+             lambda t: gx.where(t > 0, t, -2 * t), gx.cumulative_sum)
+    for n in (1, 2, 3, 4, 6, 9):
+        a, x = gx.input("a", (n, n)), gx.input("x", (n,), "float32" if n % 2 else "float64")
+        y = x
+        for k in range(2 + n):
+            y = steps[rng.integers(len(steps))](y)
+            y = a @ y if k % 3 == 1 else y
+        outs = [y, *gx.grad(gx.sum(y * y), [x, a], unconnected="zero")]
+        functions.append(gx.function([a, x], outs, name=f"f{n}"))
+        for _ in range(3):
+            arrays = rng.normal(size=(n, n)), rng.normal(size=n)
+            jobs.append((f"f{n}", [v.astype(t.dtype.numpy) for v, t in zip(arrays, (a, x),
+                                                                          strict=True)], {}))
+    agree(both(functions, tmp_path, "small"), jobs, tmp_path)
+
+
 def test_training(tmp_path):
     """A state goes through a step as it does in a native library; a failed one leaves it alone."""
     calls = both(digits_functions(), tmp_path, "digits")
