@@ -37,6 +37,12 @@ class Module:
         """A whole `define ... { ... }`."""
         self.functions.setdefault(name, text)
 
+    def take(self, other: Module) -> None:
+        """Everything of another module."""
+        self.declarations = other.declarations | self.declarations
+        self.globals = other.globals | self.globals
+        self.functions = other.functions | self.functions
+
     def text(self) -> str:
         declared = [
             line for name, line in self.declarations.items() if name not in self.functions

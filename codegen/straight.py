@@ -24,7 +24,7 @@ import numpy as np
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.schedule import COSTLY, VECTOR_COST
 from graphc.codegen.straight_dot import dot
-from graphc.codegen.straight_elements import Elements
+from graphc.codegen.straight_elements import VECTOR_BITS, Elements
 from graphc.codegen.straight_ops import Ids, Ops
 from graphc.codegen.target import Target
 from graphc.ir import Graph, Node, State, Value
@@ -34,8 +34,11 @@ from graphc.types import DType, f32
 
 MAX_BYTES = 16 << 10     # of inputs, outputs, states and constants together
 MAX_NODES = 1000
-MAX_WORK = 6000          # scalar steps of all nodes
+MAX_STEPS = 6000         # scalar steps of all nodes
 MAX_LINES = 2000         # of LLVM text: LLVM turns quadratic beyond
+# What is saved is the calls of kernels, so few kernels are worth few lines: a long loop of one op
+# is better a loop.
+LINES, LINES_A_KERNEL = 300, 200
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
 Arguments = Mapping[str, Sequence[Value]]  # kind -> values, in the order of the entry's arguments
@@ -54,12 +57,16 @@ def straight(
     flat = flatten(g)
     if len(flat.nodes) > MAX_NODES or not _may(flat.nodes):
         return None
-    if sum(map(_work, flat.nodes)) > MAX_WORK:
+    kernels = sum(n.op.name == "fused" for n in g.nodes)
+    limit = min(MAX_LINES, LINES + LINES_A_KERNEL * kernels)
+    if sum(map(_steps, flat.nodes)) > MAX_STEPS or sum(map(_lines, flat.nodes)) > limit:
         return None
-    s = Straight(module, target, flat, fastmath)
+    own = Module(module.debug)  # which takes the rare cases of math functions with it
+    s = Straight(own, target, flat, fastmath, limit)
     text = s.text(name, states, [v.node.attrs["value"] for v in large])
     if text is None:
         return None
+    module.take(own)
     module.define(name, text)
     return flat
 
@@ -85,7 +92,7 @@ def _may(nodes: Sequence[Node]) -> bool:
     )
 
 
-def _work(n: Node) -> int:
+def _steps(n: Node) -> int:
     if n.op.name == "dot":
         depth = np.prod([n.args[0].type.shape[k] for k in n.attrs["contract"][0]], dtype=int)
         return _size(n.out) * int(depth)
@@ -94,11 +101,21 @@ def _work(n: Node) -> int:
     return sum(map(_size, n.outs)) if n.op.kind is Kind.ELEMENTWISE else 0
 
 
+def _lines(n: Node) -> int:
+    """Lines that a node takes at least."""
+    if n.op.kind in (Kind.LEAF, Kind.LAYOUT):
+        return 0
+    lanes = VECTOR_BITS // max(8, n.args[0].type.dtype.compute.bits)
+    return VECTOR_COST.get(n.op.name, 1) * -(-_steps(n) // lanes)
+
+
 class Straight:
     """Writes one function."""
 
-    def __init__(self, module: Module, target: Target, g: Graph, fastmath: bool):
-        self.g = g
+    def __init__(
+        self, module: Module, target: Target, g: Graph, fastmath: bool, limit: int
+    ):
+        self.g, self.limit = g, limit
         self.e = Emitter(module)
         self.x = Elements(self.e, target, fastmath)
         self.ops = Ops(self.x)
@@ -124,7 +141,7 @@ class Straight:
                 self.node(group[0])
             else:
                 self.together(group)
-            if len(e.lines) > MAX_LINES:
+            if len(e.lines) > self.limit:
                 return None
         stores = [(p, v) for p, v in zip(outputs, g.outputs, strict=True)]
         stores += [(self.states[s], v) for s, v in g.updates]
@@ -134,7 +151,7 @@ class Straight:
         for (p, v), registers in zip(stores, taken, strict=True):
             self.x.store(p, v.type.dtype, registers)
         e.do("ret i32 0")
-        if len(e.lines) > MAX_LINES:
+        if len(e.lines) > self.limit:
             return None
         return f"define i32 @{name}(ptr %args, ptr %dims, ptr %arena) {ATTRS} {{\n{e.text()}\n}}"
 

@@ -101,7 +101,7 @@ def both(inputs, outputs, arrays, **options):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int32", "uint64"])
-@pytest.mark.parametrize("m, k, n", [(1, 8, 16), (3, 3, 3), (6, 6, 1), (2, 9, 17), (5, 1, 7)])
+@pytest.mark.parametrize("m, k, n", [(1, 8, 16), (3, 3, 3), (6, 6, 1), (2, 9, 7), (5, 1, 7)])
 def test_products(dtype, m, k, n):
     """Both operands in memory, one of them made, either turned: with one constant too."""
     rng = np.random.default_rng(m * k + n)
@@ -109,11 +109,11 @@ def test_products(dtype, m, k, n):
     arrays = [np.rint(rng.normal(size=s) * 3).astype(dtype) if "int" in dtype
               else rng.normal(size=s).astype(dtype) for s in shapes]
     a, b, c = (gx.input(x, s, dtype) for x, s in zip("abc", shapes, strict=True))
-    outputs = [a @ b, a @ c.T, (a + a) @ b, (b.T @ a.T), a @ gx.constant(arrays[1]), a @ (b + c.T)]
+    outputs = [a @ b, a @ c.T, (a + a) @ b, (b.T @ a.T), a @ gx.constant(arrays[1]), a @ (b + b)]
     found = [both([a, b, c], [o], arrays) for o in outputs]
     straight, kernels = ([pair[k][0] for pair in found] for k in (0, 1))
     x, y, z = (v.astype(np.float64) if "float" in dtype else v for v in arrays)
-    expected = [x @ y, x @ z.T, (x + x) @ y, y.T @ x.T, x @ y, x @ (y + z.T)]
+    expected = [x @ y, x @ z.T, (x + x) @ y, y.T @ x.T, x @ y, x @ (y + y)]
     close = {"float16": 2e-2, "float32": 2e-6}.get(dtype, 1e-14)
     for got, other, want in zip(straight, kernels, expected, strict=True):
         if "int" in dtype:
@@ -215,3 +215,20 @@ def test_bits_of_a_library(tmp_path):
     for _ in range(2):
         for got, want in zip(lib.f(a), f(a), strict=True):
             assert np.asarray(got).tobytes() == want.tobytes()
+
+
+def test_long_loops_of_one_op_stay_loops():
+    """A function of few kernels is worth few lines; its module is as if nothing had been tried."""
+    x = gx.input("x", (100,), "float64")
+    f = gx.function([x], gx.lgamma(x) + gx.sin(x), name="f")
+    assert not is_straight(f.program)
+    assert f.llvm_ir() == compile_graph(f.optimized, host(), name="f", kernels=True).llvm
+
+
+def test_large_constants_are_read_where_they_stand():
+    values = np.random.default_rng(1).normal(size=1056).astype("f4")
+    x = gx.input("x", (1056,))
+    f = gx.function([x], x * gx.constant(values))
+    assert is_straight(f.program) and len(f.program.constants) == 1
+    a = np.arange(1056, dtype="f4")
+    assert (f(a) == a * values).all()
