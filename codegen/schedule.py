@@ -24,6 +24,7 @@ from graphc.dims import Apply, Dim, Size
 BLOCK = 4096          # elements of the vector axis in a grid item
 MAX_CHUNKS = 64       # tasks of a kernel: enough to share among threads, few enough to combine
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
+MAX_CACHED = 1 << 16  # bytes of stack that they may take: threads of musl have 128 KiB
 COSTLY = 8            # vector cost from which reading back beats computing again
 FEW = 4               # elements of a row up to which every lane takes a row of its own
 FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
@@ -331,11 +332,14 @@ def _cached(s: Schedule) -> dict[Expr, int]:
         return {}
     wanted = [_wanted(s, p, {}) for p in range(s.sweeps)]
     cached: dict[Expr, int] = {}
+    left = MAX_CACHED
     for e in s.nest.exprs:
         if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.attrs[0], 0) >= COSTLY:
             uses = [p for p in range(s.sweeps) if e in wanted[p]]
-            if len(uses) > 1 and e.dtype.kind != "b":
+            takes = size * e.dtype.compute.itemsize
+            if len(uses) > 1 and e.dtype.kind != "b" and takes <= left:
                 cached[e] = uses[0]
+                left -= takes
     again = [_wanted(s, p, cached) for p in range(s.sweeps)]
     return {e: p for e, p in cached.items() if any(e in w for w in again[p + 1 :])}
 
