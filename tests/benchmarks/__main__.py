@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from . import chart, firsts, report
-from .cases import LETTERS, all_cases
+from .cases import LETTERS, all_cases, large, sizes
 from .limits import faster
 from .measure import ROOT, SLOW_TO_COMPILE, Bench, Settings, environment
 from .model import bound
@@ -38,6 +38,35 @@ from .summary import all_rows
 SCHEMA = 1
 
 
+def counts(text: str) -> list[int]:
+    """Positive numbers between commas."""
+    found = [int(t) for t in text.split(",")]
+    if min(found) < 1:
+        raise ValueError
+    return found
+
+
+def mistake(o: argparse.Namespace, wanted: Callable[[Any], bool]) -> str:
+    """What is wrong with the options; "" if nothing is."""
+    unknown = [p for p in o.peers.split(",") if p and p not in PEERS]
+    if unknown:
+        return f"--peers: no such peer: {', '.join(unknown)} (there are {', '.join(PEERS)})"
+    if not any(map(wanted, every_case())):
+        return f"--cases: none is called {o.cases} (--list shows all)"
+    for path in (o.json, o.svg, o.report):
+        if path and not Path(path).absolute().parent.is_dir():
+            return f"{path}: there is no such folder"
+    if o.report and not o.svg:
+        return "--report: needs --svg, whose chart it shows"
+    return ""
+
+
+def every_case() -> list[Any]:
+    """Those timed over and over, and those of (f) and (g)."""
+    others = (*large.graphs(), *large.steps(), *(f(sizes.FIRST) for f in sizes.families().values()))
+    return [*all_cases().values(), *others]
+
+
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     p = argparse.ArgumentParser(
         prog="python -m tests.benchmarks", description=__doc__,
@@ -45,7 +74,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     p.add_argument("--cases", default="", help="letters, or patterns of names: a,b/softmax*")
     p.add_argument("--peers", default="", help="beside graphc; all that are installed unless given")
-    p.add_argument("--threads", default="1,2", help="numbers of threads, in turn (1,2)")
+    p.add_argument("--threads", type=counts, default=[1, 2], help="how many, in turn (1,2)")
     p.add_argument("--quick", action="store_true", help="few cases, few rounds, quick compilers")
     p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (6)")
     p.add_argument("--json", default="", help="write all figures")
@@ -156,33 +185,27 @@ def timed(
 def main(arguments: Sequence[str] | None = None) -> int:
     o = options(arguments)
     begin = time.perf_counter()
-    if o.list:
-        from .cases import large, sizes
-
-        others = (*large.graphs(), *(f(sizes.FIRST) for f in sizes.families().values()))
-        names = [c.name for c in (*all_cases().values(), *others) if chooser(o.cases, o.quick)(c)]
-        print("\n".join(names))
-        return 0
-    have = installed()
-    asked = [p for p in o.peers.split(",") if p]
-    if unknown := [p for p in asked if p not in PEERS]:
-        print(f"--peers: no such peer: {', '.join(unknown)} (there are {', '.join(PEERS)})",
-              file=sys.stderr)
+    chosen = chooser(o.cases, o.quick)
+    if wrong := mistake(o, chosen):
+        print(wrong, file=sys.stderr)
         return 2
+    if o.list:
+        print("\n".join(c.name for c in every_case() if chosen(c)))
+        return 0
+    have, asked = installed(), [p for p in o.peers.split(",") if p]
     peers = [p for p in have if (p in asked if asked else
                                  not (o.quick and p in SLOW_TO_COMPILE)) or p in OURS]
     settings = Settings(rounds=3, seconds=0.01) if o.quick else Settings()
     if o.rounds:
         settings.rounds = o.rounds
-    counts = [int(t) for t in o.threads.split(",")]
-    counts = [t for t in counts if t == 1 or t <= (os.cpu_count() or 1)]
+    threads = [t for t in o.threads if t == 1 or t <= (os.cpu_count() or 1)]
     missing = [p for p in PEERS if p not in have]
     if missing:
         print(f"not installed: {', '.join(missing)}")
     versions: dict[str, str] = {}
-    limits: dict[str, Any] = {str(t): module("limits", str(t), threads=t) for t in counts}
+    limits: dict[str, Any] = {str(t): module("limits", str(t), threads=t) for t in threads}
     cases = [
-        result for t in counts
+        result for t in threads
         for result in timed(o, peers, t, settings, limits[str(t)], versions)
     ]
     for t, before in limits.items():
@@ -192,7 +215,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for result in cases:
         if result["case"] in known:
             explain(result, known[result["case"]].dtype, limits[str(result["threads"])])
-    chosen = chooser(o.cases, o.quick)
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -214,8 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if o.json:
         Path(o.json).write_text(json.dumps(found, indent=1) + "\n")
     if o.svg:
-        shown = [r for r in all_rows(found) if r.threads == counts[0]]
-        title = (f"graphc against the best peer, {counts[0]} thread{'s' * (counts[0] > 1)}, "
+        shown = [r for r in all_rows(found) if r.threads == threads[0]]
+        title = (f"graphc against the best peer, {threads[0]} thread{'s' * (threads[0] > 1)}, "
                  f"{found['date']}")
         path = Path(o.svg)
         path.write_text(chart.draw(shown, LETTERS, title))
@@ -227,4 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

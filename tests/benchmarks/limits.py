@@ -74,7 +74,7 @@ def best(run: Callable[[], object], seconds: float) -> float:
     """The shortest of many runs."""
     run()
     shortest, end, runs = float("inf"), time.perf_counter() + seconds, 0
-    while runs < 4 or time.perf_counter() < end:
+    while runs < 8 or time.perf_counter() < end:
         runs += 1
         begin = time.perf_counter()
         run()

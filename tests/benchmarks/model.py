@@ -7,6 +7,7 @@ the call takes much longer than all: then it waits for results of earlier instru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,10 +62,9 @@ def bound(
     """{"by": what bounds it, "share": the modelled time over the measured one, "of": each}."""
     from .limits import COPY_SIZES
 
-    # A copy of s bytes touches twice as many.
-    sizes = [n for n, s in COPY_SIZES.items() if 2 * s >= counts["needed"]]
-    sizes = sizes or list(COPY_SIZES)[-1:]
-    speed = limits["copy"][sizes[0]]
+    # The copy that touches about as many bytes: one of s bytes touches twice as many.
+    size = min(COPY_SIZES, key=lambda n: abs(math.log(2 * COPY_SIZES[n] / counts["needed"])))
+    speed = limits["copy"][size]
     issue = limits["fma"][dtype] / 2
     of = {
         "bandwidth": counts["needed"] / speed,

@@ -104,6 +104,9 @@ def test_cases_are_whole():
 
 @pytest.mark.parametrize("arguments, said", [
     (["--peers", "numpi"], "no such peer: numpi"),
+    (["--cases", "h"], "none is called h"),
+    (["--json", "/nowhere/x.json"], "no such folder"),
+    (["--threads", "0"], "invalid counts value"),
 ])
 def test_wrong_arguments(arguments, said):
     done = subprocess.run(
