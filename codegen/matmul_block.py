@@ -35,7 +35,7 @@ PANEL = 256         # bytes of a row of packed B, or a tile's row if that is mor
 LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_STRIDE = 2048  # copying B pays off if its rows are so many bytes apart, A has so many
 PACK_ROWS = 12      # rows, and rows times stride are so many bytes, unless tiles are narrower
-PACK_SPAN = 96 << 10  # than a panel: then each would go through all the pages of B
+PACK_SPAN = 60 << 10  # than a panel: then each would go through all the pages of B
 
 
 def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:

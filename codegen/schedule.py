@@ -32,6 +32,8 @@ STRAIGHT = 96         # cycles of a row of known length up to which it is writte
 FINAL = 1 << 20       # "ready" after all items
 TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
+SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
+CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
 # Cycles that a vector of an expression takes, roughly.
 VECTOR_COST = {
@@ -240,7 +242,16 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
+    cost = sum(
+        VECTOR_COST.get(e.attrs[0], 1) if e.kind == "op" else 1 if e.kind != "philox" else 40
+        for e in nest.exprs if e.kind not in ("const", "index")
+    )
     width = target.vector_bits // bits
+    scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
+        coefficient(x.offset, vector) != 1 for x in nest.stores
+    )
+    if scattered:
+        width = min(width, SCANNED_ROWS)
     if vector is None:
         width = 1
     elif isinstance(size := nest.sizes[vector], int):
@@ -254,11 +265,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         ready[e] = FINAL
     loops = [n for n in nest.reduced if n != vector]
     grid = [n for n in nest.outer if n != vector]
-    cost = sum(
-        VECTOR_COST.get(e.attrs[0], 1) if e.kind == "op" else 1 if e.kind != "philox" else 40
-        for e in nest.exprs if e.kind not in ("const", "index")
-    )
-    unroll = 4 if cost <= 10 else 2 if cost <= 24 else 1
+    unroll = 1 if scattered else 4 if cost <= 10 else 2 if cost <= 24 else 1
     row: Size = dims.product(nest.sizes[n] for n in nest.reduced)
     items: Size = dims.product(nest.sizes[n] for n in grid)
     if flat:
