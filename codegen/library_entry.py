@@ -177,7 +177,7 @@ class EntryText:
         body, head, name = e.text(), f"({', '.join(self.params())}) nounwind", entry.c
         if is_small(entry):
             name = f"{entry.c}.rest"
-            usual = usual_call(self, [int(n) for n in bytes_], name)
+            usual = usual_call(self, [int(n) for n in bytes_], int(promised), name)
             self.module.define(entry.c, f"define i32 @{entry.c}{head} {{\n{usual}\n}}")
             self.module.define(name, f"define internal i32 @{name}{head} noinline {{\n{body}\n}}")
         else:
