@@ -5,6 +5,7 @@ serve updates run last, so that they may write states in place: a state's buffer
 when nobody reads the old value any more and nothing can fail any more; otherwise the new value
 is made in the arena and copied at the end.
 
+What an output is made of in place, and nobody reads afterwards, is made in the output's buffer.
 Arena slots are shared by values whose lifetimes do not overlap. Sizes may be symbolic: then slots
 are coloured with representative sizes, and a slot is as large as the max of its members' formulas.
 """
@@ -174,6 +175,17 @@ def make_plan(
     for r, _ in commits:
         if r in made_at:
             last_read[r] = end
+    for k in range(end - 1, -1, -1):
+        c, wave = calls[k], waves[wave_of[k]]
+        for index, made in enumerate(c.outs):
+            if made not in places or places[made].kind != "output":
+                continue
+            for operand in c.in_place.get(index, []):
+                read = root(c.args[operand])
+                if (read in made_at and read not in places and size_of(read) == size_of(made)
+                        and last_read[read] == k and readers[read].intersection(wave) == {k}):
+                    places[read] = places[made]
+                    break
     return _assign(
         calls, waves, places, roots, last_read, readers, copies, commits
     )

@@ -192,3 +192,19 @@ def test_native_calls_run_on_native_code_alone(monkeypatch):
     assert (got[0]["best"] == want[0][1]).all()
     for a, b in zip(got[1], want[1], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_becomes_an_output_in_place_is_made_there():
+    """exp(x - max), which the gradient divides by its sum, stands in the gradient's own buffer."""
+    x = gx.input("x", ("n",))
+    top = gx.logsumexp(x)
+    f = gx.function([x], [top, gx.grad(top, x)], name="f")
+    data = np.linspace(-3, 5, 1000, dtype=np.float32)
+    value, slopes = f(data)
+    wide = data.astype(np.float64)
+    np.testing.assert_allclose(value, np.log(np.exp(wide).sum()), rtol=1e-6)
+    np.testing.assert_allclose(slopes, np.exp(wide - np.log(np.exp(wide).sum())), rtol=1e-5)
+    assert "f32[n] in arena" not in f.memory_plan() and f.memory_plan().count("output 1") == 2
+    again = [np.empty((), np.float32), np.empty(1000, np.float32)]
+    f(data, out=again)
+    assert again[0] == value and (again[1] == slopes).all()
