@@ -17,11 +17,9 @@ both, and a loop of two additions makes them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import struct
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +28,7 @@ import numpy as np
 
 from graphc.descriptor import decode_type
 from graphc.errors import ArgumentError, user_loc
+from graphc.files import replace_file
 from graphc.types import TensorType
 
 MAGIC = b"GRAPHCST"
@@ -116,19 +115,11 @@ def write_state_file(
 
 def write_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Replace a file as a whole by what `write` writes; ArgumentError leaves the old one."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
-        with open(partial, "wb") as f:
-            write(f)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(partial, target)
+        replace_file(path, write)
     except OSError as e:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise ArgumentError(
-            f"save_state: cannot write {target}: {e.strerror}", user_loc()
+            f"save_state: cannot write {path}: {e.strerror}", user_loc()
         ) from None
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import zipfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from graphc.cli import CommandLineError
 from graphc.cli.sources import unreadable
 from graphc.errors import CompileError, UsageError
+from graphc.files import npz_writer, replace_file
 from graphc.types import TensorType, as_dtype, bf16
 
 Array = np.ndarray[Any, Any]
@@ -113,33 +113,18 @@ def as_stored(array: Any, type: TensorType) -> Any:
 
 
 def write_npz(path: str, arrays: Mapping[str, Array]) -> None:
-    """Write an .npz file, under another name first, so that it is never half there."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        try:
-            with open(temporary, "xb") as f, zipfile.ZipFile(f, "w") as z:
-                for name, array in arrays.items():
-                    with z.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-    except OSError as e:
-        raise CompileError(f"cannot write {path}: {e.strerror or e}") from None
+    """Write an .npz file, as a whole or not at all."""
+    _write(path, npz_writer(arrays))
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a text file, under another name first, so that it is never half there."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    """Write a text file, as a whole or not at all."""
+    _write(path, lambda f: f.write(text.encode()))
+
+
+def _write(path: str, write: Callable[[BinaryIO], object]) -> None:
     try:
-        try:
-            with open(temporary, "x", encoding="utf-8", newline="\n") as f:
-                f.write(text)
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        replace_file(path, write)
     except OSError as e:
         raise CompileError(f"cannot write {path}: {e.strerror or e}") from None
 

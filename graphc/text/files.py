@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import zipfile
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from graphc.errors import CompileError, ParseError, user_loc
+from graphc.files import npz_writer, replace_files
 from graphc.ir import Graph
 from graphc.text.literals import MissingLiteral
 from graphc.text.parser import parse
@@ -29,27 +31,14 @@ def save(g: Graph, path: str | os.PathLike[str]) -> None:
     for name, literal in constants.values():
         if not isinstance(literal, MissingLiteral):
             arrays[name] = literal.array
-    written: list[tuple[str, str]] = []
+    text = to_text(g)
+    files: list[tuple[str | os.PathLike[str], Callable[[BinaryIO], object]]] = []
+    if arrays:
+        files.append((npz, npz_writer(arrays)))
     try:
-        if arrays:
-            temporary = _temporary(npz)
-            written.append((temporary, npz))
-            with open(temporary, "xb") as f, zipfile.ZipFile(f, "w") as z:
-                for name, array in arrays.items():
-                    with z.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-        temporary = _temporary(gir)
-        written.append((temporary, gir))
-        with open(temporary, "x", encoding="utf-8", newline="\n") as text:
-            text.write(to_text(g))
-        for temporary, final in written:
-            os.replace(temporary, final)
+        replace_files([*files, (gir, lambda f: f.write(text.encode()))])
     except OSError as e:
         raise CompileError(f"save: cannot write {gir}: {e.strerror or e}") from None
-    finally:
-        for temporary, _ in written:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
@@ -88,7 +77,3 @@ def _pair(path: str | os.PathLike[str]) -> tuple[str, str]:
     name = os.fspath(path)
     stem = name[:-4] if name.endswith(".gir") else name
     return f"{stem}.gir", f"{stem}.npz"
-
-
-def _temporary(path: str) -> str:
-    return f"{path}.{os.getpid()}.tmp"

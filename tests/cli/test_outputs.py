@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import graphc as gx
+from graphc.errors import GraphcError
+
 COMMANDS = {
     "run": (("run", "one.py", "a=1", "b=2"), "npz"),
     "opt": (("opt", "one.py"), "gir"),
@@ -113,3 +116,11 @@ def test_one_drawing_a_file(graphc: Any) -> None:
     graphc("dot", "model.py", "-o", "m.dot").fails(
         "-o: one drawing a file, got 3 functions (step, predict, pick)", 2
     )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
+def test_a_device_is_written_not_replaced() -> None:
+    gx.save_state("/dev/null", [gx.variable([1.0], "w")])
+    with pytest.raises(GraphcError, match="No space left on device"):
+        gx.save_state("/dev/full", [gx.variable([1.0], "w")])
+    assert not os.path.isfile("/dev/null") and not os.path.isfile("/dev/full")

@@ -1,0 +1,59 @@
+"""Files written as a whole: under another name first, then renamed, so that none is ever half
+there. What is no regular file (a device, a pipe) cannot be replaced and is written as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+
+def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Make `path` what `write` writes; OSError leaves what was there."""
+    replace_files([(path, write)])
+
+
+def replace_files(
+    files: list[tuple[str | os.PathLike[str], Callable[[BinaryIO], object]]],
+) -> None:
+    """`replace_file` for several; none is renamed before all are written."""
+    written: list[tuple[str, str]] = []
+    try:
+        for path, write in files:
+            final = os.fspath(path)
+            if os.path.exists(final) and not os.path.isfile(final) and not os.path.isdir(final):
+                write(whole := io.BytesIO())  # it may not seek
+                with open(final, "wb") as f:
+                    f.write(whole.getvalue())
+                continue
+            folder, name = os.path.split(final)
+            partial = os.path.join(folder, f".{name}.{os.getpid()}.{threading.get_ident()}.part")
+            written.append((partial, final))
+            with open(partial, "xb") as f:
+                write(f)
+                f.flush()
+                os.fsync(f.fileno())
+        for partial, final in written:
+            os.replace(partial, final)
+    finally:
+        for partial, _ in written:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+
+
+def npz_writer(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Callable[[BinaryIO], None]:
+    """Writes an .npz file without dates, so that the same arrays are the same bytes."""
+
+    def write(f: BinaryIO) -> None:
+        with zipfile.ZipFile(f, "w") as z:
+            for name, array in arrays.items():
+                with z.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    return write
