@@ -28,6 +28,8 @@ MAX_CACHED = 1 << 16  # bytes of stack that they may take: threads of musl have 
 COSTLY = 8            # vector cost from which reading back beats computing again
 FEW = 4               # elements of a row up to which every lane takes a row of its own
 FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
+FEW_ENDS = 16         # likewise where a row ends in a function that takes a scalar dozens of
+FEW_STORED = 8        # instructions; and where elements of such rows are stored, lane by lane
 STRAIGHT = 96         # cycles of a row of known length up to which it is written out, no loop
 FINAL = 1 << 20       # "ready" after all items
 TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
@@ -35,6 +37,7 @@ TURNED_LEAST = 8      # rows and columns from which that beats taking elements s
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
+INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
 # Cycles that a vector of an expression takes, roughly.
 VECTOR_COST = {
     "exp": 12, "expm1": 16, "log": 16, "log1p": 18, "sin": 25, "cos": 25, "tanh": 20, "atan": 25,
@@ -401,8 +404,16 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
 def _few(nest: Nest) -> bool:
     """Whether rows are so short that a lane for each row beats a register for each."""
     row = dims.product(nest.sizes[n] for n in nest.reduced)
-    places = any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs)
-    return isinstance(row, int) and row <= (FEW_PLACES if places else FEW)
+    most = FEW
+    inner = set(nest.reduced)
+    if any(
+        e.kind == "op" and e.axes and not e.axes & inner and e.attrs[0] in VECTOR_COST
+        and e.attrs[0] not in INSTRUCTIONS for e in nest.exprs
+    ):
+        most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
+    if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
+        most = max(most, FEW_PLACES)
+    return isinstance(row, int) and row <= most
 
 
 def _lane_bits(nest: Nest, vector: str | None) -> int:
