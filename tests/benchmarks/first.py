@@ -17,6 +17,7 @@ import sys
 import time
 from typing import Any
 
+from .case import NotOfferedError
 from .worker import brief
 
 
@@ -92,6 +93,8 @@ def main() -> None:
             from .cases.sizes import families
 
             answer |= sizes(peer, families()[rest[0]])
+    except NotOfferedError as problem:
+        answer = {"absent": str(problem)}
     except BaseException as problem:  # RecursionError, MemoryError, ...: recorded
         answer = {"failed": brief(problem)}
     print(json.dumps(answer), file=answers, flush=True)

@@ -73,6 +73,8 @@ def first_results(
                     answer = {"cold": ask(["call", p, case.name], folder), "cached": {}}
                     if "failed" not in answer["cold"] and p in CACHING:
                         answer["cached"] = ask(["call", p, case.name], folder)
+            if "absent" in answer["cold"]:
+                continue
             if "failed" in answer["cold"]:
                 out_of_it.add((p, family))
             found.setdefault(case.name, {})[p] = answer
