@@ -111,7 +111,41 @@ class Along(Body):
             end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
             for late in self.late_stores:
                 end.store(late.output, late.offset, late.expr, vector=wide)
-            self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
+            if wide and over_rows:
+                self.add_up_lanes(end, over_rows, totals)
+            else:
+                self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
+
+    def add_up_lanes(self, end: Scope, over_rows: Sequence[Expr], totals: Totals) -> None:
+        """Add what a vector's rows give to sums over rows: one row after the other."""
+        e, width = self.e, self.s.width
+        count = str(width)
+        if end.mask is not None:
+            t = f"i{width}"
+            bits = e(f"bitcast <{width} x i1> {end.mask} to {t}")
+            e.module.declare(f"llvm.ctpop.{t}", f"declare {t} @llvm.ctpop.{t}({t})")
+            active = e(f"call {t} @llvm.ctpop.{t}({t} {bits})")
+            count = e(f"zext {t} {active} to i64")
+        cells: dict[Expr, list[tuple[str, str]]] = {}
+        for r in over_rows:
+            cells[r] = []
+            for t, a in zip(reduction_of(r).types, r.args, strict=True):
+                cell = self.f.alloca(f"[{width} x {memory_of(t)}]")
+                e.do(f"store <{width} x {t}> {end.vector(a)}, ptr {cell}, align 8")
+                cells[r].append((t, cell))
+
+        def row(i: str, _: list[str]) -> list[str]:
+            states = {
+                r: [
+                    e(f"load {t}, ptr {e(f'getelementptr inbounds {t}, ptr {cell}, i64 {i}')}, "
+                      f"align 1") for t, cell in found
+                ]
+                for r, found in cells.items()
+            }
+            self.add_up(states, totals)
+            return []
+
+        e.loop("0", count, 1, [], row)
 
     def reduce_rows(
         self, grid: Scope, scopes: list[Scope], p: int, wide: bool,

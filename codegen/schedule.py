@@ -381,10 +381,10 @@ def ceildiv(a: Size, b: int) -> Size:
 
 def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     names = nest.outer + ([] if scans else nest.reduced)
-    if rows_summed:
-        names = list(nest.reduced)
-    elif nest.outer and nest.reduced and _few(nest):
+    if nest.outer and nest.reduced and _few(nest, rows_summed):
         names = nest.outer
+    elif rows_summed:
+        names = list(nest.reduced)
     if not names:
         return None
     score = dict.fromkeys(names, 0)
@@ -401,11 +401,15 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     return max(names, key=lambda n: (score[n], order[n]))
 
 
-def _few(nest: Nest) -> bool:
+def _few(nest: Nest, rows_summed: bool) -> bool:
     """Whether rows are so short that a lane for each row beats a register for each."""
     row = dims.product(nest.sizes[n] for n in nest.reduced)
-    most = FEW
     inner = set(nest.reduced)
+    if rows_summed and any(
+        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - inner
+    ):
+        return False  # a sum for each column
+    most = 0 if rows_summed else FEW
     if any(
         e.kind == "op" and e.axes and not e.axes & inner and e.attrs[0] in VECTOR_COST
         and e.attrs[0] not in INSTRUCTIONS for e in nest.exprs

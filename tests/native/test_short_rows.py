@@ -1,0 +1,57 @@
+"""Rows so short that every lane takes one of its own: their ends, and sums over all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+
+RNG = np.random.default_rng(14)
+ROWS = (1, 15, 16, 17, 33, 4097)
+
+
+def logsumexp(a):
+    top = a.max(axis=1, keepdims=True)
+    return np.log(np.exp(a - top).sum(axis=1)) + top[:, 0]
+
+
+@pytest.mark.parametrize("m", [1, 3, 5, 8, 9, 10, 16, 17])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ends_of_rows_and_their_sums(m, dtype):
+    x, y = gx.input("x", ("n", m), dtype), gx.input("y", ("n",), "int64")
+    each = gx.log(gx.sum(gx.exp(x), axis=1))
+    f = gx.function([x, y], [
+        each, gx.sum(each), gx.max(each), gx.nn.log_softmax(x, axis=1), gx.nn.cross_entropy(x, y),
+    ])
+    for n in ROWS:
+        a, labels = RNG.normal(size=(n, m)).astype(dtype), RNG.integers(0, m, n)
+        wide = a.astype(np.float64)
+        ends = logsumexp(wide)
+        want = [
+            ends, ends.sum(), ends.max(), wide - ends[:, None],
+            (ends - wide[np.arange(n), labels]).mean(),
+        ]
+        for got, w in zip(f(a, labels), want, strict=True):
+            np.testing.assert_allclose(got, w, rtol=3e-6, atol=3e-6)
+
+
+def test_the_sum_over_rows_adds_one_after_the_other():
+    x = gx.input("x", ("n", 8))
+    each = gx.log(gx.sum(gx.exp(x), axis=1))
+    total, rows = gx.function([x], gx.sum(each)), gx.function([x], each)
+    a = RNG.normal(size=(1001, 8)).astype("f4")
+    sequential = np.add.accumulate(rows(a).astype(np.float64))[-1]
+    assert total(a) == np.float32(sequential)
+
+
+@pytest.mark.parametrize("bad", [-1, 8])
+def test_a_label_out_of_range_is_found_in_the_last_lane(bad):
+    x, y = gx.input("x", ("n", 8)), gx.input("y", ("n",), "int64")
+    f = gx.function([x, y], gx.nn.cross_entropy(x, y))
+    labels = np.zeros(37, np.int64)
+    a = RNG.normal(size=(37, 8)).astype("f4")
+    f(a, labels)
+    labels[36] = bad
+    with pytest.raises(gx.errors.GraphcError, match="range"):
+        f(a, labels)
