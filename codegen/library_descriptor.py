@@ -13,7 +13,7 @@ from typing import Any
 
 from graphc.codegen.library_abi import Api, Arg, Entry, Field
 from graphc.codegen.library_data import string_constant
-from graphc.descriptor import FORMAT, VERSION, encode_size
+from graphc.descriptor import FORMAT, VERSION, encode_size, with_checksum
 from graphc.state_file import CHECKSUM, file_header
 from graphc.types import TensorType
 
@@ -59,9 +59,9 @@ def file_size(api: Api) -> int:
 
 def descriptor_text(api: Api, triple: str, version: str) -> str:
     """The text as a constant, and the function that returns it."""
-    raw = json.dumps(descriptor(api, triple, version), separators=(",", ":")).encode() + b"\0"
+    raw = json.dumps(descriptor(api, triple, version), separators=(",", ":")).encode()
     return f"""
-{string_constant("@graphc.descriptor", raw)}
+{string_constant("@graphc.descriptor", with_checksum(raw) + bytes(1))}
 define ptr @{api.prefix}_descriptor() nounwind {{
   ret ptr @graphc.descriptor
 }}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphc.types import BY_NAME, TensorType
 FORMAT = "graphc-library"
 VERSION = 1
 MARK = f'{{"format":"{FORMAT}",'.encode()
+_CHECK = b',"crc32":"'
 
 
 def encode_size(x: Size) -> Any:
@@ -87,17 +89,25 @@ def read_descriptor(path: str | os.PathLike[str]) -> dict[str, Any]:
     return parse_descriptor(text, os.fspath(path))
 
 
+def with_checksum(text: bytes) -> bytes:
+    """The descriptor with its last key, "crc32": of all that stands before it."""
+    return text[:-1] + _CHECK + f'{zlib.crc32(text[:-1]):08x}"}}'.encode()
+
+
 def parse_descriptor(text: bytes, path: str) -> dict[str, Any]:
-    """The descriptor as data; ArgumentError if this version cannot read it."""
+    """The descriptor as data; ArgumentError if it is damaged or this version cannot read it."""
+    damaged = ArgumentError(f"load: the descriptor in {path} is damaged", user_loc())
     try:
         data = json.loads(text)
         version = data["version"]
     except (ValueError, KeyError, TypeError):
-        raise ArgumentError(f"load: the descriptor in {path} is damaged", user_loc()) from None
+        raise damaged from None
     if version != VERSION:
         raise ArgumentError(
             f"load: {path} was written by graphc {data.get('graphc')} with a descriptor of format "
             f"{version}; this graphc reads format {VERSION}", user_loc()
         )
+    if with_checksum(text.rpartition(_CHECK)[0] + b"}") != text:
+        raise damaged
     out: dict[str, Any] = data
     return out

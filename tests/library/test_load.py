@@ -13,7 +13,13 @@ from library_samples import agree, batch, digits_functions, same_bits
 import graphc as gx
 from graphc import loaded
 from graphc.codegen import pylayout
-from graphc.descriptor import decode_size, encode_size, read_descriptor
+from graphc.descriptor import (
+    MARK,
+    decode_size,
+    encode_size,
+    parse_descriptor,
+    read_descriptor,
+)
 from graphc.dims import dim, evaluate, maximum, minimum
 from graphc.errors import (
     ArgumentError,
@@ -245,6 +251,27 @@ def test_files_that_are_no_libraries(tmp_path, digits):
         assert read_descriptor(path)["prefix"] == "digits"
         fails("load: ")
     assert os.path.exists(path)
+
+
+def test_a_changed_byte_in_the_descriptor_is_noticed(digits, tmp_path, capsys):
+    from graphc.cli import main
+
+    raw = bytearray(digits.path.read_bytes())
+    begin = raw.index(MARK)
+    end = raw.index(0, begin)
+    assert parse_descriptor(bytes(raw[begin:end]), "x")["prefix"] == "digits"
+    for k in range(begin, end):
+        raw[k] ^= 1
+        with pytest.raises(ArgumentError, match=r"damaged|format"):
+            parse_descriptor(bytes(raw[begin:end]), "x")
+        raw[k] ^= 1
+    raw[raw.index(b'"offset"', begin) + 1] ^= 1
+    path = tmp_path / "libx.so"
+    path.write_bytes(raw)
+    with pytest.raises(ArgumentError, match="damaged"):
+        gx.load(path)
+    assert main(["inspect", str(path)]) == 1
+    assert capsys.readouterr().err == f"graphc: error: load: the descriptor in {path} is damaged\n"
 
 
 def test_inspect(digits, capsys):
