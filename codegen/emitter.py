@@ -18,10 +18,12 @@ class Module:
     """Declarations, global definitions and functions; each declared or defined once by name.
 
     debug: whether functions note what their lines compute (see `debug`).
+    attributes: of functions that are called with vectors; where those stand in registers depends
+        on what the widest ones are, so caller and called must say the same of it.
     """
 
-    def __init__(self, debug: bool = False) -> None:
-        self.debug = debug
+    def __init__(self, debug: bool = False, attributes: str = "") -> None:
+        self.debug, self.attributes = debug, attributes
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}

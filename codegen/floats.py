@@ -143,7 +143,8 @@ class Floats:
         `whole, counted` as `nearest` gives them; by halves, so that no factor overflows.
         """
         L = self.L
-        if L.target.masked and L.target.arch == "x86_64" and L.width * self.bits == 512:
+        whole_register = L.width * self.bits == 512 and not L.e.module.attributes
+        if L.target.masked and L.target.arch == "x86_64" and whole_register:
             name = f"llvm.x86.avx512.mask.scalef.p{'d' if self.double else 's'}.512"
             v, m = L.vec(self.t), f"i{L.width}"
             L.e.module.declare(name, f"declare {v} @{name}({v}, {v}, {v}, {m}, i32)")
@@ -252,9 +253,9 @@ def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
         params = [f"%x{i}" for i in range(len(args))]
         result = body(Lanes(e, L.width, L.target), params)
         signature = ", ".join(f"{v} {p}" for p in params)
+        attributes = L.e.module.attributes or f'"prefer-vector-width"="{L.target.vector_bits}"'
         L.e.module.define(
-            full, f"define internal {v} @{full}({signature}) noinline nounwind "
-                  f'"prefer-vector-width"="{L.target.vector_bits}" {{\n'
+            full, f"define internal {v} @{full}({signature}) noinline nounwind {attributes} {{\n"
                   f"{e.text()}\n  ret {v} {result}\n}}",
         )
     return L.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")

@@ -91,5 +91,5 @@ def _each_lane(L: Lanes, symbol: str, args: Sequence[str], results: Sequence[str
         out = e(f"insertvalue {whole} {out}, {L.vec(t)} {b}, {i}")
     signature = ", ".join(f"{L.vec(t)} {p}" for t, p in params)
     module.define(name, f"define internal {whole} @{name}({signature}) noinline nounwind cold "
-                        f"{{\nentry:\n{e.text()}\n  ret {whole} {out}\n}}")
+                        f"{module.attributes} {{\nentry:\n{e.text()}\n  ret {whole} {out}\n}}")
     return name

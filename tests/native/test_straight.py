@@ -104,6 +104,8 @@ def both(inputs, outputs, arrays, **options):
 @pytest.mark.parametrize("m, k, n", [(1, 8, 16), (3, 3, 3), (6, 6, 1), (2, 9, 7), (5, 1, 7)])
 def test_products(dtype, m, k, n):
     """Both operands in memory, one of them made, either turned: with one constant too."""
+    if dtype == "float16" and not host().has_f16c:
+        pytest.skip("conversions of f16 without hardware are too long for straight code")
     rng = np.random.default_rng(m * k + n)
     shapes = [(m, k), (k, n), (n, k)]
     arrays = [np.rint(rng.normal(size=s) * 3).astype(dtype) if "int" in dtype
@@ -180,7 +182,7 @@ def test_sines_of_seven_joints_share_a_vector():
     f = gx.function([q], [gx.sin(q[k]) * (k + 1.0) for k in range(7)])
     assert is_straight(f.program)
     (body,) = re.findall(r"^define i32 @graph\(.*?^}", f.llvm_ir(), re.M | re.S)
-    assert "@llvm.fma.f64(" not in body and "@llvm.fma.v8f64(" in body
+    assert "fmul <8 x double>" in body and "fmul double" not in body.partition("extractel")[0]
     a = np.linspace(-3, 1e6, 7)
     np.testing.assert_allclose(f(a), np.sin(a) * np.arange(1, 8), rtol=1e-14)
 
@@ -215,6 +217,19 @@ def test_bits_of_a_library(tmp_path):
     for _ in range(2):
         for got, want in zip(lib.f(a), f(a), strict=True):
             assert np.asarray(got).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rare_cases_in_some_lanes(dtype):
+    """Vectors go to a function and come back: both must hold them in the same registers."""
+    x = gx.input("x", (8,), dtype)
+    top = np.finfo(dtype).max
+    a = np.array([0.5, top, -1e6, 3.0, top / 7, np.inf, 1e5, 2.0], dtype)
+    for fn in (gx.sin, gx.cos, gx.lgamma, gx.log1p, gx.atan, gx.exp, lambda t: t % 0.7):
+        (got,), (want,) = both([x], [fn(x)], [a])
+        np.testing.assert_array_equal(got, want)
+        (got,), (want,) = both([x], [fn(x[k]) for k in (1,)], [a])
+        np.testing.assert_array_equal(got, want)
 
 
 def test_long_loops_of_one_op_stay_loops():
