@@ -39,8 +39,9 @@ def test_every_kind_of_call():
     f, x = add_one().compile(), np.arange(3, dtype=np.float32)
     want = [1, 2, 3]
     out = np.zeros(3, np.float32)
-    assert f(x).tolist() == want and f(x=x).tolist() == want and f(*[x], **{}).tolist() == want
-    assert f(**{"x": x}).tolist() == want and f([0, 1, 2]).tolist() == want
+    none, named = {}, {"x": x}
+    assert f(x).tolist() == want and f(x=x).tolist() == want and f(*[x], **none).tolist() == want
+    assert f(**named).tolist() == want and f([0, 1, 2]).tolist() == want
     assert f(x, out=out) is out and out.tolist() == want
     assert list(map(f, [x])).pop().tolist() == want and f(x.astype("f2")).tolist() == want
     for args, kwargs in (((), {}), ((x, x), {}), ((x,), {"y": x}), ((x,), {"x": x})):
