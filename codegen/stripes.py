@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 256          # elements that are added up before they join the total: keeps long sums exact
 MOST_BYTES = 1 << 16  # of what stands in memory
 PIECE = 16          # lines of memory of each row: rows of a piece stay cached from sweep to sweep
-LEAST_VECTORS = 16  # of a row, if its length is known: fewer are one group, or a few
+LEAST_VECTORS = 8   # of a row, if its length is known: fewer are one group, or a few
 
 
 def fits(body: Along, totals: Totals) -> bool:
