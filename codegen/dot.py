@@ -7,11 +7,12 @@ from itertools import pairwise
 from graphc import dims
 from graphc.codegen import loops, lowering
 from graphc.codegen.along import Along
+from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul import product, product_scratch
-from graphc.codegen.schedule import coalesce, plan
+from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target
 from graphc.dims import Size

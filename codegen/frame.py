@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from graphc import dims
+from graphc.codegen.axes import polynomials
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.lanes import register_type
 from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.positions import Positions
-from graphc.codegen.schedule import Schedule, polynomials
+from graphc.codegen.schedule import Schedule
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target
 from graphc.dims import Size

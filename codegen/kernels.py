@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphc.codegen import lowering, pull
+from graphc.codegen.axes import coefficient
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.loops import Nest
 from graphc.codegen.nest import NestKernel
 from graphc.codegen.scatter import ScatterKernel
-from graphc.codegen.schedule import coefficient
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value

@@ -14,20 +14,13 @@ from dataclasses import replace
 from graphc.codegen import columns, turned
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
+from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest
 from graphc.codegen.reductions import reduction_of
-from graphc.codegen.schedule import (
-    BLOCK,
-    CHUNK_CYCLES,
-    FINAL,
-    MAX_CHUNKS,
-    ceildiv,
-    coalesce,
-    plan,
-)
+from graphc.codegen.schedule import BLOCK, CHUNK_CYCLES, FINAL, MAX_CHUNKS, ceildiv, plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Totals, least
 from graphc.codegen.target import Target

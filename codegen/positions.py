@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from graphc import dims
+from graphc.codegen.axes import coefficient
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Pred
-from graphc.codegen.schedule import coefficient
 from graphc.dims import Apply, Dim, Size
 
 if TYPE_CHECKING:

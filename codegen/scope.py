@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from graphc.codegen.axes import coefficient, expr_polynomials, flatten_row
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
@@ -18,7 +19,6 @@ from graphc.codegen.philox import philox
 from graphc.codegen.positions import Positions
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scalars import emit
-from graphc.codegen.schedule import coefficient, expr_polynomials, flatten_row
 from graphc.dims import Dim, Size
 
 if TYPE_CHECKING:

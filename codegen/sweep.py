@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphc.codegen.axes import flatten_row
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import reduction_of
-from graphc.codegen.schedule import flatten_row
 from graphc.codegen.scope import Scope
 
 if TYPE_CHECKING:

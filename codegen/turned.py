@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graphc.codegen.axes import coefficient
 from graphc.codegen.loops import Expr
 from graphc.codegen.matmul_pack import define_pack
-from graphc.codegen.schedule import coefficient, turned_loads
+from graphc.codegen.schedule import turned_loads
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Totals, least
 from graphc.types import f32, f64

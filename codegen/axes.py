@@ -1,0 +1,157 @@
+"""Axes of loop nests: polynomials in them, and which are walked as one.
+
+    x[c*i + j], 0 <= j < c      ->      x[k], 0 <= k < c*n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphc import dims
+from graphc.codegen.loops import Expr, Nest, Pred, Store, axis
+from graphc.dims import Apply, Dim, Size
+
+
+def flatten_row(nest: Nest) -> Size:
+    """The position within a row, in the order of its axes."""
+    total: Size = 0
+    for name in nest.reduced:
+        total = total * nest.sizes[name] + axis(name)
+    return total
+
+
+def polynomials(nest: Nest) -> list[Size]:
+    """Every polynomial in a nest, each once."""
+    seen: dict[Size, None] = {}
+    for e in nest.exprs:
+        for p in expr_polynomials(e):
+            seen.setdefault(p)
+    for s in nest.stores:
+        seen.setdefault(s.offset)
+    return list(seen)
+
+
+def expr_polynomials(e: Expr) -> list[Size]:
+    """The index polynomials in one expression."""
+    if e.kind == "load":
+        return [e.attrs[1], *_of_preds(e.attrs[2])]
+    if e.kind == "index":
+        return [e.attrs[0]]
+    if e.kind == "inside":
+        return _of_preds(e.attrs)
+    if e.kind == "position":
+        return [e.attrs[0], *_of_preds(e.attrs[2])]
+    return []
+
+
+def _of_preds(preds: Iterable[Pred]) -> list[Size]:
+    return [s for p in preds for s in (p.index, p.lo, p.hi)]
+
+
+def coefficient(p: Size, name: str) -> Size | None:
+    """The factor of axis `name` in p; None where p is not linear in it."""
+    total: Size = 0
+    if not isinstance(p, Dim):
+        return total
+    for mono, c in p.terms:
+        times = 0
+        rest: list[str | Apply] = []
+        for a in mono:
+            if a == name:
+                times += 1
+            elif isinstance(a, Apply) and (name in dims.names(a.a) or name in dims.names(a.b)):
+                return None
+            else:
+                rest.append(a)
+        if times > 1:
+            return None
+        if times:
+            total = total + Dim(((tuple(rest), c),)) if rest else total + c
+    return total
+
+
+def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:
+    """Merge axes that are walked as one: a*n + b with b < n becomes one axis of n times a's size.
+
+    Only axes of one group are merged: by default the outer ones and the reduced ones.
+    """
+    groups = [nest.outer, nest.reduced] if groups is None else groups
+    while True:
+        polys = polynomials(nest)
+        pair = next(
+            (
+                (a, b)
+                for group in groups
+                for a in group
+                for b in group
+                if a != b and a in nest.sizes and b in nest.sizes and _mergeable(nest, polys, a, b)
+            ),
+            None,
+        )
+        if pair is None:
+            return nest
+        nest = _merge(nest, *pair)
+
+
+def _mergeable(nest: Nest, polys: list[Size], a: str, b: str) -> bool:
+    for s in nest.stores:
+        if (a in s.axes) != (b in s.axes):
+            return False
+    for e in nest.exprs:
+        if e.kind in ("reduce", "scan"):
+            over = e.attrs[1] if e.kind == "reduce" else ()
+            if (a in over) != (b in over) or e.attrs[0] == "argmax" or e.kind == "scan":
+                return False
+        if (a in e.axes) != (b in e.axes):
+            return False
+    size = nest.sizes[b]
+    for p in polys:
+        ca, cb = coefficient(p, a), coefficient(p, b)
+        if ca is None or cb is None or ca != cb * size:
+            return False
+    return True
+
+
+def _merge(nest: Nest, a: str, b: str) -> Nest:
+    sizes = {n: s for n, s in nest.sizes.items() if n != a}
+    sizes[b] = nest.sizes[a] * nest.sizes[b]
+    zero: dict[str, Size] = {a: 0}
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        attrs = e.attrs
+        if e.kind == "load":
+            attrs = (attrs[0], substitute(attrs[1], zero), _preds(attrs[2], zero))
+        elif e.kind == "index":
+            attrs = (substitute(attrs[0], zero),)
+        elif e.kind == "inside":
+            attrs = _preds(attrs, zero)
+        elif e.kind == "position":
+            attrs = (substitute(attrs[0], zero), attrs[1], _preds(attrs[2], zero), attrs[3])
+        elif e.kind == "reduce":
+            attrs = (attrs[0], tuple(n for n in attrs[1] if n != a))
+        args = tuple(exprs[x.id] for x in e.args)
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes - {a}, e.node))
+    stores = [
+        Store(
+            s.output, substitute(s.offset, zero), exprs[s.expr.id],
+            tuple(n for n in s.axes if n != a),
+        )
+        for s in nest.stores
+    ]
+    return Nest(
+        [n for n in nest.outer if n != a], [n for n in nest.reduced if n != a], sizes,
+        nest.params, nest.outputs, exprs, stores, nest.sites,
+    )
+
+
+def _preds(preds: Iterable[Pred], env: dict[str, Size]) -> tuple[Pred, ...]:
+    return tuple(
+        Pred(substitute(p.index, env), substitute(p.lo, env), substitute(p.hi, env))
+        for p in preds
+    )
+
+
+def substitute(p: Size, env: dict[str, Size]) -> Size:
+    """dims.substitute that also keeps axis atoms it is not given."""
+    missing = {n: axis(n) for n in dims.names(p) if n not in env}
+    return dims.substitute(p, {**missing, **env})
