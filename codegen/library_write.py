@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -128,7 +129,8 @@ def _llvm(library: Library, path: Path, work: Path) -> Path:
 
 def _assembly(library: Library, path: Path, work: Path) -> Path:
     out = work / "library.s"
-    out.write_text(library.assembly(), newline="\n")
+    # GNU's assembler takes a file with its directory in DWARF 5 only; "." is the unit's anyway
+    out.write_text(re.sub(r'(?m)^(\t\.file\t\d+ )"\." ', r"\1", library.assembly()), newline="\n")
     return out
 
 

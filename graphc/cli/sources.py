@@ -16,7 +16,7 @@ from typing import Any
 from graphc.cli import CommandLineError
 from graphc.errors import CompileError, GraphcError, Loc, UsageError, is_ours
 from graphc.function import Function
-from graphc.ir import Graph
+from graphc.ir import Graph, State
 
 FORMS = "FILE.py:NAME, FILE.py or FILE.gir"
 _LIBRARIES = tuple(
@@ -55,6 +55,7 @@ class Sources:
         self._path = list(sys.path)
         self._names: list[str] = []
         self._folders: list[str] = []
+        self._variables: dict[str, State] = {}
 
     def __enter__(self) -> Sources:
         return self
@@ -73,8 +74,20 @@ class Sources:
                 raise _described(error, loc) from None
 
     def function(self, text: str) -> Function:
-        """The one function that `text` means."""
-        spec = parse_spec(text)
+        """The one function that `text` means.
+
+        In a .gir file a variable is known by its name: one that a function named before has is
+        that variable, with the value it has there.
+        """
+        f = self._function(parse_spec(text))
+        for s in f.graph.variables():
+            own = f._own(s)
+            known = self._variables.setdefault(own.name, own)
+            if text.endswith(".gir") and known.type is own.type:
+                f._private[s] = known
+        return f
+
+    def _function(self, spec: Spec) -> Function:
         if spec.path.endswith(".gir"):
             return Function.from_graph(self.graph(spec.path))
         if spec.name:

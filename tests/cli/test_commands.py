@@ -227,3 +227,19 @@ def test_compile(graphc: Any, folder: Path, suffix: str) -> None:
     ]
     header = (folder / "build" / "libmodel.h").read_text()
     assert "model_step(" in header and "model_f(" in header
+
+
+def test_graphs_in_files_share_variables_by_name(graphc: Any, folder: Path) -> None:
+    for name in ("step", "predict"):
+        assert graphc("opt", f"model.py:{name}", "-o", f"{name}.gir").status == 0
+    for k, step in enumerate(("step.gir", "model.py:step")):
+        ran = graphc("compile", step, "predict.gir", "-o", f"m{k}.h", "--cpu", "v2")
+        assert ran.status == 0, ran
+        header = (folder / f"m{k}.h").read_text()
+        assert header.count("float w[4 * 3];") == 1
+        assert f"m{k}_predict(const m{k}_state *s" in header
+    other = (folder / "predict.gir").read_text().replace(",3]", ",5]").replace("3)", "5)")
+    (folder / "other.gir").write_text(other)
+    ran = graphc("compile", "model.py:step", "other.gir", "-o", "m.h")
+    assert ran.status == 1 and "two different variables are both called 'w'" in ran.err
+    assert not (folder / "m.h").exists()

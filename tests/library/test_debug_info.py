@@ -29,7 +29,7 @@ def build(folder, *options):
     (folder / "build").mkdir()
     subprocess.run(
         [sys.executable, "-m", "graphc", "compile", "digits.py:step", "digits.py:predict",
-         "-o", "build/libdigits.so", "--cpu", "v3", "--kind", "o,ll", *options],
+         "-o", "build/libdigits.so", "--cpu", "v3", "--kind", "o,ll,s", *options],
         cwd=folder, check=True, stdout=subprocess.DEVNULL,
     )
     return folder / "build" / "libdigits.so"
@@ -126,6 +126,15 @@ def test_it_only_adds(library, tmp_path):
     sections = [subprocess.run(["readelf", "-SW", path], capture_output=True, text=True,
                                check=True).stdout for path in (library, plain)]
     assert ".debug_line" in sections[0] and ".debug" not in sections[1]
+
+
+@needs("objdump", "cc")
+def test_assembly_has_the_lines_too(library, tmp_path):
+    subprocess.run(["cc", "-c", library.with_suffix(".s"), "-o", tmp_path / "x.o"], check=True)
+    (lines,) = (found for name, found in listing(tmp_path / "x.o").items() if name == "digits_step")
+    assert {file for file, _ in lines} <= {"./digits.py"}
+    kernels = set().union(*listing(tmp_path / "x.o").values())
+    assert kernels == set().union(*listing(library.with_suffix(".o")).values())
 
 
 @needs("gdb")
