@@ -182,6 +182,15 @@ def timed(
     return found
 
 
+def rounded(value: Any) -> Any:
+    """Floats with five digits: no clock tells more."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, list) else value
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     o = options(arguments)
     begin = time.perf_counter()
@@ -234,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     print("\n".join(report.table_of_means(found)))
     if o.json:
-        Path(o.json).write_text(json.dumps(found, indent=1) + "\n")
+        Path(o.json).write_text(json.dumps(rounded(found), indent=1) + "\n")
     if o.svg:
         shown = [r for r in all_rows(found) if r.threads == threads[0]]
         title = (f"graphc against the best peer, {threads[0]} thread{'s' * (threads[0] > 1)}, "
