@@ -81,7 +81,7 @@ def make_library(
 
     api = make_api(prefix, units, kept, files=platform.files)
     fields = {f.state: f for f in api.fields}
-    merger = Merger()
+    merger = Merger(platform.alike)
     around = f'"target-cpu"="{platform.base.cpu}"'
     if platform.base.features:
         around += f' "target-features"="{platform.base.features}"'

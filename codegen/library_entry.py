@@ -312,7 +312,11 @@ class EntryText:
             self._store("%args", k, "ptr", p)
         results: list[tuple[str, str]] = []
         done = e.fresh("done")
-        levels = list(reversed(self.entry.unit.programs))
+        programs = self.entry.unit.programs
+        levels = list(reversed([
+            (level, p) for k, (level, p) in enumerate(programs)
+            if k == 0 or self.entries[level] != self.entries[programs[k - 1][0]]
+        ]))
         for k, (level, program) in enumerate(levels):
             following = ""
             if k + 1 < len(levels):

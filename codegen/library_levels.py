@@ -1,16 +1,17 @@
 """Which CPU level a library uses, decided at the first call and kept in one word.
 
-    i32 @graphc.level()     1 (older than v2), 2, 3 or 4; GRAPHC_CPU=v2|v3|v4 lowers it
+    i32 @graphc.level()     the number of the level; GRAPHC_CPU, set to a level's name, lowers it
 
-The levels are those of the x86-64 psABI, and need the operating system to save the registers.
-Elsewhere there is one level, called "base".
+On x86-64 it is 1 (older than v2), 2, 3 or 4. The levels are those of the psABI, and need the
+operating system to save the registers. On AArch64 it is 1, or 2 (v8.2) where Linux says that there
+are dot products. Elsewhere there is one level, called "base".
 """
 
 from __future__ import annotations
 
-from graphc.codegen.target import Platform
+from graphc.codegen.target import ARM, Platform
 
-NUMBERS = {"base": 1, "v2": 2, "v3": 3, "v4": 4}
+NUMBERS = {"base": 1, "v2": 2, "v3": 3, "v4": 4, "v8": 1, "v8.2": 2}
 
 # CPUID leaf 1, ECX
 _SSE3, _SSSE3, _CX16, _SSE41, _SSE42, _POPCNT = 1 << 0, 1 << 9, 1 << 13, 1 << 19, 1 << 20, 1 << 23
@@ -135,6 +136,49 @@ done:
 }
 """
 
+_HWCAP, _ASIMDDP = 16, 1 << 20  # of Linux: what getauxval is asked for, and the dot products' bit
+
+_ARM_LEVEL = f"""
+@graphc.level.known = internal global i32 0
+@graphc.level.variable = private unnamed_addr constant [11 x i8] c"GRAPHC_CPU\\00"
+@graphc.level.lowest = private unnamed_addr constant [3 x i8] c"v8\\00"
+declare ptr @getenv(ptr)
+declare i64 @getauxval(i64)
+define internal i32 @graphc.level() nounwind {{
+entry:
+  %known = load atomic i32, ptr @graphc.level.known monotonic, align 4
+  %is = icmp ne i32 %known, 0
+  br i1 %is, label %done, label %ask
+ask:
+  %have = call i64 @getauxval(i64 {_HWCAP})
+  %dot = and i64 %have, {_ASIMDDP}
+  %some = icmp ne i64 %dot, 0
+  %own = select i1 %some, i32 2, i32 1
+  %text = call ptr @getenv(ptr @graphc.level.variable)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %keep, label %compare
+compare:
+  %i = phi i64 [ 0, %ask ], [ %i.next, %same ]
+  %p = getelementptr i8, ptr %text, i64 %i
+  %q = getelementptr i8, ptr @graphc.level.lowest, i64 %i
+  %c = load i8, ptr %p
+  %w = load i8, ptr %q
+  %equal = icmp eq i8 %c, %w
+  br i1 %equal, label %same, label %keep
+same:
+  %i.next = add i64 %i, 1
+  %end = icmp eq i8 %c, 0
+  br i1 %end, label %keep, label %compare
+keep:
+  %level = phi i32 [ %own, %ask ], [ %own, %compare ], [ 1, %same ]
+  store atomic i32 %level, ptr @graphc.level.known monotonic, align 4
+  br label %done
+done:
+  %r = phi i32 [ %known, %entry ], [ %level, %keep ]
+  ret i32 %r
+}}
+"""
+
 _BASE = """
 define internal i32 @graphc.level() nounwind {
   ret i32 1
@@ -146,6 +190,8 @@ def level_text(platform: Platform) -> str:
     """The functions above for a platform."""
     if platform.levels == ("base",):
         return _BASE
+    if platform.base.arch in ARM:
+        return _ARM_LEVEL
     values: dict[str, int | str] = {
         "CPUID_BYTES": len(_CPUID), "CPUID": "".join(f"\\{b:02X}" for b in _CPUID),
         "XGETBV_BYTES": len(_XGETBV), "XGETBV": "".join(f"\\{b:02X}" for b in _XGETBV),

@@ -20,8 +20,9 @@ from graphc.codegen.target import Platform, native
 from graphc.errors import CompileError
 
 LIBC = (
-    "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync", "fwrite", "getenv",
-    "getpid", "madvise", "malloc", "memcmp", "memcpy", "memmove", "memset", "mmap", "munmap",
+    "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync", "fwrite",
+    "getauxval", "getenv", "getpid", "madvise", "malloc", "memcmp", "memcpy", "memmove", "memset",
+    "mmap", "munmap",
     "pthread_attr_init", "pthread_attr_setstacksize", "pthread_create", "pthread_join",
     "pthread_sigmask", "remove", "rename", "sched_getaffinity", "sched_yield", "strlen", "syscall",
 )

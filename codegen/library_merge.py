@@ -2,7 +2,8 @@
 
 Every symbol that a module defines becomes internal and gets the level as a suffix. What two
 modules of one level define alike (the micro-kernels of matrix products) is kept once; so are
-constants that are alike at all levels.
+constants that are alike at all levels, and functions where a platform's levels differ in nothing
+but instructions that the text names.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ _LINKAGE = ("internal", "private", "external", "hidden")
 class Merger:
     """Collects the definitions and declarations of one library."""
 
-    def __init__(self) -> None:
+    def __init__(self, alike: bool = False) -> None:
+        self.alike = alike                        # what is the same text at two levels is shared
+        self._levels: list[str] = []
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}     # final name -> final text
         self._origin: dict[str, str] = {}         # final name -> text as it came
+        self._refers: dict[str, dict[str, str]] = {}  # final name -> names in that text -> final
 
     def add(self, text: str, level: str, target: Target, keep: tuple[str, ...] = ()) -> dict[
         str, str
@@ -32,20 +36,22 @@ class Merger:
 
         Names in `keep` are defined elsewhere in the library under that very name.
         """
+        if level not in self._levels:
+            self._levels.append(level)
         items = dict(_items(text))
         defined = {n: t for n, t in items.items() if not t.startswith("declare")}
-        shared = {
-            n: self._same(n, t, level) for n, t in defined.items() if self._same(n, t, level)
-        }
-        while True:  # what refers to something that is not shared is not the same after all
-            lost = [
-                n for n in shared
-                if any(m in defined and m not in shared for m in _SYMBOL.findall(defined[n]))
-            ]
-            if not lost:
+        refers = {n: {m for m in _SYMBOL.findall(t) if m in defined} for n, t in defined.items()}
+        same = {n: self._same(n, t, level) for n, t in defined.items()}
+        while True:  # what refers to something that is not the same is not the same after all
+            fewer = {
+                n: [f for f in finals if self._refers[f].keys() == refers[n]
+                    and all(final in same[m] for m, final in self._refers[f].items())]
+                for n, finals in same.items()
+            }
+            if fewer == same:
                 break
-            for n in lost:
-                del shared[n]
+            same = fewer
+        shared = {n: finals[0] for n, finals in same.items() if finals}
         names = {n: shared.get(n) or self._fresh(n, t, level) for n, t in defined.items()}
         for n, t in items.items():
             if n not in defined:
@@ -54,6 +60,7 @@ class Merger:
             elif n not in shared:
                 final = _SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", t)
                 self._origin[names[n]] = t
+                self._refers[names[n]] = {m: names[m] for m in refers[n]}
                 self.definitions[names[n]] = _finished(final, target)
         return names
 
@@ -70,11 +77,11 @@ class Merger:
         declared = [t for n, t in self.declarations.items() if n not in self.definitions]
         return "\n".join([*declared, *self.definitions.values(), TAIL])
 
-    def _same(self, name: str, text: str, level: str) -> str:
-        for final in (name, f"{name}.{level}"):
-            if self._origin.get(final) == text:
-                return final
-        return ""
+    def _same(self, name: str, text: str, level: str) -> list[str]:
+        """Final names of what came as the same text, at this level or one that runs at it."""
+        lower = self._levels[:self._levels.index(level)] if self.alike else []
+        finals = (name, *(f"{name}.{known}" for known in [*lower, level]))
+        return [final for final in finals if self._origin.get(final) == text]
 
     def _fresh(self, name: str, text: str, level: str) -> str:
         wanted = f"{name}.{level}" if text.startswith("define") else name

@@ -45,7 +45,7 @@ def usual_call(t: EntryText, sizes: list[int], arena: int, rest: str) -> str:
     for k in range(sum(n > 0 for _, n in written)):
         good += [_apart(e, every[k], b) for b in every[k + 1 :]]
     lowest = programs[0][0]
-    if lowest != "base":
+    if NUMBERS[lowest] > 1 or len({t.entries[level] for level, _ in programs}) > 1:
         e.do("%level = load atomic i32, ptr @graphc.level.known monotonic, align 4")
         good.append(e(f"icmp sge i32 %level, {NUMBERS[lowest]}"))
     usual, other, plain, given = (e.fresh(x) for x in ("usual", "other", "plain", "given"))

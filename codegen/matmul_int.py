@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, memory_type
+from graphc.codegen.matmul_int_dot import STEP, define_int_dots
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix
 from graphc.codegen.target import Target
@@ -24,6 +25,21 @@ def define_int_block(module: Module, target: Target, dtype: DType) -> str:
         "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
         target, tuned=True,
     )
+    if target.has_dot and dtype.bits == 8:
+        contiguous = f(f"and i1 {f.cmp('eq', '%a_col', '1')}, {f.cmp('eq', '%b_row', '1')}")
+        with f.either(f(f"and i1 {contiguous}, {f.cmp('sge', '%k', str(STEP))}")) as branches:
+            f.do(f"call void @{define_int_dots(module, target, dtype)}(i64 %m, i64 %n, i64 %k, "
+                 "ptr %a, i64 %a_row, ptr %b, i64 %b_col, ptr %c, i64 %c_row)")
+            f.otherwise(*branches)
+            _block(f, target, dtype)
+    else:
+        _block(f, target, dtype)
+    f.finish()
+    return name
+
+
+def _block(f: Function, target: Target, dtype: DType) -> None:
+    """For all strides: along the columns, or where these are apart, element by element."""
     size = dtype.itemsize
     lanes = min(target.lanes(dtype), MOST_LANES)
     unit = f.cmp("eq", "%b_col", str(size))
@@ -40,8 +56,6 @@ def define_int_block(module: Module, target: Target, dtype: DType) -> str:
                     for i, x in enumerate(_sums(f, L, dtype, a, b, rows)):
                         out = f.at(f.at(c, f.mul("%c_row", i)), f.mul(col.index, size))
                         L.store(dtype, x, out)
-    f.finish()
-    return name
 
 
 def _sums(f: Function, L: Lanes, dtype: DType, a: str, b: str, rows: int) -> list[str]:

@@ -1,7 +1,8 @@
 """What code is generated for: machines, and the platforms that libraries are written for.
 
 A `Target` is a CPU as kernels see it. A `Platform` is a system with its conventions, and names the
-targets that a library for it holds: several CPU levels on x86-64, one ("base") elsewhere.
+targets that a library for it holds: several CPU levels on x86-64 and on AArch64 under Linux, one
+("base") elsewhere.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from graphc.types import DType
 # x86-64 psABI levels -> (LLVM CPU, register bits to use)
 LEVELS = {"v2": ("x86-64-v2", 128), "v3": ("x86-64-v3", 256), "v4": ("x86-64-v4", 512)}
 X86 = ("x86_64", "amd64")
+# AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
+ARM_LEVELS = {"v8": "", "v8.2": "+dotprod"}
+ARM = ("aarch64", "arm64")
 # Partial sums use 4 x 64 bytes of virtual lanes on every target, so results do not depend on it.
 VIRTUAL_BITS = 4 * 512
 
@@ -35,6 +39,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     registers: int            # vector registers
     pointer_bits: int = 64
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
+    has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -76,13 +81,26 @@ class Platform(NamedTuple):
     @property
     def levels(self) -> tuple[str, ...]:
         """The CPU levels there are, lowest first."""
-        return tuple(LEVELS) if self.base.arch in X86 else ("base",)
+        if self.base.arch in X86:
+            return tuple(LEVELS)
+        linux = "-linux" in self.triple  # which says what a CPU has
+        return tuple(ARM_LEVELS) if self.base.arch in ARM and linux else ("base",)
+
+    @property
+    def alike(self) -> bool:
+        """Whether kernels that are the same text at several levels are the same code."""
+        return self.base.arch in ARM
 
     def targets(self, levels: Iterable[str]) -> dict[str, Target]:
         """The targets to compile kernels for, by level, lowest first."""
         wanted = set(levels)
         if self.levels == ("base",):
             return {"base": self.base}
+        if self.base.arch in ARM:
+            return {
+                level: self.base._replace(features=features, has_dot=level == "v8.2")
+                for level, features in ARM_LEVELS.items() if level in wanted
+            }
         return {level: x86(level, self.triple) for level in self.levels if level in wanted}
 
 
@@ -139,8 +157,8 @@ PLATFORMS = {
         Platform("wasm32", _WASM, "wasm", ".wasm"),
         Platform("x86_64-windows-gnu", _x86_base("x86_64-w64-windows-gnu"), "coff", ".dll"),
         Platform("x86_64-macos", _x86_base("x86_64-apple-macosx11.0.0"), "macho", ".dylib"),
-        Platform("aarch64-macos", _neon("arm64-apple-macosx11.0.0", "apple-m1"), "macho",
-                 ".dylib"),
+        Platform("aarch64-macos", _neon("arm64-apple-macosx11.0.0", "apple-m1")._replace(
+            has_dot=True), "macho", ".dylib"),
     )
 }
 _ARCH = {"amd64": "x86_64", "arm64": "aarch64", "riscv64gc": "riscv64", "armv7a": "armv7",
@@ -181,6 +199,13 @@ def platform(name: str) -> Platform:
     return found
 
 
+def level_of(target: Target) -> str:
+    """The name of a target's level, of those that its platform has."""
+    if target.arch in X86:
+        return next(level for level, (cpu, _) in LEVELS.items() if cpu == target.cpu)
+    return "v8.2" if target.has_dot else "v8"
+
+
 @cache
 def native() -> Platform:
     """This machine's platform; for one that is not in the table, plain code without threads."""
@@ -194,7 +219,7 @@ def native() -> Platform:
 
 @cache
 def host() -> Target:
-    """This machine, lowered to a level by GRAPHC_CPU=v2|v3|v4."""
+    """This machine, lowered to a level by GRAPHC_CPU: v2, v3 or v4, v8 or v8.2 on AArch64."""
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
@@ -210,4 +235,9 @@ def host() -> Target:
         return x86(min(level, own) if level else own, triple)
     known = platform_named(triple)
     base = known.base if known is not None else _neon(triple)
-    return base._replace(triple=triple, cpu=cpu, features=features.flatten())
+    if level and base.arch in ARM and level not in ARM_LEVELS:
+        raise UsageError(f"GRAPHC_CPU={level!r}: expected v8 or v8.2")
+    return base._replace(
+        triple=triple, cpu=cpu, features=features.flatten(),
+        has_dot=base.arch in ARM and level != "v8" and bool(features.get("dotprod")),
+    )

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from graphc.codegen.library_abi import Unit
     from graphc.codegen.target import Platform
 
-LEVELS = ("v2", "v3", "v4")
-
 
 def export(
     functions: Function | Sequence[Function],
@@ -43,8 +41,9 @@ def export(
     state: the values that `digits_init` sets: "current" or "initial" (those the variables were
         declared with). Or a list of variables, or their names, to hold in the state struct even
         though no exported function updates them; the others are constants in the library.
-    cpu: the x86-64 levels to compile for, of which the library takes the best at its first call:
-        v2, v3 and v4 unless given; "native" is the level of this machine.
+    cpu: the levels to compile for, of which the library takes the best at its first call: v2, v3
+        and v4 of x86-64, or v8 and v8.2 (with dot products of bytes) of AArch64 under Linux; all
+        unless given. "native" is the level of this machine.
     kinds: more files to write beside it from one compilation, by their suffixes: ("a", "ll").
     target: the machine to write for, such as "aarch64-linux-gnu"; a wrong name lists all.
     debug_info: add DWARF line tables that map machine code to the declaring lines, for gdb, perf,
@@ -147,21 +146,20 @@ def _platform(target: str, loc: Loc | None) -> Platform:
 def _levels(
     cpu: str | Sequence[str] | None, platform: Platform, loc: Loc | None
 ) -> tuple[str, ...]:
-    from graphc.codegen.target import LEVELS as known
-    from graphc.codegen.target import host, native
+    from graphc.codegen.target import host, level_of, native
 
     if cpu is None:
         return platform.levels
     wanted = [cpu] if isinstance(cpu, str) else list(cpu)
     if wanted == ["native"] and platform == native():
-        own = tuple(level for level, (name, _) in known.items() if name == host().cpu)
-        return own or platform.levels
+        return (level_of(host()),) if platform.levels != ("base",) else platform.levels
     if platform.levels == ("base",):
         raise ArgumentError(f"export: {platform.name} has no CPU levels, got cpu={cpu!r}", loc)
     for w in wanted:
-        if w not in LEVELS:
+        if w not in platform.levels:
             raise ArgumentError(
-                f"export: cpu must be among {', '.join(LEVELS)}, or 'native', got {w!r}", loc
+                f"export: cpu must be among {', '.join(platform.levels)}, or 'native', got {w!r}",
+                loc,
             )
     if not wanted:
         raise ArgumentError("export: cpu must name at least one level", loc)

@@ -34,7 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cpu", metavar="LEVELS",
-        help="x86-64 levels to compile for, of v2,v3,v4 (all unless given), or native",
+        help="levels to compile for (all unless given), of v2,v3,v4 on x86-64 and v8,v8.2 on "
+        "AArch64, or native",
     )
     parser.add_argument(
         "--state", metavar="WHAT", default="current",
@@ -52,13 +53,19 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
     from graphc.codegen.library_write import KINDS, files_of
     from graphc.codegen.target import platform
     from graphc.errors import UsageError
-    from graphc.export import LEVELS, export
+    from graphc.export import export
 
     cpu = options.cpu.split(",") if options.cpu is not None else None
+    try:
+        levels = platform(options.target).levels
+    except UsageError as e:
+        raise CommandLineError(f"--{e.message}") from None
     for level in cpu or ():
-        if level not in (*LEVELS, "native") or (level == "native" and len(cpu or ()) > 1):
+        if levels != ("base",) and (
+            level not in (*levels, "native") or (level == "native" and len(cpu or ()) > 1)
+        ):
             raise CommandLineError(
-                f"--cpu: expected levels of {','.join(LEVELS)}, or native, got {options.cpu!r}"
+                f"--cpu: expected levels of {','.join(levels)}, or native, got {options.cpu!r}"
             )
     kinds = [kind for kind in options.kind.split(",") if kind]
     for kind in kinds:
@@ -68,10 +75,6 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
     state = options.state
     if state not in ("current", "initial"):
         state = state.split(",")
-    try:
-        platform(options.target)
-    except UsageError as e:
-        raise CommandLineError(f"--{e.message}") from None
     functions = [sources.function(text) for text in options.functions]
     path = export(functions, options.out, state=state, cpu=cpu, kinds=kinds,
                   target=options.target, debug_info=options.debug_info)

@@ -85,6 +85,12 @@ LEVELS = {
     for level, cpu in (("v2", "Nehalem"), ("v3", "Haswell"))
 }
 
+ARM_LEVELS = {
+    level: Machine("aarch64-linux-gnu", ("qemu-aarch64", "-cpu", cpu), "aarch64-linux-gnu-gcc",
+                   "aarch64-linux-musl")
+    for level, cpu in (("v8", "cortex-a57"), ("v8.2", "max"))
+}
+
 
 def program(functions, calls, state_bytes):
     """C text that makes the calls [(name, inputs, dimensions, outputs)] in turn."""

@@ -57,6 +57,7 @@ static void move(int kind, void *p, size_t n) {
 static char heap[48 << 20];
 static size_t used;
 static char **environment;
+static unsigned long *answers; /* of the kernel: pairs of question and answer */
 
 void *malloc(size_t n) {
   size_t left = sizeof heap - used;
@@ -96,6 +97,11 @@ char *getenv(const char *name) {
     if (!memcmp(*e, name, n) && (*e)[n] == '=') return *e + n + 1;
   return NULL;
 }
+unsigned long getauxval(unsigned long question) {
+  for (unsigned long *a = answers; *a; a += 2)
+    if (*a == question) return a[1];
+  return 0;
+}
 #define ABSENT(name) long name(void) { return -1; }
 ABSENT(fclose) ABSENT(ferror) ABSENT(fflush) ABSENT(fileno) ABSENT(fread) ABSENT(fsync)
 ABSENT(fwrite) ABSENT(getpid) ABSENT(madvise) ABSENT(mmap) ABSENT(munmap) ABSENT(remove)
@@ -113,6 +119,9 @@ static void program(void);
 
 void start(long *stack) {
   environment = (char **)stack + stack[0] + 2;
+  char **end = environment;
+  while (*end) end++;
+  answers = (unsigned long *)(end + 1);
   program();
   leave(0);
 }

@@ -50,8 +50,10 @@ def test_wrong_targets(tmp_path, capsys):
     for name in ("sparc64-linux-gnu", "x86_64-linux-gnueabihf", "aarch64", "", "riscv64-macos"):
         with pytest.raises(UsageError, match=f"export: target: there is no '{name}'.*riscv64"):
             gx.export(f, out, target=name)
-    with pytest.raises(ArgumentError, match="aarch64-linux-gnu has no CPU levels, got cpu='v3'"):
+    with pytest.raises(ArgumentError, match=r"among v8, v8\.2, or 'native', got 'v3'"):
         gx.export(f, out, target="aarch64-linux-gnu", cpu="v3")
+    with pytest.raises(ArgumentError, match="riscv64-linux-gnu has no CPU levels, got cpu='v3'"):
+        gx.export(f, out, target="riscv64-linux-gnu", cpu="v3")
     with pytest.raises(ArgumentError, match="cpu must be among v2, v3, v4"):
         gx.export(f, out, target="x86_64-windows-gnu", cpu="native")
     with pytest.raises(CompileError, match=r"for aarch64-macos ends in .dylib, got 'libf.so'"):

@@ -64,6 +64,21 @@ def test_levels_share_constants_only():
     assert "@graphc_parallel(ptr @c.1)" in merger.definitions["one.v2"]
 
 
+def test_levels_that_share_functions():
+    """As AArch64's: up from a lower level, never down, and not what calls something else."""
+    merger = Merger(alike=True)
+    other = A.replace("ret i32 1", "ret i32 2")
+    low, high = (merger.add(t, v, x86("v3"), keep=("graphc_parallel",))
+                 for t, v in ((A, "low"), (other, "high")))
+    assert (high["inner"], high["helper"], high["one"]) == ("inner.high", "helper.high", "one.high")
+    assert "call i32 @inner.high()" in merger.definitions["helper.high"]
+    again = merger.add(A.replace("@one", "@two"), "high", x86("v3"), keep=("graphc_parallel",))
+    assert (again["inner"], again["helper"]) == ("inner.low", "helper.low")
+    down = merger.add(other.replace("@one", "@two"), "low", x86("v3"), keep=("graphc_parallel",))
+    assert (low["inner"], down["inner"], down["helper"]) == (
+        "inner.low", "inner.low.1", "helper.low.1")
+
+
 def test_functions_compiled_in_different_ways(tmp_path):
     """Kernels of the same names that differ, side by side."""
     rng = np.random.default_rng(0)
