@@ -132,6 +132,9 @@ def init_text(
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         f"define void @{name}(ptr %s) nounwind {{",
+        "  %none = icmp eq ptr %s, null",
+        "  br i1 %none, label %done, label %fill",
+        "fill:",
     ]
     for k, (begin, end, zero) in enumerate(_segments(image)):
         lines.append(f"  %p{k} = getelementptr i8, ptr %s, i64 {begin}")
@@ -145,7 +148,7 @@ def init_text(
                 f"  call void @llvm.memcpy.p0.p0.i64(ptr %p{k}, ptr {source}, "
                 f"i64 {end - begin}, i1 false)"
             )
-    return "\n".join([*lines, "  ret void", "}"])
+    return "\n".join([*lines, "  br label %done", "done:", "  ret void", "}"])
 
 
 def _segments(image: np.ndarray[Any, Any]) -> list[tuple[int, int, bool]]:

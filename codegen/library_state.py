@@ -88,11 +88,18 @@ define i64 @<P>_state_bytes() nounwind {
   ret i64 <BYTES>
 }
 define void @<P>_pack_state(ptr %s, ptr %buffer) nounwind {
+  %no.s = icmp eq ptr %s, null
+  %no.b = icmp eq ptr %buffer, null
+  %no = or i1 %no.s, %no.b
+  br i1 %no, label %done, label %pack
+pack:
   call void @llvm.memcpy.p0.p0.i64(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>, i1 false)
   %values = getelementptr i8, ptr %buffer, i64 <HEADER>
   call void @llvm.memcpy.p0.p0.i64(ptr %values, ptr %s, i64 <BYTES>, i1 false)
   %sums = getelementptr i8, ptr %values, i64 <BYTES>
   call void @graphc.state.sums(ptr %values, ptr %sums)
+  br label %done
+done:
   ret void
 }
 define i32 @<P>_unpack_state(ptr %s, ptr %buffer, i64 %bytes) nounwind {

@@ -47,6 +47,8 @@ def test_null(digits, call):
     assert fn(ctypes.c_void_p(None), *p, ctypes.c_int64(8), ctypes.c_void_p(None)) == NULL
     assert call(n=0, x=None, y=None) == 0  # arrays without elements may be anywhere
     assert digits.explain(NULL) == "a pointer argument is null"
+    digits.symbol("init")(None)  # functions without a result do nothing
+    digits.symbol("pack_state")(None, None)
 
 
 def test_impossible_sizes(digits, call):
