@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
-from graphc.codegen.target import PLATFORMS
+from graphc.cli import main
+from graphc.codegen.target import PLATFORMS, host, level_of
+from graphc.errors import UsageError
 from graphc.interpret import evaluate
 
 NAME = "aarch64-linux-gnu"
@@ -129,3 +131,36 @@ def test_levels_by_platform():
     assert PLATFORMS["aarch64-linux-musl"].levels == ("v8", "v8.2")
     assert PLATFORMS["aarch64-macos"].levels == ("base",)  # every one of its CPUs has them
     assert PLATFORMS["aarch64-macos"].base.has_dot
+
+
+def test_levels_on_the_command_line(tmp_path, capsys):
+    (tmp_path / "one.py").write_text(
+        "import graphc as gx\nx = gx.input('x', ('n', 32), 'int8')\n"
+        "f = gx.function([x], x @ x.T, name='f')\n")
+    command = ["compile", str(tmp_path / "one.py"), "-o", str(tmp_path / "libone.o"),
+               "--target", NAME]
+    for asked, levels in (("v8.2", ["v8.2"]), ("v8.2,v8", ["v8", "v8.2"])):
+        assert main([*command, "--cpu", asked]) == 0
+        assert gx.descriptor.read_descriptor(tmp_path / "libone.o")["levels"] == levels
+    capsys.readouterr()
+    assert main([*command, "--cpu", "v3"]) == 2
+    assert "--cpu: expected levels of v8,v8.2, or native, got 'v3'" in capsys.readouterr().err
+
+
+def test_a_host_with_levels(monkeypatch):
+    """What is compiled in a process on AArch64."""
+    import llvmlite.binding as llvm
+
+    features = llvm.FeatureMap()
+    monkeypatch.setattr(llvm, "get_process_triple", lambda: "aarch64-unknown-linux-gnu")
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "neoverse-n1")
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: features)
+    for has, level, taken in ((True, "", "v8.2"), (True, "v8", "v8"), (True, "v8.2", "v8.2"),
+                              (False, "", "v8"), (False, "v8.2", "v8")):
+        features["dotprod"] = has
+        monkeypatch.setenv("GRAPHC_CPU", level)
+        here = host.__wrapped__()
+        assert (level_of(here), here.cpu, here.vector_bits) == (taken, "neoverse-n1", 128)
+    monkeypatch.setenv("GRAPHC_CPU", "v3")
+    with pytest.raises(UsageError, match=r"GRAPHC_CPU='v3': expected v8 or v8\.2"):
+        host.__wrapped__()
