@@ -2,8 +2,9 @@
 
 y = x1 * x2 + x1 on f32, 4M elements unless said otherwise, single thread. "new pages": the result
 is kept, and nothing waits for reuse, so the output is memory from the system; "recycled": it is
-dropped at once, or when the next one takes its name; "out=": the caller brings the output. Beside them NumPy and, where installed, JAX,
-dropping their results. Minimum and median of interleaved rounds, and bytes moved per second.
+dropped at once, or when the next one takes its name; "out=": the caller brings the output. Beside
+them NumPy and, where installed, JAX, dropping their results. Minimum and median of interleaved
+rounds, and bytes moved per second.
 """
 
 from __future__ import annotations
