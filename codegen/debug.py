@@ -8,9 +8,9 @@ each function gets a head that says what it is. They stay in the text through me
 turns them into LLVM's metadata at the end. Nothing of this happens unless it is asked for.
 
     define internal void @step.k1.v3(ptr %ctx, ptr %scratch) nounwind {
-    ;= 14 "step.k1[dot,add,maximum]" "/home/me/digits.py"
+    ;= 14 "step.k1[dot,add,maximum]" "/src/digits.py"
       %t1 = getelementptr ...
-    ;@ 15 "/home/me/digits.py"
+    ;@ 15 "/src/digits.py"
       %t2 = fadd <8 x float> %t0, %t1
     ;@
 """

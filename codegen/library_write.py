@@ -62,7 +62,7 @@ def check_kinds(files: Sequence[Path], platform: Platform) -> None:
         if p.suffix in SHARED and p.suffix != platform.shared:
             raise CompileError(
                 f"export: a shared library for {platform.name} ends in {platform.shared}, got "
-                f"{p.name!r}"
+                f"{p.name!r}; name another system by target= (--target)"
             )
 
 

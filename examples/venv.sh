@@ -9,7 +9,7 @@ extras=${1:-}
 current() { { echo "$root"; cat "$root/pyproject.toml"; } | cmp -s - "$1"; }
 
 if "$venv/bin/python" -c '' 2>/dev/null; then
-    for mark in "$venv/installed-$extras" ${extras:-"$venv"/installed-*}; do  # any extras serve none
+    for mark in "$venv/installed-$extras"*; do  # more extras serve as well
         if current "$mark"; then exit 0; fi
     done
 fi

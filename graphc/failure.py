@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 BY_KIND: dict[str, type[GraphcError]] = {
     "index": IndexOutOfRangeError, "division": IntegerDivisionError, "dimension": ShapeError,
 }
-
-
 MOST_ELEMENTS = 1 << 28  # that the interpreter may make to tell which element failed
 
 
@@ -49,8 +47,8 @@ def failure(
         here = ", ".join(f"{w} = {sizes[w]}" for w in words if sizes and w in sizes)
         if site.kind == "dimension" and here:
             text += f" where {here}"
-        small = graph is not None and elements(graph, sizes or {}) <= MOST_ELEMENTS
-        if site.kind in ("index", "division") and small and again is not None:
+        by_element = site.kind in ("index", "division")
+        if by_element and graph and again and elements(graph, sizes or {}) <= MOST_ELEMENTS:
             text += _detail(kind, site.loc, again)
         return kind(f"{program.name}: {text}", site.loc)
     text = STATUS_TEXT.get(status, f"native code returned status {status}")

@@ -138,11 +138,11 @@ def test_paths_are_relative_to_the_declaring_folder():
         with ir.DeclaringAs(loc=Loc(file, 7)):
             return one(op, *args)
 
-    with ir.DeclaringAs(loc=Loc("/home/u/job/main.py", 3)):
+    with ir.DeclaringAs(loc=Loc("/srv/project/job/main.py", 3)):
         x = graph_input("x", f32, B)
-    y = at("/home/u/job/main.py", "exp", x)
-    y = at("/home/u/job/lib/layers.py", "exp", y)
-    y = at("/home/u/shared.py", "exp", y)
+    y = at("/srv/project/job/main.py", "exp", x)
+    y = at("/srv/project/job/lib/layers.py", "exp", y)
+    y = at("/srv/project/shared.py", "exp", y)
     y = at("/opt/python/site/package.py", "exp", y)
     y = at("<stdin>", "exp", y)
     text = to_text(ir.collect("f", [x], [y]))
