@@ -77,6 +77,8 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     p.add_argument("--threads", type=counts, default=[1, 2], help="how many, in turn (1,2)")
     p.add_argument("--quick", action="store_true", help="few cases, few rounds, quick compilers")
     p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (6)")
+    p.add_argument("--caches", default="", help="where torch.compile and PyTensor keep what they "
+                   "compile from run to run (nowhere: every first call is cold)")
     p.add_argument("--json", default="", help="write all figures")
     p.add_argument("--svg", default="", help="write the chart of ratios, and NAME-overview.svg")
     p.add_argument("--report", default="", help="write the report in Markdown")
@@ -207,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings(rounds=3, seconds=0.01) if o.quick else Settings()
     if o.rounds:
         settings.rounds = o.rounds
+    settings.caches = str(Path(o.caches).absolute()) if o.caches else ""
     threads = [t for t in o.threads if t == 1 or t <= (os.cpu_count() or 1)]
     missing = [p for p in PEERS if p not in have]
     if missing:
@@ -233,7 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "schema": SCHEMA, "date": datetime.date.today().isoformat(),
         "command": shlex.join(["python", "-m", "tests.benchmarks", *(arguments or sys.argv[1:])]),
         "machine": machine(), "commit": commit(), "versions": versions,
-        "settings": {"rounds": settings.rounds, "seconds": settings.seconds},
+        "settings": {"rounds": settings.rounds, "seconds": settings.seconds,
+                     "kept caches": bool(settings.caches)},
         "limits": limits, "cases": cases,
         "imports": firsts.imports(peers) if first else {}, "first": first,
         "sizes": firsts.new_sizes(peers, chosen, say),

@@ -33,12 +33,15 @@ THREAD_VARIABLES = (
 SLOW_TO_COMPILE = ("torch.compile", "pytensor")
 
 
-def environment(threads: int, folder: str) -> dict[str, str]:
-    """A process's variables: so many threads, and caches that begin empty."""
+def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
+    """A process's variables: so many threads, and caches that begin empty.
+
+    Only the caches of SLOW_TO_COMPILE may stand in a folder of their own, kept from earlier runs.
+    """
     env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
-    env["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    env["TORCHINDUCTOR_CACHE_DIR"] = f"{caches or folder}/inductor"
     env["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    env["PYTENSOR_FLAGS"] = f"base_compiledir={folder}/pytensor"
+    env["PYTENSOR_FLAGS"] = f"base_compiledir={caches or folder}/pytensor"
     if ctypes.util.find_library("openblas"):  # as its documentation advises
         env["PYTENSOR_FLAGS"] += ",blas__ldflags=-lopenblas"
     env["NUMBA_CACHE_DIR"] = f"{folder}/numba"
@@ -53,8 +56,8 @@ def environment(threads: int, folder: str) -> dict[str, str]:
 class Process:
     """One worker; started again when it died or was too slow."""
 
-    def __init__(self, peer: str, threads: int, folder: str, log: Any):
-        self.peer, self.threads, self.folder, self.log = peer, threads, folder, log
+    def __init__(self, peer: str, threads: int, env: dict[str, str], log: Any):
+        self.peer, self.threads, self.env, self.log = peer, threads, env, log
         self.child: subprocess.Popen[bytes] | None = None
         self.hello: dict[str, Any] = {}
 
@@ -66,7 +69,7 @@ class Process:
             command = ["taskset", "-c", chosen, *command] if _taskset() else command
         self.child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, cwd=ROOT,
-            env=environment(self.threads, self.folder),
+            env=self.env,
         )
         self.hello = self.answer(120)
 
@@ -111,11 +114,15 @@ def _taskset() -> bool:
 
 @dataclass
 class Settings:
-    """How long to measure: rounds of so many seconds; peers must be ready within `patience`."""
+    """How long to measure: rounds of so many seconds; peers must be ready within `patience`.
+
+    caches: the folder of the slow compilers' caches; "" begins empty.
+    """
 
     rounds: int = 6
     seconds: float = 0.015
     patience: float = 90.0
+    caches: str = ""
 
 
 @dataclass
@@ -130,9 +137,8 @@ class Bench:
     processes: dict[str, Process] = field(default_factory=dict)
 
     def __enter__(self) -> Bench:
-        self.processes = {
-            p: Process(p, self.threads, self.folder, self.log) for p in self.peers
-        }
+        env = environment(self.threads, self.folder, self.settings.caches)
+        self.processes = {p: Process(p, self.threads, env, self.log) for p in self.peers}
         for p in self.processes.values():
             p.start()
         return self
