@@ -157,9 +157,12 @@ def reindex(idx: Idx, source: tuple[Size, ...], target: tuple[Size, ...]) -> Idx
         for k in range(j0, j):
             inner = dims.product(target[k + 1 : j])
             q = position if inner == 1 else dims.floordiv(position, inner)
-            out.append(q if k == j0 else dims.mod(q, target[k]))
             if target[k] == 1:
-                out[-1] = 0
+                out.append(0)
+            elif dims.product(target[j0:k]) == 1:  # the group's outermost: below its size anyway
+                out.append(q)
+            else:
+                out.append(dims.mod(q, target[k]))
     return tuple(out)
 
 

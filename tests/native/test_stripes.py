@@ -59,3 +59,12 @@ def test_several_reductions_at_once_and_integers():
     a, b = (RNG.integers(-50, 50, (900, 300), "int32") for _ in range(2))
     for got, want in zip(f(a, b), [(a * b).sum(0), a.min(0), b.argmax(0)], strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("m", [300, "m"])
+def test_a_kept_axis_of_size_1_costs_no_division(m):
+    """(m,) -> (1, m) -> (m,) between the sweeps: rows are read as they stand, not gathered."""
+    x = gx.input("x", ("n", m))
+    (kernel,) = gx.function([x], gx.var(x, axis=0)).kernels
+    assert kernel.text.count("in0[") == 1
+    assert "mod(" not in kernel.text and "floordiv(" not in kernel.text
