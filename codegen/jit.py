@@ -11,11 +11,13 @@ that lives as long as the process, since worker threads may run in it to the ver
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,12 +26,13 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from graphc.codegen import cache, cross, perf_map
+from graphc.codegen import cache, cross, perf_map, units
 from graphc.codegen.target import Target, host, native
 from graphc.errors import CompileError, UsageError
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
 PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
+SHARD_BYTES = 1 << 20  # of text that are worth a process: half a second of LLVM, against 0.1 s
 _lock = threading.RLock()
 _serial = itertools.count()
 
@@ -67,16 +70,20 @@ def _parse(text: str, machine: Any) -> Any:
 
 
 def compile_object(
-    text: str, target: Target, *, optimisation: int = OPTIMISATION, use_cache: bool = True
+    text: str, target: Target, *, optimisation: int = OPTIMISATION, use_cache: bool = True,
+    elsewhere: bool = False,
 ) -> bytes:
-    """The object file of a module's text; one for another machine is made by a child process."""
+    """The object file of a module's text.
+
+    One for another machine is made by a child process, and so is any that is wanted `elsewhere`.
+    """
     name = cache.key(
         text, versions(), target.triple, target.cpu, target.features, target.abi, str(optimisation)
     )
     if use_cache and (found := cache.load(name)) is not None:
         return found
     obj: bytes
-    if target.triple != host().triple:
+    if elsewhere or target.triple != host().triple:
         obj = cross.generate(text, target, optimisation)
     else:
         with _lock:
@@ -85,6 +92,36 @@ def compile_object(
     if use_cache:
         cache.store(name, obj)
     return obj
+
+
+def compile_objects(text: str, target: Target) -> list[bytes]:
+    """The objects that a module's text becomes: several where it is long and there are CPUs.
+
+    The parts are compiled side by side, all but the first by child processes, because llvmlite
+    lets one thread at a time into LLVM. What a child cannot do is done here.
+    """
+    count = min(_cpus(), len(text) // SHARD_BYTES)
+    parts = units.shards(text, count) if count > 1 and target.triple == host().triple else [text]
+    made: dict[int, bytes] = {}
+
+    def in_child(i: int) -> None:
+        with contextlib.suppress(CompileError):
+            made[i] = compile_object(parts[i], target, elsewhere=True)
+
+    children = [threading.Thread(target=in_child, args=(i,)) for i in range(1, len(parts))]
+    for c in children:
+        c.start()
+    made[0] = compile_object(parts[0], target)
+    for c in children:
+        c.join()
+    return [made[i] if i in made else compile_object(p, target) for i, p in enumerate(parts)]
+
+
+def _cpus() -> int:
+    """How many processes may work for this one; 1 where it cannot start another Python."""
+    if getattr(sys, "frozen", False) or "python" not in os.path.basename(sys.executable or ""):
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def compile_resident(name: str, make_text: Callable[[], str]) -> bytes:

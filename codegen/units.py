@@ -1,7 +1,11 @@
-"""A module's text cut in two: the templates that programs share, and what is a program's own.
+"""A module's text cut into modules that are compiled apart.
 
-Templates (matrix products) are functions called `graphc_*`. As a module of their own they have
-the same text in every program that uses them, so the object cache serves them after the first.
+`split` takes the templates that programs share from what is a program's own. Templates (matrix
+products) are functions called `graphc_*`. As a module of their own they have the same text in every
+program that uses them, so the object cache serves them after the first.
+
+`shards` cuts a long text into parts of equal length, which `jit.compile_objects` gives to several
+processes. LLVM works on one function at a time, so the code is the same.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ import re
 
 _NAME = re.compile(r"@([\w.]+)")
 _LINKAGE = re.compile(r"^define (?:internal |private )?")
+_LOCAL = re.compile(r"^define (?:internal|private) ")
+_CONSTANT = re.compile(r"^@[\w.]+ = (?:internal|private) (?:unnamed_addr )?constant ")
 PREFIX = "graphc_"
 
 
@@ -32,6 +38,32 @@ def split(text: str) -> list[str]:
         "\n".join([*_needed(own, declared | heads), rest, *own]),
         "\n".join([*_needed(theirs, declared), *theirs, tail]),
     ]
+
+
+def shards(text: str, count: int) -> list[str]:
+    """At most `count` modules that together are this one; what several need they all have.
+
+    A text with global variables, which must be one, stays whole.
+    """
+    functions, rest = _functions(text)
+    lines = rest.split("\n")
+    shared = [line for line in lines if line.startswith("@")]
+    if count < 2 or len(functions) < 2 or not all(map(_CONSTANT.match, shared)):
+        return [text]
+    declared = {_name(line): line for line in lines if line.startswith("declare ")}
+    rest = "\n".join(line for line in lines if not line.startswith("declare "))
+    heads = {n: _head(f) for n, f in functions.items()}
+    parts: list[list[str]] = [[] for _ in range(count)]
+    total, done = sum(map(len, functions.values())), 0
+    for name, f in functions.items():
+        parts[(2 * done + len(f)) * count // (2 * total)].append(name)  # where its middle falls
+        done += len(f)
+    made = []
+    for names in filter(None, parts):
+        own = [_LOCAL.sub("define hidden ", functions[n], count=1) for n in names]
+        others = {n: h for n, h in heads.items() if n not in set(names)}
+        made.append("\n".join([*_needed(own, declared | others), rest, *own]))
+    return made
 
 
 def _functions(text: str) -> tuple[dict[str, str], str]:

@@ -1,6 +1,7 @@
 """Cutting a module's text: templates get the same text in every program, and the parts link."""
 
 import ctypes
+import sys
 
 import numpy as np
 
@@ -56,3 +57,37 @@ def test_two_programs_share_their_matrix_templates():
         np.testing.assert_allclose(f(a, b), np.exp(a @ b), rtol=1e-6)
     assert len(parts[0]) == len(parts[1]) == 2
     assert parts[0][1] == parts[1][1] and parts[0][0] != parts[1][0]
+
+
+def test_shards_compute_what_the_whole_does():
+    for count, expected in ((1, 1), (2, 2), (5, 2)):
+        parts = units.shards(TEXT, count)
+        assert len(parts) == expected
+        code = jit.load([jit.compile_object(t, host()) for t in parts], exports=["own"])
+        f = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])
+        assert f(-8.0) == 4.0
+    variable = TEXT.replace("internal constant", "internal global")
+    assert units.shards(variable, 2) == [variable]
+
+
+def test_long_texts_are_compiled_by_several_processes(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
+    asked: list[bool] = []
+    compiled = jit.compile_object
+
+    def counted(*args, elsewhere=False, **kwargs):
+        asked.append(elsewhere)
+        return compiled(*args, elsewhere=elsewhere, **kwargs)
+
+    monkeypatch.setattr(jit, "compile_object", counted)
+    monkeypatch.setattr(jit, "SHARD_BYTES", len(TEXT) // 2)
+    monkeypatch.setattr(jit, "_cpus", lambda: 2)
+    code = jit.load(jit.compile_objects(TEXT, host()), exports=["own"])
+    assert sorted(asked) == [False, True]
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])(-8.0) == 4.0
+    asked.clear()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python-that-is-not-there"))
+    longer = TEXT + "define void @more() {\n  ret void\n}\n"  # not in the cache
+    code = jit.load(jit.compile_objects(longer, host()), exports=["own"])
+    assert asked.count(False) == 2, "what no child could do was done here"
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])(-8.0) == 4.0
