@@ -20,11 +20,11 @@ COPY_SIZES = {
     "8 KiB": 1 << 13, "32 KiB": 1 << 15, "512 KiB": 1 << 19, "8 MiB": 1 << 23, "64 MiB": 1 << 26,
     "256 MiB": 1 << 28,
 }
-CHAINS = 12
+STEPS = {"fma": 1_000_000, "divide": 100_000}  # some ms: waking a thread takes up to 0.1 ms
 Limits = dict[str, dict[str, float]]
 
 
-def chains_text(dtype: str, op: str, lanes: int, bits: int) -> str:
+def chains_text(dtype: str, op: str, lanes: int, bits: int, chains: int) -> str:
     """f(n, pointer): n steps of independent multiply-adds, or divisions, in full registers."""
     t = "float" if dtype == "float32" else "double"
     v = f"<{lanes} x {t}>"
@@ -41,13 +41,13 @@ def chains_text(dtype: str, op: str, lanes: int, bits: int) -> str:
         f'define void @f(i64 %n, ptr %p) "prefer-vector-width"="{bits}" {{',
         "entry:", f"  %x = load {v}, ptr %p, align 4", "  br label %head", "head:",
         "  %i = phi i64 [%n, %entry], [%j, %head]",
-        *(f"  %a{c} = phi {v} [%x, %entry], [%b{c}, %head]" for c in range(CHAINS)),
-        *(step(c) for c in range(CHAINS)),
+        *(f"  %a{c} = phi {v} [%x, %entry], [%b{c}, %head]" for c in range(chains)),
+        *(step(c) for c in range(chains)),
         "  %j = sub i64 %i, 1", "  %more = icmp ne i64 %j, 0",
         "  br i1 %more, label %head, label %done", "done:",
     ]
     total = "%b0"
-    for c in range(1, CHAINS):
+    for c in range(1, chains):
         lines.append(f"  %s{c} = fadd {v} {total}, %b{c}")
         total = f"%s{c}"
     return "\n".join([*lines, f"  store {v} {total}, ptr %p, align 4", "  ret void", "}"])
@@ -63,11 +63,12 @@ def chains_function(
 
     target = target or host()
     lanes = target.lanes(as_dtype(dtype))
-    text = chains_text(dtype, op, lanes, target.vector_bits)
+    chains = target.registers - 2  # x takes a register; four units of latency 4 want 16
+    text = chains_text(dtype, op, lanes, target.vector_bits, chains)
     loaded = jit.load([jit.compile_object(text, target, use_cache=False)], exports=["f"])
     f = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded["f"])
     f.loaded = loaded
-    return f, lanes * CHAINS
+    return f, lanes * chains
 
 
 def best(run: Callable[[], object], seconds: float) -> float:
@@ -116,13 +117,16 @@ def measure(threads: int) -> Limits:
     for dtype in ("float32", "float64"):
         for op, each in (("fma", 2), ("divide", 1)):
             f, width = chains_function(dtype, op)
-            steps = 50_000 if op == "fma" else 5_000
+            steps = STEPS[op]
             arrays = [np.ones(64, dtype) for _ in range(threads)]
 
             def run(a: np.ndarray, f: Callable[..., None] = f, steps: int = steps) -> None:
                 f(steps, a.ctypes.data)
 
-            took = best(lambda run=run, arrays=arrays: list(pool.map(run, arrays)), 0.2)
+            if threads == 1:
+                took = best(lambda run=run, arrays=arrays: run(arrays[0]), 0.2)
+            else:
+                took = best(lambda run=run, arrays=arrays: list(pool.map(run, arrays)), 0.2)
             found[op][dtype] = threads * steps * width * each / took
     return found
 
