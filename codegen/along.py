@@ -13,7 +13,7 @@ from graphc.codegen import stripes
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import Reduction, reduction_of
-from graphc.codegen.schedule import BLOCK
+from graphc.codegen.schedule import BLOCK, group_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.stripes import ROWS
 from graphc.codegen.sweep import Body, Totals, least, memory_of
@@ -27,17 +27,26 @@ class Along(Body):
     """Emits vectors of rows."""
 
     def run(
-        self, grid: Scope, low: str, high: str, totals: Totals, partial: bool = False
+        self, grid: Scope, low: str, high: str, totals: Totals, partial: bool = False,
+        beside: Sequence[Scope] = (),
     ) -> None:
-        """Vectors of rows from low to high; `partial` says that these need not be all."""
+        """Vectors of rows from low to high; `partial` says that these need not be all.
+
+        With `beside`, scopes of rows of the grid, each vector is written for all of these.
+        """
         s, e = self.s, self.e
         if s.vector is None:
             self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
             return
-        if not partial and stripes.fits(self, totals):
+        if s.tile is None and not partial and stripes.fits(self, totals):
             stripes.run(self, grid, low, high)
             return
-        self.vectors(grid, low, high, lambda scopes: self.rows(grid, scopes, totals), partial)
+
+        def emit(scopes: list[Scope]) -> None:
+            places = [_beside(self.f, x, c) for x in beside for c in scopes] if beside else scopes
+            self.rows(grid, places, totals)
+
+        self.vectors(grid, low, high, emit, partial)
 
     def vectors(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
@@ -47,10 +56,7 @@ class Along(Body):
         s, e = self.s, self.e
         assert s.vector is not None
         n: Size | None = None if partial else self.nest.sizes[s.vector]
-        group = s.unroll
-        if isinstance(n, int):
-            while group > 1 and n < group * s.width:
-                group //= 2
+        group = group_of(s)
         step = group * s.width
         main_end = low
         fits = isinstance(n, int) and n % step == 0 and n <= BLOCK
@@ -111,7 +117,9 @@ class Along(Body):
             end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
             for late in self.late_stores:
                 end.store(late.output, late.offset, late.expr, vector=wide)
-            if wide and over_rows:
+            if wide and over_rows and self.f.places is not None:
+                self.f.places.add(end, over_rows)
+            elif wide and over_rows:
                 self.add_up_lanes(end, over_rows, totals)
             else:
                 self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
@@ -186,7 +194,8 @@ class Along(Body):
 
             def body(i: str, inner: list[str]) -> list[str]:
                 common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
-                local = [_under(self.f, c, common) for c in arounds]
+                met: dict[Scope, Scope] = {}
+                local = [_under(self.f, c, common, met) for c in arounds]
                 return nested(depth + 1, local, common, inner)
 
             size = self.nest.sizes[name]
@@ -231,14 +240,30 @@ class Along(Body):
             c.store(x.output, x.offset, x.expr, vector=wide)
 
 
-def _under(frame: Frame, rows: Scope, common: Scope) -> Scope:
+def _beside(frame: Frame, row: Scope, vector: Scope) -> Scope:
+    """A scope for one vector and one row of those that are written side by side."""
+    both = _under(frame, vector, row, {})
+    both.e = frame.e.section()
+    both.sides = (row, vector)
+    return both
+
+
+def _under(frame: Frame, rows: Scope, common: Scope, met: dict[Scope, Scope]) -> Scope:
     """A scope for one vector of rows inside the loop that `common` stands for.
 
-    Values that do not depend on the rows are shared by all vectors: `common` comes first.
+    Values that do not depend on the rows are shared by all vectors: `common` comes first. Of rows
+    side by side, what depends on the row or the vector alone is shared likewise: `met` has the
+    scopes for these inside the loop.
     """
+    sides = []
+    for c in rows.sides:
+        if c not in met:
+            met[c] = _under(frame, c, common, met)
+        sides.append(met[c])
     inner = Scope(frame, rows, frame.e, {}, ready=rows.ready, mask=rows.mask)
     extra = [c for c in common.chain if c not in rows.chain]
     split = len(common.chain) - len(extra)
-    inner.chain = [*rows.chain[:split], *extra, *rows.chain[split:], inner]
+    inner.chain = [*rows.chain[:split], *extra, *rows.chain[split:], *sides, inner]
     inner.known = rows.known | common.known
+    inner.sides = tuple(sides)
     return inner

@@ -19,7 +19,7 @@ from graphc.dims import Size
 from graphc.ir import Node
 
 if TYPE_CHECKING:
-    from graphc.codegen.turned import Block
+    from graphc.codegen.turned import Block, Places
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
 
@@ -109,6 +109,7 @@ class Frame:
         self.addresses: dict[tuple[Scope, tuple[str, int, str]], str] = {}
         self.flags: dict[Node, str] = {}
         self.turned: Block | None = None  # of which elements are being written
+        self.places: Places | None = None  # of sums over all rows, by column
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}
         self.entry = Emitter(module, self.e.numbers)  # what is asked of ctx, loaded once

@@ -68,6 +68,8 @@ class NestKernel:
         totals = {
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }
+        if s.sums and s.tile is not None:
+            f.places = turned.Places(f)
 
         def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
@@ -81,8 +83,12 @@ class NestKernel:
                     e.do(f"store {t} {v}, ptr {cell}, align 8")
 
             body.columns = columns.clear(f, c)
+            if f.places is not None:
+                f.places.clear()
 
             e.outer_loop(low, high, lambda i: item(f, body, i, totals))
+            if f.places is not None:
+                f.places.fold(totals)
             at = 0
             for r, cells in totals.items():
                 for t, cell in zip(reduction_of(r).wide.types, cells, strict=True):
@@ -242,12 +248,12 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
         if k == len(s.grid) - 1:
             bound[name] = rest
         else:
-            n_reg = f.top.size(ceildiv(nest.sizes[name], s.turned_rows if name == s.turned else 1))
+            n_reg = f.top.size(ceildiv(nest.sizes[name], s.rows_of(name)))
             bound[name] = e(f"urem i64 {rest}, {n_reg}")
             rest = e(f"udiv i64 {rest}, {n_reg}")
-    if s.turned is None:
+    if s.tile is None:
         body.run(Scope(f, f.top, e.section(), bound), low, high, totals)
         return
-    row = e(f"mul nsw i64 {bound.pop(s.turned)}, {s.turned_rows}")
+    row = e(f"mul nsw i64 {bound.pop(s.tile.rows)}, {s.tile.count}")
     assert isinstance(body, Along)
     turned.run(body, Scope(f, f.top, e.section(), bound), row, low, high, totals)

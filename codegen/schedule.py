@@ -13,12 +13,14 @@ Grid items (all outer axes but the vector axis, times blocks of it) are what tas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphc import dims
+from graphc.codegen import tiles
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.loops import Expr, Nest, Store
 from graphc.codegen.target import VIRTUAL_BITS, Target
+from graphc.codegen.tiles import Tile
 from graphc.dims import Size
 
 BLOCK = 4096          # elements of the vector axis in a grid item
@@ -34,6 +36,7 @@ STRAIGHT = 96         # cycles of a row of known length up to which it is writte
 FINAL = 1 << 20       # "ready" after all items
 TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
+SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
@@ -69,8 +72,11 @@ class Schedule:
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
     columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
-    turned: str | None = None  # the grid's axis along which some loads are contiguous: `turned`
-    turned_rows: int = 1       # of that axis, in an item
+    tile: Tile | None = None   # an axis of the grid of which an item takes several rows
+
+    def rows_of(self, axis: str) -> int:
+        """How many rows of an axis of the grid an item takes."""
+        return self.tile.count if self.tile is not None and self.tile.rows == axis else 1
 
     @property
     def straight(self) -> int:
@@ -95,8 +101,12 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     sums_rows = {
         e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
     }
+    tile: Tile | None = None
     if vector is None:
-        vector = _vector_axis(nest, scans, bool(sums_rows))
+        if (found := tiles.spread(nest)) is not None:
+            vector, tile = found
+        else:
+            vector = _vector_axis(nest, scans, bool(sums_rows))
     vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
@@ -139,15 +149,6 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
     else:
         cycles = row * cost
-    turned, turned_rows = None, 1
-    if vector is not None and width > 1 and not fixed:
-        turned = _turned_axis(nest, vector)
-        if turned is not None:
-            turned_rows = TURNED_BYTES // turned_loads(nest, vector, turned)[0].dtype.itemsize
-            items = dims.product(
-                ceildiv(nest.sizes[n], turned_rows if n == turned else 1) for n in grid
-            ) * ceildiv(nest.sizes[vector], BLOCK)
-            cycles = dims.minimum(nest.sizes[vector], BLOCK) * turned_rows * cost
     # cycles decide how items are split, and so the order of sums: not by this target's width
     schedule = Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
@@ -157,35 +158,50 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         [e for e in nest.exprs if e in sums_rows and e.axes],
     )
     schedule.cached = _cached(schedule)
-    schedule.turned, schedule.turned_rows = turned, turned_rows
+    if vector is not None and width > 1 and not fixed and not across:
+        if tile is None and not sums_rows and not scans:
+            tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
+        if tile is not None:
+            _take_rows(schedule, tile)
     return schedule
 
 
-def turned_loads(nest: Nest, vector: str, other: str) -> list[Expr]:
-    """The loads that are contiguous along `other` and strided along the vector axis."""
-    return [
-        e for e in nest.exprs
-        if e.kind == "load" and not e.attrs[2] and e.dtype.itemsize in (4, 8)
-        and coefficient(e.attrs[1], other) == 1
-        and coefficient(e.attrs[1], vector) not in (None, 0, 1) and not nest.dynamic(e.attrs[1])
-    ]
+def _take_rows(s: Schedule, tile: Tile) -> None:
+    """Make items of several rows of an axis of the grid."""
+    nest = s.nest
+    assert s.vector is not None
+    if s.sweeps:
+        if tile.turned is not None:
+            s.unroll = 4
+        states = max(list(s.sweep.values()).count(p) for p in range(s.sweeps))
+        tile = replace(tile, jam=tiles.jam(nest.sizes[tile.rows], group_of(s) * max(1, states)))
+    s.tile = tile
+    s.items = dims.product(
+        ceildiv(nest.sizes[n], s.rows_of(n)) for n in s.grid
+    ) * ceildiv(nest.sizes[s.vector], BLOCK)
+    s.cycles = s.cycles * dims.minimum(nest.sizes[tile.rows], tile.count)
 
 
-def _turned_axis(nest: Nest, vector: str) -> str | None:
-    """The axis that blocks are transposed along, where a nest without reductions has one."""
-    axes = [n for n in nest.outer if n != vector]
-    few = [n for n in nest.outer if isinstance(k := nest.sizes[n], int) and k < TURNED_LEAST]
-    if nest.reduced or vector in few:
+def _side_by_side(s: Schedule) -> Tile | None:
+    """Rows that are summed side by side, where what is read for one serves the others."""
+    nest = s.nest
+    assert s.vector is not None
+    size, row = nest.sizes[s.vector], dims.product(nest.sizes[n] for n in nest.reduced)
+    short = isinstance(row, int) and row <= SHORT_COLUMN
+    if not (short or (isinstance(size, int) and size <= tiles.SIDE_BY_SIDE * s.width)):
+        return None  # long columns side by side: see `stripes`
+    if not s.sweep or any(e.attrs[0] == "argmax" for e in s.sweep):
         return None
-    if any(e.kind in ("reduce", "scan") for e in nest.exprs):
-        return None
-    if any(set(nest.outer) - set(s.axes) for s in nest.stores):
-        return None
-    for n in axes:
-        loads = turned_loads(nest, vector, n)
-        if loads and n not in few and len({e.dtype.itemsize for e in loads}) == 1:
-            return n
-    return None
+    rows = tiles.shared(nest, s.vector, s.grid)
+    return None if rows is None else Tile(rows, tiles.SIDE_BY_SIDE)
+
+
+def group_of(s: Schedule) -> int:
+    """How many vectors of rows are written side by side."""
+    group, n = s.unroll, s.nest.sizes[s.vector] if s.vector is not None else 1
+    while isinstance(n, int) and group > 1 and n < group * s.width:
+        group //= 2
+    return group
 
 
 def _cached(s: Schedule) -> dict[Expr, int]:

@@ -39,6 +39,7 @@ class Scope(Positions):
         self.vectors: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
         self.slots: dict[Expr, str] = {}
+        self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
 
     def is_vector(self, e: Expr) -> bool:
         v = self.frame.schedule.vector

@@ -1,30 +1,34 @@
-"""Elementwise nests that read across the rows they write: blocks are transposed into a buffer.
+"""Grid items of several rows: operands turned into buffers, rows side by side in registers.
 
-    out[i, j] = f(a[j, i], ...)      j is the vector axis, i the axis along which `a` is contiguous
+    out[i, j] = f(a[j, i], ...)                    j is the vector axis, `a` contiguous along i
+    out[i, j] = sum over k of f(a[i, k], b[j, k])  likewise, `b` contiguous along k
 
-Read vector by vector, each element of `a` would come from another cache line, and the line would
-have left the caches when its next element is wanted. A grid item takes TURNED_BYTES of i instead,
-and COLUMNS of j at a time: what the block needs of `a` is transposed in registers into a buffer,
-which the elements then read in the order of j.
+Read vector by vector, each element of `a` or `b` would come from another cache line, and the line
+would have left the caches when its next element is wanted. So COLUMNS of j are taken at a time:
+what the block needs is transposed in registers into a buffer, which the elements then read in the
+order of j. Sums over all (i, j) have a place of their own for each of those columns, so that their
+order does not depend on how wide vectors are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphc.codegen.axes import coefficient
+from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
 from graphc.codegen.matmul_pack import define_pack
-from graphc.codegen.schedule import turned_loads
+from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Totals, least
+from graphc.codegen.sweep import Totals, least, memory_of
+from graphc.codegen.tiles import COLUMNS, turned_loads
 from graphc.types import f32, f64
 
 if TYPE_CHECKING:
     from graphc.codegen.along import Along
-
-COLUMNS = 64  # of a block: with even strides more lines would not stand in a cache side by side
+    from graphc.codegen.frame import Frame
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,10 @@ class Block:
     def at(self, scope: Scope, x: Expr) -> str:
         """The address of the element of `x` that a scope (its lane 0) is at."""
         e, s = scope.e, scope.frame.schedule
-        assert s.vector is not None and s.turned is not None
-        i = e(f"sub nsw i64 {scope.axis_register(s.turned)}, {self.row}")
+        assert s.vector is not None and s.tile is not None and s.tile.turned is not None
+        i = scope.axis_register(s.tile.turned)
+        if self.row != "0":
+            i = e(f"sub nsw i64 {i}, {self.row}")
         j = e(f"sub nsw i64 {scope.axis_register(s.vector)}, {self.column}")
         to = e(f"add nsw i64 {e(f'mul nsw i64 {i}, {self.pitch}')}, {j}")
         return e(
@@ -51,41 +57,121 @@ class Block:
 def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Totals) -> None:
     """The elements of a grid item: rows from `first` on, columns from low to high."""
     f, s, e, nest = body.f, body.s, body.e, body.nest
-    vector, other = s.vector, s.turned
-    assert vector is not None and other is not None
+    tile, vector = s.tile, s.vector
+    assert tile is not None and vector is not None
+    n = nest.sizes[tile.rows]
+    last = f.top.size(n)
+    if not (isinstance(n, int) and n <= tile.count):
+        last = least(e, e(f"add nsw i64 {first}, {tile.count}"), last)
+
+    def rows(start: str, end: str, partial: bool) -> None:
+        def single(i: str, _: list[str]) -> list[str]:
+            inside = Scope(f, grid, e.section(), {tile.rows: i})
+            body.run(inside, start, end, totals, partial)
+            return []
+
+        def several(i: str, _: list[str]) -> list[str]:
+            at = [e(f"add nuw nsw i64 {i}, {q}") if q else i for q in range(tile.jam)]
+            inside = [Scope(f, grid, e.section(), {tile.rows: x}) for x in at]
+            body.run(grid, start, end, totals, partial, inside)
+            return []
+
+        whole = first
+        if tile.jam > 1:
+            over = e(f"urem i64 {e(f'sub nsw i64 {last}, {first}')}, {tile.jam}")
+            whole = e(f"sub nsw i64 {last}, {over}")
+            e.loop(first, whole, tile.jam, [], several)
+        even = isinstance(n, int) and n % tile.jam == 0 and tile.count % tile.jam == 0
+        if tile.jam == 1 or not even:
+            e.loop(whole, last, 1, [], single)
+
+    if tile.turned is None:
+        rows(low, high, False)
+        return
+    other = tile.turned
     loads = turned_loads(nest, vector, other)
     size = loads[0].dtype.itemsize
     dtype = f32 if size == 4 else f64  # by size: the bits are only moved
     pitch = COLUMNS + f.target.lanes(dtype)  # pack writes up to a register more
-    buffers = {x: f.alloca(f"[{s.turned_rows * pitch * size} x i8]") for x in loads}
-    last = least(e, e(f"add nsw i64 {first}, {s.turned_rows}"), f.top.size(nest.sizes[other]))
+    origin, held = (first, tile.count) if other == tile.rows else ("0", nest.sizes[other])
+    assert isinstance(held, int)
+    buffers = {x: f.alloca(f"[{held * pitch * size} x i8]") for x in loads}
     pack = define_pack(f.module, f.target, dtype)
+    count = e(f"sub nsw i64 {last}, {first}") if other == tile.rows else str(held)
 
     def block(start: str, _: list[str]) -> list[str]:
         end = least(e, e(f"add nsw i64 {start}, {COLUMNS}"), high)
-        counts = [e(f"sub nsw i64 {last}, {first}"), e(f"sub nsw i64 {end}, {start}")]
-        origin = Scope(f, grid, e.section(), {other: first, vector: start})
+        columns = e(f"sub nsw i64 {end}, {start}")
+        corner = Scope(f, grid, e.section(), {other: origin, vector: start})
         for x in loads:
             param, offset, _ = x.attrs
             source = e(
                 f"getelementptr inbounds [{size} x i8], ptr {f.params[param]}, "
-                f"i64 {origin.size(offset)}"
+                f"i64 {corner.size(offset)}"
             )
             stride = coefficient(offset, vector)
             assert stride is not None
             step = e(f"mul i64 {f.top.size(stride)}, {size}")
-            e.do(f"call void @{pack}(i64 {counts[0]}, i64 {counts[1]}, ptr {source}, i64 {size}, "
+            e.do(f"call void @{pack}(i64 {count}, i64 {columns}, ptr {source}, i64 {size}, "
                  f"i64 {step}, ptr {buffers[x]}, i64 {pitch * size})")
-        f.turned = Block(buffers, first, start, pitch)
-
-        def row(i: str, _: list[str]) -> list[str]:
-            inside = Scope(f, grid, e.section(), {other: i})
-            body.run(inside, start, end, totals, partial=True)
-            return []
-
-        e.loop(first, last, 1, [], row)
+        f.turned = Block(buffers, origin, start, pitch)
+        n = nest.sizes[vector]
+        rows(start, end, partial=not (isinstance(n, int) and n <= COLUMNS))
         f.turned = None
         return []
 
     e.loop(low, high, COLUMNS, [], block)
 
+
+class Places:
+    """Where sums over all rows stand meanwhile: one place for each column of a block."""
+
+    def __init__(self, f: Frame):
+        self.f = f
+        self.cells = {
+            r: [f.alloca(f"[{COLUMNS} x {memory_of(t)}]") for t in reduction_of(r).wide.types]
+            for r in f.schedule.sums
+        }
+
+    def _vectors(self, L: Lanes, r: Expr) -> Iterator[list[tuple[str, str]]]:
+        """Types and addresses of a state, vector by vector."""
+        for k in range(0, COLUMNS, L.width):
+            yield [self._place(L, t, cell, str(k)) for t, cell in self._of(r)]
+
+    def _of(self, r: Expr) -> list[tuple[str, str]]:
+        return list(zip(reduction_of(r).wide.types, self.cells[r], strict=True))
+
+    def _place(self, L: Lanes, t: str, cell: str, at: str) -> tuple[str, str]:
+        return L.vec(t), L.e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
+
+    def clear(self) -> None:
+        L = Lanes(self.f.e, self.f.schedule.width, self.f.target)
+        for r in self.cells:
+            for vector in self._vectors(L, r):
+                for (v, p), x in zip(vector, reduction_of(r).wide.start(L), strict=True):
+                    L.e.do(f"store {v} {x}, ptr {p}, align 8")
+
+    def add(self, end: Scope, reduces: Sequence[Expr]) -> None:
+        """Add what the rows of a vector give."""
+        L, block, vector = end.lanes(True), self.f.turned, self.f.schedule.vector
+        assert block is not None and vector is not None
+        at = L.e(f"sub nsw i64 {end.axis_register(vector)}, {block.column}")
+        for r in reduces:
+            kind = reduction_of(r)
+            places = [self._place(L, t, cell, at) for t, cell in self._of(r)]
+            old = [L.e(f"load {v}, ptr {p}, align 8") for v, p in places]
+            new = kind.widen(L, [end.vector(a) for a in r.args])
+            for (v, p), x in zip(places, kind.wide.step(L, old, new), strict=True):
+                L.e.do(f"store {v} {x}, ptr {p}, align 8")
+
+    def fold(self, totals: Totals) -> None:
+        """Put the sums over all columns into their cells."""
+        L = Lanes(self.f.e, self.f.schedule.width, self.f.target)
+        for r, cells in totals.items():
+            states = [
+                [L.e(f"load {v}, ptr {p}, align 8") for v, p in vector]
+                for vector in self._vectors(L, r)
+            ]
+            wide = reduction_of(r).wide
+            for t, cell, x in zip(wide.types, cells, wide.fold(L, [*states]), strict=True):
+                L.e.do(f"store {t} {x}, ptr {cell}, align 8")

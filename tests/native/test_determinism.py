@@ -24,7 +24,10 @@ def row_wise(x):
     """Functions of each row of x: f32[n,64]."""
     w1, b1, w2 = (gx.constant(weights(*s)) for s in ((64, 96), (96,), (96, 10)))
     hidden = gx.nn.gelu(x @ w1 + b1)
+    points = gx.constant(weights(40, 16))
+    apart = gx.sqrt(gx.sum((x[:, None, :16] - points) ** 2, axis=2))
     return {
+        "distances": apart, "their gradient": gx.grad(gx.sum(gx.sin(apart)), x),
         "softmax": gx.nn.softmax(x, axis=1),
         "log_softmax": gx.nn.log_softmax(x, axis=1),
         "layer_norm": gx.nn.layer_norm(x),
@@ -41,7 +44,10 @@ def everything(x):
     chain = gx.tanh(gx.sin(gx.exp(gx.cos(x * 3) * 0.5)) + gx.log1p(x * x)) * gx.erf(x)
     v = gx.variable(weights(64, 64), "v")
     cost = gx.mean(gx.nn.log_softmax(gx.tanh(x @ v), axis=1) ** 2)
+    points = gx.variable(weights(70, 8), "points")
+    apart = gx.sum(gx.sqrt(gx.sum((x[:, None, :8] - points) ** 2, axis=2)))
     return row_wise(x) | {
+        "sum of distances": apart, "gradient of points": gx.grad(apart, points),
         "sum of all": gx.sum(x), "sum of rows": gx.sum(x, axis=0), "mean": gx.mean(chain),
         "product": gx.prod(x * 0.01 + 1, axis=0), "max": gx.max(x, axis=0),
         "variance": gx.var(x, axis=0), "chain": chain, "running": gx.cumulative_sum(x, axis=0),

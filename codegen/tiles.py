@@ -1,0 +1,131 @@
+"""Which axes of a nest are taken in blocks: rows side by side, operands that are turned.
+
+    out[i, j] = f(a[j, i], ...)                 j is the vector axis; `a` is turned along i
+    out[i, j] = sum over k of f(a[i, k], b[j, k])   likewise; `b` is turned along k, whose few
+                                                elements every lane adds up in their order
+    out[i, j] = sum over k of f(a[k, i], b[k, j])   i rows are summed side by side: one load of
+                                                b[k, j] serves them all, and their sums are chains
+                                                that need not wait for one another
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from graphc.codegen.axes import coefficient
+from graphc.codegen.loops import Expr, Nest
+
+TURNED_BYTES = 128   # of a contiguous piece of what is read across the rows written
+TURNED_LEAST = 8     # rows and columns from which that beats taking elements singly
+COLUMNS = 64         # of a turned block: with even strides more lines than that would not stand
+                     # in a cache side by side
+SPREAD_BYTES = 32768  # of turned blocks of what is summed over: they stay in the nearest cache
+SPREAD_ROWS = 64     # rows that a turned block serves: it costs as much as some two of them
+SIDE_BY_SIDE = 8     # vectors of accumulators: enough to hide an addition's latency twice, and
+                     # registers are left for what is added (AVX2 has 16)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Of a grid's axis, an item takes `count`, `jam` of them side by side in registers; `turned`
+    is the axis along which some loads are contiguous, which are transposed into a buffer."""
+
+    rows: str
+    count: int
+    jam: int = 1
+    turned: str | None = None
+
+
+def turned_loads(nest: Nest, vector: str, other: str) -> list[Expr]:
+    """The loads that are contiguous along `other` and strided along the vector axis."""
+    return [
+        e for e in nest.exprs
+        if e.kind == "load" and not e.attrs[2] and e.dtype.itemsize in (4, 8)
+        and coefficient(e.attrs[1], other) == 1
+        and coefficient(e.attrs[1], vector) not in (None, 0, 1) and not nest.dynamic(e.attrs[1])
+    ]
+
+
+def _few(nest: Nest, axes: Iterable[str]) -> list[str]:
+    return [n for n in axes if isinstance(k := nest.sizes[n], int) and k < TURNED_LEAST]
+
+
+def across_rows(nest: Nest, vector: str) -> Tile | None:
+    """Blocks of a nest without reductions that reads across the rows it writes."""
+    axes = [n for n in nest.outer if n != vector]
+    few = _few(nest, nest.outer)
+    if nest.reduced or vector in few:
+        return None
+    if any(e.kind in ("reduce", "scan") for e in nest.exprs):
+        return None
+    if any(set(nest.outer) - set(s.axes) for s in nest.stores):
+        return None
+    for n in axes:
+        loads = turned_loads(nest, vector, n)
+        if loads and n not in few and len({e.dtype.itemsize for e in loads}) == 1:
+            return Tile(n, TURNED_BYTES // loads[0].dtype.itemsize, turned=n)
+    return None
+
+
+def spread(nest: Nest) -> tuple[str, Tile] | None:
+    """A vector axis for sums over a few elements of rows that many results share."""
+    if len(nest.reduced) != 1 or any(e.kind == "scan" for e in nest.exprs):
+        return None
+    (k,) = nest.reduced
+    length = nest.sizes[k]
+    inner = [e for e in nest.exprs if e.kind == "reduce" and k in e.attrs[1]]
+    totals = [e for e in nest.exprs if e.kind == "reduce" and k not in e.attrs[1]]
+    if not isinstance(length, int) or not inner or any(e.axes for e in totals):
+        return None
+    if any(e.attrs[0] == "argmax" for e in (*inner, *totals)):
+        return None
+    if any(k in s.axes for s in nest.stores) or any(e.kind == "philox" for e in nest.exprs):
+        return None
+    few = _few(nest, nest.outer)
+    for j in reversed(nest.outer):
+        loads = turned_loads(nest, j, k)
+        sizes = {e.dtype.itemsize for e in loads}
+        if j in few or len(sizes) != 1 or not _in_step(nest, j, loads):
+            continue
+        if length * (COLUMNS + 16) * max(sizes) * len(loads) > SPREAD_BYTES:
+            continue
+        for i in reversed(nest.outer):
+            if i != j and i not in few and not any(
+                coefficient(e.attrs[1], i) != 0 for e in loads
+            ):
+                return j, Tile(i, SPREAD_ROWS, turned=k)
+    return None
+
+
+def _in_step(nest: Nest, vector: str, turned: list[Expr]) -> bool:
+    """Whether all else that is read or written keeps step with the lanes, or does not move."""
+    loads = [e for e in nest.exprs if e.kind == "load" and e not in turned]
+    moving = [e.attrs[1] for e in loads] + [s.offset for s in nest.stores]
+    if any(nest.dynamic(p) for p in moving):
+        return False
+    return all(coefficient(p, vector) in (0, 1) for p in moving) and any(
+        coefficient(s.offset, vector) == 1 for s in nest.stores
+    )
+
+
+def shared(nest: Nest, vector: str, grid: list[str]) -> str | None:
+    """The axis of the grid along which most of what is summed over is the same for all rows."""
+    inner = set(nest.reduced)
+    uses = {
+        n: sum(
+            e.kind == "load" and vector in e.axes and bool(e.axes & inner) and n not in e.axes
+            for e in nest.exprs
+        )
+        for n in reversed(grid) if nest.sizes[n] != 1
+    }
+    found = max(uses, key=lambda n: uses[n], default=None)
+    return found if found is not None and uses[found] else None
+
+
+def jam(size: object, vectors: int) -> int:
+    """How many rows go side by side, each with so many vectors of accumulators."""
+    most = max(1, SIDE_BY_SIDE // vectors)
+    if not isinstance(size, int):
+        return most
+    return min(range(1, most + 1), key=lambda n: (size // n + size % n, n))
