@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name
 from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.flush import can_flush, define_flushed
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
@@ -275,11 +276,15 @@ class _Compiler:
             source = pointer(Place("arena", plan.shadows[v])) if v in plan.shadows else where(v)
             self._copy(e, pointer(Place("state", k)), source, sizes.value(_bytes(v.type)))
         e.do("ret i32 0")
+        flushed = self.fastmath and can_flush(self.target)
+        name = f"{self.name}.inner" if flushed else self.name
         self.module.define(
-            self.name,
-            f"define i32 @{self.name}(ptr %args, ptr %dims, ptr %arena) nounwind {{\n"
-            f"{e.text()}\n}}",
+            name,
+            f"define {'internal ' * flushed}i32 @{name}(ptr %args, ptr %dims, ptr %arena) nounwind "
+            f"{{\n{e.text()}\n}}",
         )
+        if flushed:
+            define_flushed(self.module, self.target, self.name, name)
 
     def check_entry(self, e: Emitter, sizes: SizeCode, plan: Plan) -> None:
         """Overflow of sizes, and the conditions on dimensions."""

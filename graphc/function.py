@@ -51,7 +51,7 @@ def function(
     mode: "jit" native code; "interpret" NumPy; "debug" NumPy, stopping at the first NaN or
         infinity that an op makes of finite operands.
     pipeline: the passes to run; `graphc.passes.PIPELINE` unless given.
-    fastmath: allow rewrites that change results in the last bits.
+    fastmath: allow rewrites that change results in the last bits, and subnormal numbers as zero.
     stabilise: allow the rewrites that make results more accurate (log-sum-exp and its like).
     threads: at most so many threads; 1 never leaves the caller's.
     """
