@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.aligned import aligned_copy
 from graphc.dims import Dim, Size
 from graphc.dims import names as dim_names
 from graphc.errors import GraphcError, Loc, UsageError, user_loc
@@ -36,7 +37,7 @@ class Literal:
     __slots__ = ("_key", "array", "type")
 
     def __init__(self, array: np.ndarray[Any, Any]):
-        a = np.array(array, order="C", copy=True)
+        a = aligned_copy(np.asarray(array))
         a.flags.writeable = False
         self.array = a
         self.type = TensorType(as_dtype(a.dtype), a.shape)
@@ -67,7 +68,7 @@ class State:
 
     def __init__(self, name: str, type: TensorType, array: np.ndarray[Any, Any] | None):
         self.name, self.type = name, type
-        self.array = None if array is None else np.array(array, order="C", copy=True)
+        self.array = None if array is None else aligned_copy(np.asarray(array))
         self.initial = None if self.array is None else _kept(self.array)
         self.lock = threading.RLock()
 
