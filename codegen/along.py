@@ -16,7 +16,7 @@ from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.schedule import BLOCK, group_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.stripes import ROWS
-from graphc.codegen.sweep import Body, Totals, least, memory_of
+from graphc.codegen.sweep import Body, Totals, least, memory_of, under
 from graphc.dims import Size
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Along(Body):
 
     def vectors(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
-        partial: bool = False,
+        partial: bool = False, group: int = 0,
     ) -> None:
         """A loop over groups of vectors from low to high, and one over what is left."""
         s, e = self.s, self.e
         assert s.vector is not None
         n: Size | None = None if partial else self.nest.sizes[s.vector]
-        group = group_of(s)
+        group = group or group_of(s)
         step = group * s.width
         main_end = low
         fits = isinstance(n, int) and n % step == 0 and n <= BLOCK
@@ -181,7 +181,7 @@ class Along(Body):
                 out: list[str] = []
                 at = 0
                 for c in arounds:
-                    self._evaluate_row(c, reduces, stores, wide)
+                    self.evaluate_row(c, reduces, stores, wide)
                     L = c.lanes(wide)
                     for r, kind in kinds:
                         m = len(kind.types)
@@ -195,7 +195,7 @@ class Along(Body):
             def body(i: str, inner: list[str]) -> list[str]:
                 common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
                 met: dict[Scope, Scope] = {}
-                local = [_under(self.f, c, common, met) for c in arounds]
+                local = [under(self.f, c, common, met) for c in arounds]
                 return nested(depth + 1, local, common, inner)
 
             size = self.nest.sizes[name]
@@ -232,7 +232,7 @@ class Along(Body):
             out.append(state)
         return out
 
-    def _evaluate_row(
+    def evaluate_row(
         self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool
     ) -> None:
         c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
@@ -242,28 +242,7 @@ class Along(Body):
 
 def _beside(frame: Frame, row: Scope, vector: Scope) -> Scope:
     """A scope for one vector and one row of those that are written side by side."""
-    both = _under(frame, vector, row, {})
+    both = under(frame, vector, row, {})
     both.e = frame.e.section()
     both.sides = (row, vector)
     return both
-
-
-def _under(frame: Frame, rows: Scope, common: Scope, met: dict[Scope, Scope]) -> Scope:
-    """A scope for one vector of rows inside the loop that `common` stands for.
-
-    Values that do not depend on the rows are shared by all vectors: `common` comes first. Of rows
-    side by side, what depends on the row or the vector alone is shared likewise: `met` has the
-    scopes for these inside the loop.
-    """
-    sides = []
-    for c in rows.sides:
-        if c not in met:
-            met[c] = _under(frame, c, common, met)
-        sides.append(met[c])
-    inner = Scope(frame, rows, frame.e, {}, ready=rows.ready, mask=rows.mask)
-    extra = [c for c in common.chain if c not in rows.chain]
-    split = len(common.chain) - len(extra)
-    inner.chain = [*rows.chain[:split], *extra, *rows.chain[split:], *sides, inner]
-    inner.known = rows.known | common.known
-    inner.sides = tuple(sides)
-    return inner

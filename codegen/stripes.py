@@ -1,28 +1,44 @@
-"""Long columns side by side: blocks of their rows outside, groups of columns inside.
+"""Long columns side by side: rows outside, columns inside, as the rows stand in memory.
 
-A group of columns walked down all of its rows at once would read a few lines of each row, and find
-its neighbours gone from the caches when their turn comes. So each group takes a block of ROWS rows
-at a time, and what was accumulated before stands in memory meanwhile. The order of additions is
-that of one group after the other: blocks are added up in order.
+    for a block of ROWS rows:
+        for STRIP rows of them:
+            for a vector of columns:    state[j] = state[j] + x[i, j] + x[i + 1, j] + ..
+
+Walking a group of columns down all of its rows would read a few lines of each row: a page of
+memory for each, and nothing that a prefetcher could foresee. So what the columns accumulate stands
+in memory near the core, and rows pass by, a strip of them at a time. The order of additions is
+that of one group after the other (`along`): blocks are added up from nothing, and in order.
+
+Nests of several sweeps (a variance: the mean first) take so few columns at a time that these stay
+in cache from sweep to sweep, if there is such a number: rows at the distance of pages get in each
+other's way. What a later sweep wants for each column is computed once between the sweeps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen.lanes import Lanes
+from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.emitter import Emitter
+from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Totals, least, memory_of
+from graphc.codegen.sweep import Totals, least, memory_of, under
 
 if TYPE_CHECKING:
     from graphc.codegen.along import Along
 
 ROWS = 256          # elements that are added up before they join the total: keeps long sums exact
-MOST_BYTES = 1 << 16  # of what stands in memory
-PIECE = 16          # lines of memory of each row: rows of a piece stay cached from sweep to sweep
+NEAR_BYTES = 1 << 15  # of what stands in memory for a piece: the nearest cache
+LEAST_COLUMNS = 256   # of a piece, or too much would stand there
+STRIP = 4             # rows at a time, if they are cheap: states are read and written that seldom
+CACHED_BYTES = 1 << 20  # of rows that stay in cache from sweep to sweep: half of a core's 2 MiB
+PIECE = 16            # lines of memory of a row, at most, of a piece that does
+LEAST_PIECE = 8       # likewise at least: fewer are read more slowly than whole rows
+PAGE = 4096           # rows so far apart, or a multiple, meet in the same few sets of a cache
 LEAST_VECTORS = 8   # of a row, if its length is known: fewer are one group, or a few
 
 
@@ -39,87 +55,297 @@ def fits(body: Along, totals: Totals) -> bool:
         return False
     if isinstance(column, int) and column <= 2 * ROWS:
         return False
-    return sum(8 * len(reduction_of(r).types) for r in reduces) * BLOCK <= MOST_BYTES
+    return _columns(body) >= LEAST_COLUMNS
 
 
 def run(body: Along, grid: Scope, low: str, high: str) -> None:
-    """Columns from low to high of one grid item: several sweeps go over pieces of them."""
-    s, e = body.s, body.e
-    if s.sweeps == 1:
-        _piece(body, grid, low, high)
+    """Columns from low to high of one grid item, in pieces."""
+    e, most = body.e, _columns(body)
+    stripes = Stripes(body, most)
+    if body.s.sweeps == 1 and most == BLOCK:
+        stripes.piece(grid, low, high)
         return
-    step = PIECE * s.lanes // 4
+    step = str(most) if body.s.sweeps == 1 else _cached_columns(body, most)
+    length = e(f"sub nsw i64 {high}, {low}")
+    up = e(f"add nsw i64 {length}, {e(f'sub nsw i64 {step}, 1')}")
+    pieces = e(f"udiv i64 {up}, {step}")
 
-    def piece(i: str, _: list[str]) -> list[str]:
-        _piece(body, grid, i, least(e, e(f"add nsw i64 {i}, {step}"), high))
+    def piece(k: str, _: list[str]) -> list[str]:
+        first = e(f"add nsw i64 {low}, {e(f'mul nsw i64 {k}, {step}')}")
+        stripes.piece(grid, first, least(e, e(f"add nsw i64 {first}, {step}"), high))
         return []
 
-    e.loop(low, high, step, [], piece)
+    e.loop("0", pieces, 1, [], piece)
 
 
-def _piece(body: Along, grid: Scope, low: str, high: str) -> None:
+def _columns(body: Along) -> int:
+    """The columns of a piece: as many as NEAR_BYTES hold states of."""
+    each = sum(_bytes(t) for rs in body.reduces for r in rs for t in reduction_of(r).types)
+    each += max(sum(_bytes(t) for r in rs for t in reduction_of(r).types) for rs in body.reduces)
+    each += sum(_bytes(register_type(x.dtype)) for x in between(body))
+    columns = BLOCK
+    while columns * each > NEAR_BYTES:
+        columns //= 2
+    return columns
+
+
+def _bytes(t: str) -> int:
+    return {"float": 4, "double": 8}.get(t) or max(1, int(t[1:]) // 8)
+
+
+def between(body: Along) -> list[Expr]:
+    """What elements of rows need that is known for a column after some of the sweeps."""
+    s = body.s
+    loop, found = s.loops[0], dict[Expr, None]()
+    for x in body.nest.exprs:
+        if loop in x.axes and x.kind != "reduce":
+            needs = [*x.args, *(d for p in expr_polynomials(x) for d in body.nest.dynamic(p))]
+            found.update((a, None) for a in needs if loop not in a.axes and s.ready[a])
+    for st in body.nest.stores:
+        if loop in st.axes and loop not in st.expr.axes and s.ready[st.expr]:
+            found[st.expr] = None
+    return [x for x in found if s.vector in x.axes]
+
+
+def _cached_columns(body: Along, most: int) -> str:
+    """Columns of a piece whose rows stay in cache between sweeps; the most, if there are none."""
     s, e, f = body.s, body.e, body.f
+    assert s.vector is not None
+    moved = [
+        (x.dtype.itemsize, x.attrs[1]) for x in body.nest.exprs
+        if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes
+    ]
+    moved += [
+        (body.nest.outputs[x.output].dtype.itemsize, x.offset)
+        for xs in body.row_stores for x in xs
+    ]
+    bytes_ = max(1, sum(size for size, _ in moved))
     rows = f.top.size(body.nest.sizes[s.loops[0]])
-    free = Lanes(e, s.width, f.target)  # the columns beyond the last are held and never read
-    cells = {
-        r: [f.alloca(f"[{BLOCK + s.width} x {memory_of(t)}]") for t in reduction_of(r).types]
-        for rs in body.reduces for r in rs
-    }
+    some = e(f"select i1 {e(f'icmp eq i64 {rows}, 0')}, i64 1, i64 {rows}")
+    share = e(f"udiv i64 {CACHED_BYTES}, {some}")  # of a row
+    columns = e(f"and i64 {e(f'udiv i64 {share}, {bytes_}')}, -64")
+    line = s.lanes // 4
+    enough = e(f"icmp sge i64 {columns}, {LEAST_PIECE * line}")
+    for size, offset in dict.fromkeys(moved):
+        pitch = coefficient(offset, s.loops[0])
+        if pitch is None:
+            continue
+        # rows meet in the sets of a cache that their distance's lowest bit leaves them
+        bits = e(f"mul i64 {f.top.size(pitch)}, {size}")
+        lowest = e(f"and i64 {bits}, {e(f'sub i64 0, {bits}')}")
+        apart = e(f"icmp sge i64 {share}, {least(e, lowest, str(PAGE))}")
+        enough = e(f"and i1 {enough}, {apart}")
+    return e(f"select i1 {enough}, i64 {least(e, columns, str(PIECE * line))}, i64 {most}")
 
-    def places(L: Lanes, c: Scope, r: Expr) -> list[tuple[str, str]]:
-        """Types and addresses of what is held of a reduction at the vector that c is at."""
-        assert s.vector is not None
-        at = L.e(f"sub nsw i64 {c.axis_register(s.vector)}, {low}")
+
+def _place(e: Emitter, t: str, cell: str, at: str) -> str:
+    return e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
+
+
+class Stripes:
+    """Emits the columns of a nest piece by piece; the pieces share what stands in memory."""
+
+    def __init__(self, body: Along, columns: int):
+        self.body, self.s, self.e, self.f = body, body.s, body.e, body.f
+        self.free = Lanes(self.e, self.s.width, self.f.target)  # columns beyond the last are held
+        self.room = columns + self.s.width                      # as well, and never read
+
+        def cells(types: tuple[str, ...]) -> list[str]:
+            return [self.f.alloca(f"[{self.room} x {memory_of(t)}]") for t in types]
+
+        self.totals = {
+            r: cells(reduction_of(r).types) for rs in body.reduces for r in rs
+        }
+        self.blocks: dict[Expr, list[str]] = {}
+        spare: dict[str, list[str]] = {}  # sweeps come one after the other
+        for rs in body.reduces:
+            left = {t: list(found) for t, found in spare.items()}
+            for r in rs:
+                self.blocks[r] = []
+                for t in reduction_of(r).types:
+                    if not left.get(t):
+                        spare.setdefault(t, []).extend(cells((t,)))
+                        left[t] = spare[t][-1:]
+                    self.blocks[r].append(left[t].pop())
+        self.between = {x: cells((register_type(x.dtype),))[0] for x in between(body)}
+        self.low = ""
+
+    # --- what stands in memory -----------------------------------------------------------------
+
+    def read(self, e: Emitter, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
+        L = self.free
         return [
-            (L.vec(t), L.e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}"))
-            for t, cell in zip(reduction_of(r).types, cells[r], strict=True)
+            e(f"load {L.vec(t)}, ptr {_place(e, t, c, at)}, align 8")
+            for t, c in zip(types, cells, strict=True)
         ]
 
-    def held(L: Lanes, c: Scope, r: Expr) -> list[str]:
-        return [L.e(f"load {v}, ptr {p}, align 8") for v, p in places(L, c, r)]
+    def write(
+        self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
+    ) -> None:
+        for t, c, x in zip(types, cells, state, strict=True):
+            place = _place(self.e, t, c, at)
+            self.e.do(f"store {self.free.vec(t)} {x}, ptr {place}, align 8")
 
-    def hold(c: Scope, r: Expr, state: list[str]) -> None:
-        for (v, p), x in zip(places(free, c, r), state, strict=True):
-            e.do(f"store {v} {x}, ptr {p}, align 8")
+    def at(self, c: Scope) -> str:
+        """Where a scope's columns stand in memory."""
+        assert self.s.vector is not None
+        return c.e(f"sub nsw i64 {c.axis_register(self.s.vector)}, {self.low}")
 
-    def finished(scopes: list[Scope], p: int) -> None:
-        """Make the results of the sweeps before `p` known."""
-        for c in scopes:
-            L = Lanes(c.e, s.width, f.target)
-            for r in cells:
-                if s.sweep[r] < p:
-                    c.vectors[r] = reduction_of(r).finish(L, held(L, c, r), r.dtype)
+    def recall(self, c: Scope, p: int) -> None:
+        """Make what is known for a column after `p` sweeps known to a scope of columns."""
+        for x, cell in self.between.items():
+            if self.s.ready[x] <= p:
+                (c.vectors[x],) = self.read(c.e, [register_type(x.dtype)], [cell], self.at(c))
 
-    def start(scopes: list[Scope]) -> None:
-        for c in scopes:
-            for r in cells:
-                hold(c, r, reduction_of(r).start(free))
+    def finish(self, c: Scope, p: int) -> None:
+        """Make the results of the first `p` sweeps' reductions known to a scope of columns."""
+        for r, cells in self.totals.items():
+            if self.s.sweep[r] < p and r not in c.vectors:
+                kind, L = reduction_of(r), Lanes(c.e, self.s.width, self.f.target)
+                c.vectors[r] = kind.finish(
+                    L, self.read(c.e, kind.types, cells, self.at(c)), r.dtype
+                )
 
-    body.vectors(grid, low, high, start)
-    for p in range(s.sweeps):
-        around = Scope(f, grid, e.section(), {}, ready=p)
+    # --- the sweeps ----------------------------------------------------------------------------
 
-        def block(i: str, _: list[str], p: int = p, around: Scope = around) -> list[str]:
-            end = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows)
+    def piece(self, grid: Scope, low: str, high: str) -> None:
+        body, s, e, f = self.body, self.s, self.e, self.f
+        self.low = low
+        rows = f.top.size(body.nest.sizes[s.loops[0]])
+        n = body.nest.sizes[s.vector or ""]
+        length = e(f"sub nsw i64 {high}, {low}")
+        whole = high
+        if not isinstance(n, int) or n % s.width:
+            whole = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {s.width}')}")
+        for p in range(s.sweeps):
+            around = Scope(f, grid, e.section(), {}, ready=p)
+            self.clear(self.totals, p, length)
 
-            def group(scopes: list[Scope]) -> None:
-                finished(scopes, p)
-                states = body.reduce_rows(around, scopes, p, True, (i, end))
-                for c, state in zip(scopes, states, strict=True):
-                    for r, x in state.items():
-                        hold(c, r, reduction_of(r).merge(free, held(free, c, r), x))
+            def block(i: str, _: list[str], p: int = p, around: Scope = around) -> list[str]:
+                end = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows)
+                later = e(f"zext i1 {e(f'icmp ne i64 {i}, 0')} to i64")
+                self.clear(self.blocks, p, e(f"mul nsw i64 {length}, {later}"))
+                states = {
+                    r: [
+                        e(f"select i1 {e(f'icmp eq i64 {i}, 0')}, ptr {a}, ptr {b}")
+                        for a, b in zip(self.totals[r], self.blocks[r], strict=True)
+                    ]
+                    for r in body.reduces[p]
+                }  # nothing and the first block is the first block
+                self.strips(around, p, states, (i, end), (low, whole, high))
+                self.join(p, e(f"mul nsw i64 {length}, {later}"))
+                return []
 
-            body.vectors(around, low, high, group)
+            e.loop("0", rows, ROWS, [], block)
+            self.settle(grid, p + 1, low, high)
+
+    def clear(self, cells: dict[Expr, list[str]], p: int, length: str) -> None:
+        """The states of a sweep's reductions over no rows."""
+        def vector(at: str, _: list[str]) -> list[str]:
+            for r in self.body.reduces[p]:
+                kind = reduction_of(r)
+                self.write(kind.types, cells[r], at, kind.start(self.free))
             return []
 
-        e.loop("0", rows, ROWS, [], block)
-    over = Scope(f, grid, e.section(), {}, ready=s.sweeps)
+        if self.body.reduces[p]:
+            self.e.loop("0", length, self.s.width, [], vector)
 
-    def end(scopes: list[Scope]) -> None:
-        finished(scopes, s.sweeps)
-        for c in scopes:
-            c.demand([x.expr for x in body.late_stores])
-            for late in body.late_stores:
-                c.store(late.output, late.offset, late.expr, vector=True)
+    def join(self, p: int, length: str) -> None:
+        """A block's states join the totals."""
+        def vector(at: str, _: list[str]) -> list[str]:
+            for r in self.body.reduces[p]:
+                kind, cells = reduction_of(r), self.totals[r]
+                old = self.read(self.e, kind.types, cells, at)
+                new = self.read(self.e, kind.types, self.blocks[r], at)
+                self.write(kind.types, cells, at, kind.merge(self.free, old, new))
+            return []
 
-    body.vectors(over, low, high, end)
+        if self.body.reduces[p]:
+            self.e.loop("0", length, self.s.width, [], vector)
+
+    def strips(
+        self, around: Scope, p: int, states: dict[Expr, list[str]], rows: tuple[str, str],
+        columns: tuple[str, str, str],
+    ) -> None:
+        """The rows of a block: whole vectors of columns strip by strip, then the last columns."""
+        s, e = self.s, self.e
+        begin, end = rows
+        low, whole, high = columns
+        strip = STRIP if s.unroll > 1 else 1
+        rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {begin}')}, {strip}")
+        main = e(f"sub nsw i64 {end}, {rest}")
+        if whole != high:  # no row is walked along in vain
+            some = e(f"icmp slt i64 {low}, {whole}")
+            main = e(f"select i1 {some}, i64 {main}, i64 {begin}")
+            end = e(f"select i1 {some}, i64 {end}, i64 {begin}")
+
+        def rows_from(i: str, count: int) -> list[str]:
+            at = [e(f"add nuw nsw i64 {i}, {k}") if k else i for k in range(count)]
+            scopes = [Scope(self.f, around, e.section(), {s.loops[0]: a}, ready=p) for a in at]
+
+            def vector(j: str, _: list[str]) -> list[str]:
+                self.vector(self.body.vectors_at(around, j, None), scopes, p, states)
+                return []
+
+            e.loop(low, whole, s.width, [], vector)
+            return []
+
+        e.loop(begin, main, strip, [], lambda i, _: rows_from(i, strip))
+        if strip > 1:
+            e.loop(main, end, 1, [], lambda i, _: rows_from(i, 1))
+        if whole == high:
+            return
+
+        def last(j: str, _: list[str]) -> list[str]:
+            c = self.body.vectors_at(around, j, self.body.mask(j, high))
+            self.recall(c, p)
+            (now,) = self.body.reduce_rows(around, [c], p, True, rows)
+            for r, state in now.items():
+                self.write(reduction_of(r).types, states[r], self.at(c), state)
+            return []
+
+        e.loop(whole, high, s.width, [], last)
+
+    def vector(
+        self, c: Scope, rows: list[Scope], p: int, states: dict[Expr, list[str]]
+    ) -> None:
+        """A vector of columns in some rows, one after the other."""
+        body = self.body
+        self.recall(c, p)
+        at = self.at(c)
+        now = {
+            r: self.read(self.e, reduction_of(r).types, states[r], at) for r in body.reduces[p]
+        }
+        for row in rows:
+            inner = under(self.f, c, row, {})
+            body.evaluate_row(inner, body.reduces[p], body.row_stores[p], True)
+            for r in now:
+                inner.e.note(r.node)
+                now[r] = reduction_of(r).follow(
+                    inner.lanes(True), now[r], [inner.vector(a) for a in r.args]
+                )
+        for r, state in now.items():
+            self.write(reduction_of(r).types, states[r], at, state)
+
+    def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
+        """What is known for each column after `p` sweeps: kept for later ones, or stored."""
+        body, s = self.body, self.s
+        new = [x for x in self.between if s.ready[x] == p]
+        stores = body.late_stores if p == s.sweeps else []
+        if not new and not stores:
+            return
+        over = Scope(self.f, grid, self.e.section(), {}, ready=p)
+
+        def settled(scopes: list[Scope]) -> None:
+            for c in scopes:
+                self.recall(c, p - 1)
+                self.finish(c, p)
+                c.demand([*new, *(x.expr for x in stores)])
+                for x in new:
+                    self.write(
+                        [register_type(x.dtype)], [self.between[x]], self.at(c), [c.vector(x)]
+                    )
+                for late in stores:
+                    c.store(late.output, late.offset, late.expr, vector=True)
+
+        body.vectors(over, low, high, settled, group=1)

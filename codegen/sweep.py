@@ -95,3 +95,24 @@ def least(e: Emitter, a: str, b: str) -> str:
     """The smaller of two i64 registers."""
     less = e(f"icmp slt i64 {a}, {b}")
     return e(f"select i1 {less}, i64 {a}, i64 {b}")
+
+
+def under(frame: Frame, rows: Scope, common: Scope, met: dict[Scope, Scope]) -> Scope:
+    """A scope for one vector of rows inside the loop that `common` stands for.
+
+    Values that do not depend on the rows are shared by all vectors: `common` comes first. Of rows
+    side by side, what depends on the row or the vector alone is shared likewise: `met` has the
+    scopes for these inside the loop.
+    """
+    sides = []
+    for c in rows.sides:
+        if c not in met:
+            met[c] = under(frame, c, common, met)
+        sides.append(met[c])
+    inner = Scope(frame, rows, frame.e, {}, ready=rows.ready, mask=rows.mask)
+    extra = [c for c in common.chain if c not in rows.chain]
+    split = len(common.chain) - len(extra)
+    inner.chain = [*rows.chain[:split], *extra, *rows.chain[split:], *sides, inner]
+    inner.known = rows.known | common.known
+    inner.sides = tuple(sides)
+    return inner

@@ -53,6 +53,22 @@ def test_a_few_columns_have_the_bits_of_these_among_others(dtype):
             assert got.tobytes() == np.ascontiguousarray(want[..., :m]).tobytes()
 
 
+@pytest.mark.parametrize("m", [256, 257])
+def test_columns_that_no_cache_holds(m):
+    """Rows too many, or at the distance of pages, for pieces of them to be kept between sweeps."""
+    a = (RNG.normal(size=(2100, m)) + 0.5).astype("float32")
+    x = gx.input("x", ("n", "m"))
+    for got, want in zip(gx.function([x], outputs(x))(a), expected(a), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_no_rows():
+    x = gx.input("x", ("n", 300))
+    f = gx.function([x], [gx.sum(x * x, axis=0), gx.prod(x, axis=0), gx.mean(x, axis=0)])
+    for got, want in zip(f(np.empty((0, 300), "float32")), (0, 1, np.nan), strict=True):
+        np.testing.assert_array_equal(got, np.full(300, want, "float32"))
+
+
 def test_several_reductions_at_once_and_integers():
     x, y = gx.input("x", ("n", 300), "int32"), gx.input("y", ("n", 300), "int32")
     f = gx.function([x, y], [gx.sum(x * y, axis=0), gx.min(x, axis=0), gx.argmax(y, axis=0)])
