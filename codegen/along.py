@@ -52,12 +52,17 @@ class Along(Body):
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
         partial: bool = False, group: int = 0,
     ) -> None:
-        """A loop over groups of vectors from low to high, and one over what is left."""
+        """A loop over groups of vectors from low to high, and one over what is left.
+
+        Interleaved vectors are one register that LLVM splits; what is left goes singly.
+        """
         s, e = self.s, self.e
         assert s.vector is not None
         n: Size | None = None if partial else self.nest.sizes[s.vector]
-        group = group or group_of(s)
-        step = group * s.width
+        group, width = group or group_of(s), s.width * s.interleave
+        while isinstance(n, int) and width > s.width and n < width:
+            width //= 2
+        step = group * width
         main_end = low
         fits = isinstance(n, int) and n % step == 0 and n <= BLOCK
         if not (isinstance(n, int) and n < s.width):
@@ -69,9 +74,9 @@ class Along(Body):
 
             def body(i: str, _: list[str]) -> list[str]:
                 starts = [
-                    e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i for k in range(group)
+                    e(f"add nuw nsw i64 {i}, {k * width}") if k else i for k in range(group)
                 ]
-                emit([self.vectors_at(grid, x, None) for x in starts])
+                emit([self.vectors_at(grid, x, None, width) for x in starts])
                 return []
 
             if isinstance(n, int) and n == step and fits:

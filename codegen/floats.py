@@ -143,12 +143,16 @@ class Floats:
         `whole, counted` as `nearest` gives them; by halves, so that no factor overflows.
         """
         L = self.L
-        whole_register = L.width * self.bits == 512 and not L.e.module.attributes
-        if L.target.masked and L.target.arch == "x86_64" and whole_register:
+        one = 512 // self.bits
+        whole_registers = L.width % one == 0 and not L.e.module.attributes
+        if L.target.masked and L.target.arch == "x86_64" and whole_registers:
             name = f"llvm.x86.avx512.mask.scalef.p{'d' if self.double else 's'}.512"
-            v, m = L.vec(self.t), f"i{L.width}"
+            v, m = f"<{one} x {self.t}>", f"i{one}"
             L.e.module.declare(name, f"declare {v} @{name}({v}, {v}, {v}, {m}, i32)")
-            return L.e(f"call {v} @{name}({v} {p}, {v} {whole}, {v} poison, {m} -1, i32 4)")
+            return L.joined(self.t, [
+                L.e(f"call {v} @{name}({v} {a}, {v} {b}, {v} poison, {m} -1, i32 4)")
+                for a, b in zip(*(L.parts(self.t, x, one) for x in (p, whole)), strict=True)
+            ])
         n = self.integer(counted)
         half = self.ints("ashr", n, 1)
         rest = self.ints("sub", n, half)

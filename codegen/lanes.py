@@ -208,6 +208,29 @@ class Lanes:
         if self._fail is not None:
             self._fail(cond if self.mask is None else self.op("and", "i1", cond, self.mask))
 
+    # --- parts of registers ----------------------------------------------------------------
+
+    def parts(self, t: str, v: str, width: int) -> list[str]:
+        """A register as registers of `width` lanes."""
+        if width == self.width:
+            return [v]
+        return [
+            self.e(f"shufflevector {self.vec(t)} {v}, {self.vec(t)} poison, "
+                   f"<{width} x i32> <{', '.join(f'i32 {first + i}' for i in range(width))}>")
+            for first in range(0, self.width, width)
+        ]
+
+    def joined(self, t: str, parts: Sequence[str]) -> str:
+        """The inverse of `parts`; their number is a power of two."""
+        while len(parts) > 1:
+            n = self.width // len(parts)
+            order = ", ".join(f"i32 {i}" for i in range(2 * n))
+            parts = [
+                self.e(f"shufflevector <{n} x {t}> {a}, <{n} x {t}> {b}, <{2 * n} x i32> <{order}>")
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
+
     # --- memory ----------------------------------------------------------------------------
 
     def _moved(self, d: DType) -> str:

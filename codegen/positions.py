@@ -27,7 +27,7 @@ class Positions(ABC):
 
     def __init__(
         self, frame: Frame, parent: Scope | None, e: Emitter, bound: dict[str, str],
-        ready: int = 0, mask: str | None = None,
+        ready: int = 0, mask: str | None = None, width: int = 0,
     ):
         self.frame, self.parent, self.e, self.bound = frame, parent, e, bound
         self.chain: list[Scope] = [*(parent.chain if parent else []), cast("Scope", self)]
@@ -35,6 +35,7 @@ class Positions(ABC):
         self.known: frozenset[str] = outside | frozenset(bound)
         self.ready = ready
         self.mask = mask
+        self.width: int = width or (parent.width if parent else frame.schedule.width)
         self.sizes: dict[Size, str] = {}
         self.lane_sizes: dict[Size, str] = {}
         self.conds: dict[tuple[tuple[Pred, ...], bool], str] = {}
@@ -58,7 +59,7 @@ class Positions(ABC):
             def fail(cond: str) -> None:
                 frame.report(self, node, L.any(cond))
 
-        width = frame.schedule.width if vector else 1
+        width = self.width if vector else 1
         L = Lanes(
             self.e, width, frame.target, fastmath=frame.fastmath, fail=fail,
             mask=(mask or self.mask) if width > 1 else None, memo=self.memo,
@@ -198,13 +199,11 @@ class Positions(ABC):
         """The value of a polynomial in every lane, where the code is written for one position."""
         v = self.frame.schedule.vector
         if isinstance(p, int):
-            return [p] * self.frame.schedule.width
+            return [p] * self.width
         if v is None or set(dims.names(p)) != {v} or not self.axis_register(v).isdecimal():
             return None
         start = int(self.axis_register(v))
-        return [
-            dims.evaluate(p, {v: start + k}) for k in range(self.frame.schedule.width)
-        ]
+        return [dims.evaluate(p, {v: start + k}) for k in range(self.width)]
 
     def _lane_atom(self, L: Lanes, a: dims.Atom) -> str:
         v = self.frame.schedule.vector

@@ -49,6 +49,10 @@ VECTOR_COST = {
 }
 
 
+PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
+MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size
+
+
 @dataclass
 class Schedule:
     """A nest and the decisions about it."""
@@ -67,6 +71,7 @@ class Schedule:
     flat: bool                    # no outer axes: items are pieces of the first reduced axis
     cost: int                     # of one vector of the nest, in cycles, roughly
     unroll: int
+    interleave: int               # vectors that are computed side by side, as one wide register
     cycles: Size                  # of one grid item
     items: Size
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
@@ -110,10 +115,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
-    cost = sum(
-        VECTOR_COST.get(e.attrs[0], 1) if e.kind == "op" else 1 if e.kind != "philox" else 40
-        for e in nest.exprs if e.kind not in ("const", "index")
-    )
+    cost = sum(_cost(e) for e in nest.exprs)
     width = target.vector_bits // bits
     scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
         coefficient(x.offset, vector) != 1 for x in nest.stores
@@ -150,9 +152,12 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     else:
         cycles = row * cost
     # cycles decide how items are split, and so the order of sums: not by this target's width
+    interleave = 1 if scattered else _interleave(nest, target, vector, width, bits, cost)
+    if interleave > 1:
+        unroll = 1
     schedule = Schedule(
         nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
-        sweeps, flat, cost, unroll, dims.floordiv(cycles, 512 // bits) + 20, items,
+        sweeps, flat, cost, unroll, interleave, dims.floordiv(cycles, 512 // bits) + 20, items,
         [e for e in nest.exprs
          if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")],
         [e for e in nest.exprs if e in sums_rows and e.axes],
@@ -164,6 +169,43 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         if tile is not None:
             _take_rows(schedule, tile)
     return schedule
+
+
+def _interleave(
+    nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int
+) -> int:
+    """How many vectors of an elementwise nest go side by side.
+
+    One vector is a chain: an instruction waits some four cycles for the one before it, while the
+    CPU could do eight others, and it looks ahead by a hundred instructions at most. Instruction by
+    instruction side by side, vectors fill these cycles. Formulas of many independent parts do so
+    by themselves, and more vectors would only compete for registers.
+    """
+    if vector is None or width * bits != target.vector_bits or nest.reduced:
+        return 1
+    if any(
+        e.kind in ("reduce", "scan")
+        or (e.kind == "load" and (e.attrs[2] or _step(nest, e, vector) not in (0, 1)))
+        for e in nest.exprs
+    ):
+        return 1
+    until: dict[Expr, int] = {}
+    for e in nest.exprs:
+        until[e] = max((until[a] for a in e.args), default=0) + _cost(e)
+    if cost >= PARALLEL * max(until.values(), default=0):
+        return 1
+    most = 4 if target.registers >= 32 else 2
+    while most > 1 and most * cost > MAX_INTERLEAVED:
+        most //= 2
+    return most
+
+
+def _step(nest: Nest, load: Expr, vector: str) -> Size | None:
+    """Elements between lanes of a load; None where they are not evenly spaced."""
+    offset = load.attrs[1]
+    if any(vector in d.axes for d in nest.dynamic(offset)):
+        return None
+    return coefficient(offset, vector)
 
 
 def _take_rows(s: Schedule, tile: Tile) -> None:
@@ -248,6 +290,13 @@ def _wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
 
 def ceildiv(a: Size, b: int) -> Size:
     return dims.floordiv(a + (b - 1), b)
+
+
+def _cost(e: Expr) -> int:
+    """Of a vector of one expression, in cycles."""
+    if e.kind == "op":
+        return VECTOR_COST.get(e.attrs[0], 1)
+    return 0 if e.kind in ("const", "index") else 40 if e.kind == "philox" else 1
 
 
 def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:

@@ -32,12 +32,12 @@ class Scope(Positions):
 
     def __init__(
         self, frame: Frame, parent: Scope | None, e: Emitter, bound: dict[str, str],
-        ready: int = 0, mask: str | None = None,
+        ready: int = 0, mask: str | None = None, width: int = 0,
     ):
-        super().__init__(frame, parent, e, bound, ready, mask)
+        super().__init__(frame, parent, e, bound, ready, mask, width)
         self.scalars: dict[Expr, str] = {}
         self.vectors: dict[Expr, str] = {}
-        self.splats: dict[Expr, str] = {}
+        self.splats: dict[tuple[Expr, int], str] = {}
         self.slots: dict[Expr, str] = {}
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
 
@@ -77,13 +77,13 @@ class Scope(Positions):
 
     def keep(self, x: Expr) -> None:
         """Put an element of the row where later sweeps find it."""
-        L = Lanes(self.e, self.frame.schedule.width, self.frame.target)
+        L = Lanes(self.e, self.width, self.frame.target)
         t = L.reg(x.dtype)
         self.e.do(f"store {t} {self.vectors[x]}, ptr {self._kept_at(x)}, align 4")
 
     def read_back(self, x: Expr) -> str:
         """An element of the row that an earlier sweep kept."""
-        L = Lanes(self.e, self.frame.schedule.width, self.frame.target)
+        L = Lanes(self.e, self.width, self.frame.target)
         return self.e(f"load {L.reg(x.dtype)}, ptr {self._kept_at(x)}, align 4")
 
     def _kept_at(self, x: Expr) -> str:
@@ -107,11 +107,11 @@ class Scope(Positions):
         home = self.home(x.axes, self.frame.schedule.ready[x])
         if self.is_vector(x):
             return home.vectors[x]
-        if x not in home.splats:
-            home.splats[x] = Lanes(
+        if (x, L.width) not in home.splats:
+            home.splats[x, L.width] = Lanes(
                 home.e, L.width, self.frame.target
             ).splat(x.dtype, home.scalars[x])
-        return home.splats[x]
+        return home.splats[x, L.width]
 
     def operand(self, x: Expr, vector: bool) -> str:
         return self.vector(x) if vector else self.scalar(x)

@@ -64,11 +64,12 @@ class Body:
             f"icmp slt {L.vec('i32')} <{steps}>, {L.spread('i32', small)}"
         )
 
-    def vectors_at(self, scope: Scope, start: str, mask: str | None) -> Scope:
+    def vectors_at(self, scope: Scope, start: str, mask: str | None, width: int = 0) -> Scope:
         assert self.s.vector is not None
         # what rows need besides their sums may be asked for late, but belongs before the sweeps
         e = self.e if self.s.across or not self.s.sweeps else self.e.section()
-        return Scope(self.f, scope, e, {self.s.vector: start}, ready=scope.ready, mask=mask)
+        return Scope(self.f, scope, e, {self.s.vector: start}, ready=scope.ready, mask=mask,
+                     width=width)
 
     def evaluate(self, inner: Scope, reduces: Sequence[Expr], stores: Sequence[Store]) -> None:
         columns = [r for r in self.columns if self.s.ready[r.args[0]] == self.f.sweeping]

@@ -1,0 +1,55 @@
+"""Elementwise nests compute several vectors side by side, and what is left one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.codegen.target import host
+
+SIDE_BY_SIDE = 4 if host().registers >= 32 else 2
+
+
+def chain(x: gx.Tensor) -> gx.Tensor:
+    """Every step waits for the one before; far angles take sin's branch for single lanes."""
+    return gx.tanh(gx.exp(gx.sin(x))) * x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elements_do_not_depend_on_their_place(dtype: str) -> None:
+    x = gx.input("x", ("n",), dtype)
+    f = gx.function([x], chain(x), name="f")
+    rng = np.random.default_rng(0)
+    register = host().vector_bits // (8 * np.dtype(dtype).itemsize)
+    most = 2 * SIDE_BY_SIDE * register + 3
+    data = rng.normal(size=most).astype(dtype)
+    data[rng.integers(0, most, 9)] = [1e30, -1e12, np.inf, -np.inf, np.nan, 0.0, -0.0, 1e9, 1e-40]
+    whole = f(data)
+    with np.errstate(all="ignore"):
+        wide = data.astype("float64")
+        want = np.tanh(np.exp(np.sin(wide))) * wide
+    np.testing.assert_allclose(whole, want, rtol=1e-5)
+    for n in range(most):
+        got = np.full(most + 1, 7, dtype)
+        f(data[:n], out=got[:n])
+        np.testing.assert_array_equal(got[:n].view(np.uint8), whole[:n].view(np.uint8))
+        assert (got[n:] == 7).all()
+
+
+@pytest.mark.parametrize("broad, count", [("a chain", SIDE_BY_SIDE), ("parallel", 1)])
+def test_parallel_formulas_take_one_vector(broad: str, count: int) -> None:
+    x = gx.input("x", ("n",))
+    if broad == "parallel":
+        parts = [(x + 0.1 * k) * (x - 0.3 * k) for k in range(1, 9)]
+        while len(parts) > 1:
+            parts = [a * b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        y = parts[0]
+    else:
+        y = ((((x * x + 1.0) * x + 2.0) * x + 3.0) * x + 4.0) * x
+    f = gx.function([x], y, name="f")
+    f(np.ones(3, "float32"))
+    lanes = host().vector_bits // 32
+    text = f.llvm_ir()
+    assert f"load <{count * lanes} x float>" in text
+    assert f"load <{2 * count * lanes} x float>" not in text
