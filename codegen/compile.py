@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name
+from graphc.codegen.chain import ChainKernel
+from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.flush import can_flush, define_flushed
 from graphc.codegen.kernels import Call, body_sites, define_kernel
@@ -34,6 +35,7 @@ from graphc.dims import Size
 from graphc.errors import CompileError, Loc
 from graphc.ir import Graph, Node, State, Value
 from graphc.ops.row import Kind
+from graphc.passes import chains
 from graphc.passes.stages import lower
 from graphc.types import TensorType
 
@@ -148,9 +150,13 @@ class _Compiler:
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
-        call = define_kernel(
-            self.module, self.target, n, name, self.codes, self.fastmath, self.updates
-        )
+        if chains.is_chain(n):
+            chain = ChainKernel(self.module, self.target, n, name, self.codes, self.fastmath)
+            call = chain.define()
+        else:
+            call = define_kernel(
+                self.module, self.target, n, name, self.codes, self.fastmath, self.updates
+            )
         if shape is not None:
             self.shapes[shape] = call
         return call
@@ -322,16 +328,22 @@ class _Compiler:
 
 def kernel_shape(n: Node, updates: frozenset[Value]) -> tuple[object, ...]:
     """What decides the code of a fused node: its body by structure, its axes, what it updates."""
-    body: Graph = n.attrs["body"]
+    return _structure(n), tuple(o in updates for o in n.outs)
+
+
+def _structure(n: Node) -> tuple[object, ...]:
+    """A node's attributes, bodies by their structure."""
+    body = n.attrs.get("body")
+    if not isinstance(body, Graph):
+        return tuple(n.attrs.values())
     number = {v: k for k, v in enumerate(body.inputs)}
     rows: list[object] = [tuple(v.type for v in body.inputs)]
     for m in body.nodes:
-        rows.append((m.op, tuple(number[a] for a in m.args), tuple(m.attrs.values())))
+        rows.append((m.op, tuple(number[a] for a in m.args), _structure(m)))
         for o in m.outs:
             number[o] = len(number)
     rest = tuple(a for name, a in n.attrs.items() if name != "body")
-    kept = tuple(o in updates for o in n.outs)
-    return (*rows, tuple(number[o] for o in body.outputs), rest, kept)
+    return (*rows, tuple(number[o] for o in body.outputs), rest)
 
 
 def _bytes(t: TensorType) -> Size:
@@ -361,16 +373,18 @@ def _reason(n: Node) -> str:
 
 def _described(c: Call) -> Kernel:
     return Kernel(
-        c.name, len(c.node.attrs["body"].nodes), _text(c), _lines(c), kernel_name(c.name, c.node)
+        c.name, len(kernel_nodes(c.node)), _text(c), _lines(c), kernel_name(c.name, c.node)
     )
 
 
 def _text(c: Call) -> str:
+    if c.text:
+        return c.text
     if c.nest is not None:
         return print_nest(c.nest)
     return str(c.node.attrs["body"].outputs[0].node.op)
 
 
 def _lines(c: Call) -> tuple[Loc, ...]:
-    found = {n.loc: None for n in c.node.attrs["body"].nodes if n.loc is not None}
+    found = {n.loc: None for n in kernel_nodes(c.node) if n.loc is not None}
     return tuple(sorted(found))

@@ -48,11 +48,19 @@ def head(title: Title) -> str:
     return f"{_HEAD}{line} {json.dumps(name)} {json.dumps(file)}"
 
 
+def kernel_nodes(node: Node) -> list[Node]:
+    """What a kernel computes, in a chain those of its kernels."""
+    body: Graph = node.attrs["body"]
+    return [
+        m for n in body.nodes for m in (n.attrs["body"].nodes if n.op.name == "fused" else (n,))
+    ]
+
+
 def kernel_name(name: str, node: Node) -> str:
     """`step.k3[dot,add,maximum]`: a kernel and the ops that it computes."""
-    body: Graph = node.attrs["body"]
-    ops = [n.op.name for n in body.nodes if n.op.kind not in _FREE]
-    ops = [op for op, _ in groupby(ops or [n.op.name for n in body.nodes])]
+    nodes = kernel_nodes(node)
+    ops = [n.op.name for n in nodes if n.op.kind not in _FREE]
+    ops = [op for op, _ in groupby(ops or [n.op.name for n in nodes])]
     shown = ops[:_SHOWN] + ["..."] * (len(ops) > _SHOWN)
     return f"{name}[{','.join(shown)}]" if shown else name
 
@@ -67,7 +75,7 @@ def full_title(symbol: str, titles: Mapping[str, str]) -> str:
 
 def kernel_loc(node: Node) -> Loc | None:
     """The line that a kernel is called for: its product's, else its last op's."""
-    nodes = node.attrs["body"].nodes
+    nodes = kernel_nodes(node)
     main = [n for n in nodes if n.op.kind is Kind.CONTRACT]
     found = [n.loc for n in (*main, node, *reversed(nodes)) if n.loc is not None]
     return found[0] if found else None

@@ -12,6 +12,7 @@ from graphc.codegen.frame import Slots
 from graphc.codegen.loops import Nest
 from graphc.codegen.nest import NestKernel
 from graphc.codegen.scatter import ScatterKernel
+from graphc.codegen.schedule import Schedule
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
@@ -33,6 +34,12 @@ class Call:
     in_place: dict[int, list[int]] = field(default_factory=dict)  # output -> operands it may reuse
     work: Size = 0                # estimated cycles
     splits: bool = True           # whether the kernel shares itself out among threads
+    text: str = ""                # of a chain: its nests, and what it keeps in scratch
+
+    @property
+    def alone(self) -> bool:
+        """Whether it may want more scratch than workers have, so that none may run it."""
+        return bool(self.text)
 
     @property
     def args(self) -> tuple[Value, ...]:
@@ -83,11 +90,19 @@ def define_kernel(
     kernel.define()
     s = kernel.schedule
     reuse = {}
-    if s.sweeps <= 1 and not s.final:
+    if not s.final and (s.sweeps <= 1 or _stores_last(s)):
         reuse = _in_place(kernel.nest, set(), len(node.args), None)
     return Call(
         name, node, kernel.slots, kernel.workspace, 0, fallible, kernel.nest, None, reuse,
         s.items * s.cycles, s.items != 1,
+    )
+
+
+def _stores_last(s: Schedule) -> bool:
+    """Whether a row is written by the last sweep over it, when no other is left to read it."""
+    row = set(s.nest.reduced)
+    return s.across and all(
+        s.ready[x.expr] == s.sweeps - 1 for x in s.nest.stores if row & set(x.axes)
     )
 
 

@@ -100,7 +100,8 @@ def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
     made: set[Value] = set()
     for k, c in enumerate(calls):
         reads = {roots.get(a, a) for a in c.args}
-        if not waves or not made.isdisjoint(reads) or len(waves[-1]) == MAX_WAVE:
+        apart = bool(waves) and (c.alone or calls[k - 1].alone)
+        if not waves or apart or not made.isdisjoint(reads) or len(waves[-1]) == MAX_WAVE:
             waves.append([])
             made = set()
         waves[-1].append(k)

@@ -30,9 +30,12 @@ def _exp_reduced(F: Floats, r: str) -> str:
 
 
 def exp(F: Floats, x: str) -> str:
+    """Below `low` it is 0, and made of zeros: to round what underflows takes a CPU some hundred
+    cycles, and masks of attention make many such arguments."""
     low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
-    n, r, _ = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
-    return F.scale(_exp_reduced(F, r), *n)
+    gone = F.cmp("olt", x, low)
+    n, r, _ = reduce_ln2(F, F.at_most(F.select(gone, low, x), high))
+    return F.scale(F.select(gone, 0.0, _exp_reduced(F, r)), *n)
 
 
 def exp_of_small(F: Floats, x: str) -> str:

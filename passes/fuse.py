@@ -11,6 +11,8 @@ Cheap values are copied likewise where that saves a buffer (`copies`).
     return %1                                     %1: f32[b] = reduce_sum %0 {axes=(1)}
                                                   return %1 }, axes=(b,n), reduced=(1), ...}
 
+Kernels with large results between them become chains (`chains`).
+
 After this pass every node is a leaf, a `fused`, a view (reshape) or a `barrier`.
 """
 
@@ -20,7 +22,7 @@ import heapq
 
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
-from graphc.passes import copies
+from graphc.passes import chains, copies
 from graphc.passes.grouping import Group
 from graphc.passes.joining import Joining
 from graphc.passes.roles import is_free, is_kept, is_opaque
@@ -181,5 +183,5 @@ def _is_used(body: Graph, v: Value) -> bool:
 
 
 def run(g: Graph) -> Graph:
-    """Group the nodes of g into kernels."""
-    return Fusion(g).run()
+    """Group the nodes of g into kernels, and kernels into chains."""
+    return chains.run(Fusion(g).run())

@@ -1,0 +1,151 @@
+"""Chains of kernels give the bits of the kernels one by one, and keep blocks of what they make.
+
+Blocks of a few rows, which other tests never see, meet every boundary soon.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc import dims
+from graphc.codegen import chain, compile_graph
+from graphc.codegen.target import host
+from graphc.passes import chains, fuse
+
+
+def separate(g):
+    """The fuse pass without chains."""
+    return fuse.Fusion(g).run()
+
+
+def attention(dtype="float32"):
+    """Causal attention with a bias for each key, for any sizes."""
+    b, n = gx.dim("b"), gx.dim("n")
+    q, k, v = (gx.input(name, (b, 3, n, 8), dtype) for name in "qkv")
+    bias = gx.input("bias", (b, n), dtype)
+    scores = gx.matmul(q, gx.matrix_transpose(k)) * 0.25 + gx.reshape(bias, (b, 1, 1, n))
+    at = gx.arange(n)
+    scores = gx.where(gx.reshape(at, (n, 1)) >= gx.reshape(at, (1, n)), scores, -1e30)
+    return [q, k, v, bias], gx.matmul(gx.nn.softmax(scores, axis=-1), v)
+
+
+def network(dtype="float32"):
+    """Two layers whose hidden rows are long."""
+    x = gx.input("x", ("b", "n", 16), dtype)
+    w1, w2 = gx.input("w1", (16, 256), dtype), gx.input("w2", (256, 16), dtype)
+    return [x, w1, w2], gx.nn.gelu(x @ w1) @ w2 + x
+
+
+def feed(inputs, sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = [[dims.evaluate(s, sizes) for s in t.shape] for t in inputs]
+    return [rng.normal(size=s).astype(t.dtype.numpy) for s, t in zip(shapes, inputs, strict=True)]
+
+
+def functions(make, dtype, **options):
+    inputs, out = make(dtype)
+    plain = (*gx.PIPELINE[:-1], separate)
+    return inputs, [gx.function(inputs, out, pipeline=p, **options) for p in (gx.PIPELINE, plain)]
+
+
+@pytest.fixture(params=[(1 << 10, 1, 8), (1 << 12, 5, 40), (1 << 14, 3, 1 << 20)])
+def small_blocks(request, monkeypatch):
+    """Bytes, rows and cycles of a block that are small."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    for name, value in zip(("BLOCK_BYTES", "LEAST_ROWS", "BLOCK_CYCLES"), request.param,
+                           strict=True):  # fmt: skip
+        monkeypatch.setattr(chain, name, value)
+
+
+@pytest.mark.parametrize("make", (attention, network))
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_bits_are_those_of_the_kernels(make, dtype, small_blocks):
+    inputs, (f, g) = functions(make, dtype)
+    for b, n in ((1, 1), (1, 31), (2, 32), (1, 33), (3, 16), (4, 5), (7, 2), (0, 3)):
+        arrays = feed(inputs, {"b": b, "n": n})
+        assert f(*arrays).tobytes() == g(*arrays).tobytes(), (b, n)
+    assert len(f.kernels) == 1 and len(g.kernels) > 1
+    assert f.compilations == g.compilations == 1
+
+
+@pytest.mark.parametrize("make", (attention, network))
+def test_bits_at_the_real_block_size(make):
+    inputs, (f, g) = functions(make, "float32")
+    for b, n in ((1, 127), (1, 128), (2, 129), (1, 700), (1, 701)):
+        arrays = feed(inputs, {"b": b, "n": n})
+        assert f(*arrays).tobytes() == g(*arrays).tobytes(), (b, n)
+
+
+@pytest.mark.parametrize("make", (attention, network))
+def test_any_number_of_threads(make, monkeypatch):
+    monkeypatch.setenv("GRAPHC_NUM_THREADS", "4")
+    arrays = None
+    results = []
+    for threads in (1, 2, 4):
+        inputs, (f, _) = functions(make, "float32", threads=threads)
+        arrays = arrays or feed(inputs, {"b": 3, "n": 401})
+        results += [f(*arrays).tobytes() for _ in range(5)]
+    assert len(set(results)) == 1
+
+
+def test_values():
+    """Against NumPy, with rows whose scores are all masked but one."""
+    inputs, (f, _) = functions(attention, "float64")
+    q, k, v, bias = arrays = feed(inputs, {"b": 2, "n": 150})
+    s = q @ k.swapaxes(-1, -2) * 0.25 + bias[:, None, None]
+    s = np.where(np.tri(150, dtype=bool), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    want = p / p.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(f(*arrays), want, rtol=1e-12, atol=1e-14)
+
+
+def test_memory_does_not_grow_with_the_square():
+    inputs, out = attention()
+    g = gx.function(inputs, out).optimized
+    arena = compile_graph(g, host()).arena
+    plain = compile_graph(separate(gx.function(inputs, out, pipeline=gx.PIPELINE[:-1]).optimized),
+                          host()).arena  # fmt: skip
+    for n in (1024, 8192, 65536):
+        sizes = {"b": 2, "n": n}
+        assert dims.evaluate(arena, sizes) < 4 << 20
+        assert dims.evaluate(plain, sizes) > 4 * 2 * 3 * n * n
+    # and where a single row is more than workers' scratch, one row stands in the arena
+    assert dims.evaluate(arena, {"b": 2, "n": 1 << 21}) < (1 << 21) * 4 + (2 << 20)
+
+
+def test_a_row_larger_than_the_scratch_of_workers(monkeypatch):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(chain, "SCRATCH_BYTES", 4096)
+    inputs, (f, g) = functions(attention, "float32", threads=2)
+    arrays = feed(inputs, {"b": 1, "n": 300})
+    assert f(*arrays).tobytes() == g(*arrays).tobytes()
+
+
+def test_what_the_plan_says():
+    inputs, out = network()
+    f = gx.function(inputs, out, name="f")
+    assert f.kernels[0].text.splitlines()[0] == "blocks of [b,n]:"
+    assert "f.k0.0: f32[block.0,block.1,256] in scratch 0" in f.kernels[0].text
+    assert "f.k0.1: f32[block.0,block.1,16] in output 0" in f.kernels[0].text
+    assert "f.k0: f32[b,n,16] in output 0" in f.memory_plan()
+
+
+def kinds(inputs, out):
+    g = gx.function(inputs, out).optimized
+    return [chains.is_chain(n) for n in g.nodes if n.op.name == "fused"]
+
+
+def test_what_is_no_chain():
+    q, k, v = (gx.input(name, ("b", "n", 8)) for name in "qkv")
+    scores = gx.matmul(q, gx.matrix_transpose(k))
+    p = gx.nn.softmax(scores, axis=-1)
+    assert kinds([q, k, v], gx.matmul(p, v)) == [True]
+    # what is wanted itself, what mixes rows, and what is small is made as a whole
+    assert not any(kinds([q, k, v], [gx.matmul(p, v), p]))
+    assert not any(kinds([q, k, v], gx.matmul(gx.nn.softmax(scores, axis=-2), v)))
+    assert not any(kinds([q, k, v], gx.matmul(gx.cumulative_sum(p, axis=1), v)))
+    q, k, v = (gx.input(name, (4, 64, 8)) for name in "qkv")
+    p = gx.nn.softmax(gx.matmul(q, gx.matrix_transpose(k)), axis=-1)
+    assert not any(kinds([q, k, v], gx.matmul(p, v)))
