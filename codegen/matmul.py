@@ -47,6 +47,7 @@ LEAST_ROWS = 120         # of a block: every block of rows packs B again
 LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside a vector
 LONG_PARTS = 4           # or a share of the row, if that is longer
 STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
+STREAMED_ROW = 1024      # and of its rows
 
 _FIELDS = (
     "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
@@ -85,7 +86,7 @@ def product(
     kinds = ["block"]
     if dtype.is_float and dtype.compute is dtype:
         dots, block = columns in (None, 1), columns != 1
-        wide = columns is None or columns * dtype.itemsize > LONG_BYTES
+        wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
         stream = block and (rows == 1 or (rows is None and wide))
         kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
     name = f"{prefix(dtype)}_{'_'.join(kinds)}_product"
@@ -220,20 +221,28 @@ def _define_task(
                  f"ptr {f.at('%record', 8 * i)}, align 8")
         for i, field in enumerate(_FIELDS)
     }
+    unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
+    across = _streamed(f, dtype, v["m"], v["n"], v["k"], unit) if "stream" in kinds else "false"
     with f.each("%begin", "%end") as task:
         above = f.udiv(task.index, v["col_blocks"])
-        col = f.mul(f(f"urem i64 {task.index}, {v['col_blocks']}"), v["cols"])
+        block = f(f"urem i64 {task.index}, {v['col_blocks']}")
+        col = f.mul(block, v["cols"])
         member = f.udiv(above, v["row_blocks"])
         row = f.mul(f(f"urem i64 {above}, {v['row_blocks']}"), v["rows"])
         row_end = f.min(f.add(row, v["rows"]), v["m"])
-        col_end = f.min(f.add(col, v["cols"]), v["n"])
+        cols = v["cols"]
+        if "stream" in kinds:  # blocks side by side are one: the longer its rows the better
+            beside = f.min(f.sub("%end", task.index), f.sub(v["col_blocks"], block))
+            task.step = f.select(across, beside, "1")
+            cols = f.mul(task.step, cols)
+        col_end = f.min(f.add(col, cols), v["n"])
         m, n = f.sub(row_end, row), f.sub(col_end, col)
         a = f.at(f.at(v["a"], f.mul(member, v["a_batch"])), f.mul(row, v["a_row"]))
         b = f.at(f.at(v["b"], f.mul(member, v["b_batch"])), f.mul(col, v["b_col"]))
         c = f.at(f.at(v["c"], f.mul(member, v["c_batch"])), f.mul(row, v["c_row"]))
         c = f.at(c, f.mul(col, dtype.itemsize))
         with f.either(f.cmp("sgt", v["k"], "0")) as branches:
-            _compute(f, target, dtype, kinds, v, m, n, a, b, c, scratch)
+            _compute(f, target, dtype, kinds, v, across, m, n, a, b, c, scratch)
             f.otherwise(*branches)
             _clear(f, dtype, m, n, c, v["c_row"])
         with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
@@ -244,10 +253,10 @@ def _define_task(
 
 
 def _compute(
-    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], m: str, n: str,
-    a: str, b: str, c: str, scratch: str,
+    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], across: str,
+    m: str, n: str, a: str, b: str, c: str, scratch: str,
 ) -> None:
-    """C = A @ B for one block, k >= 1."""
+    """C = A @ B for one block, k >= 1; `across` says whether it goes by `stream`."""
 
     def block() -> None:
         define = define_block if dtype.is_float else define_int_block
@@ -269,8 +278,7 @@ def _compute(
         if "stream" not in kinds:
             block()
             return
-        unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
-        with f.either(_streamed(f, dtype, v["m"], v["n"], v["k"], unit)) as branches:
+        with f.either(across) as branches:
             stream()
             f.otherwise(*branches)
             block()

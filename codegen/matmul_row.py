@@ -6,7 +6,7 @@
 `row` is for a B whose columns are contiguous: packing it for one row of A would take several times
 as long as the product itself, so it is transposed on the way to registers. `stream` is for a B with
 contiguous rows that comes from memory: it reads long pieces of a few rows at a time, and keeps the
-sums in the nearest cache.
+sums in a near cache.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from graphc.codegen.matmul_pack import joined, side, transposed
 from graphc.codegen.target import Target
 from graphc.types import DType
 
-STREAM_BYTES = 8192  # of a piece of a row
-STREAM_ROWS = 4      # rows read side by side
-SIDE_BY_SIDE = 16    # columns: more would fall out of the nearest cache where strides are even
+STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
+STREAM_ROWS = 4         # rows read side by side
+SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 
 
 def define_row(module: Module, target: Target, dtype: DType) -> str:

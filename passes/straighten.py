@@ -1,12 +1,18 @@
 """Operands of `dot` as strided matrices: transposes them where axes to be joined lie apart.
 
-A product kernel walks the batch, contracted and free axes of an operand with one stride each.
+A product kernel walks the batch, contracted and free axes of an operand with one stride each. And a
+matrix beside a vector stands on the left where its rows are what is summed over, else on the right:
+so there is one kernel for either, which reads whole rows.
 
     %0: f32[b,c] = dot %x, %y {contract=((0,2),(0,2)), batch=((),())}
 ->
     %0: f32[b,k,l] = transpose %x {perm=(1,0,2)}
     %1: f32[c,k,l] = transpose %y {perm=(1,0,2)}
     %2: f32[b,c] = dot %0, %1 {contract=((1,2),(1,2)), batch=((),())}
+
+    %0: f32[n] = dot %a, %v {contract=((0),(0)), batch=((),())}
+->
+    %0: f32[n] = dot %v, %a {contract=((0),(0)), batch=((),())}
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from itertools import pairwise
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
+from graphc.types import f32, f64
 
 
 def run(g: Graph) -> Graph:
@@ -27,6 +34,12 @@ def run(g: Graph) -> Graph:
 def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
     if n.op.kind is not Kind.CONTRACT:
         return None
+    if _is_askew(n):
+        swapped = b.emit(n.op, args[::-1], n, contract=n.attrs["contract"][::-1], batch=((), ()))
+        shape = n.out.type.shape
+        if swapped[0].type.shape == shape:
+            return swapped
+        return b.emit("reshape", swapped, n, shape=shape, checked=False)
     batch, contract = list(n.attrs["batch"]), list(n.attrs["contract"])
     new = list(args)
     for s in (0, 1):
@@ -43,6 +56,23 @@ def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] |
     if new == list(args):
         return None
     return b.emit(n.op, new, n, contract=tuple(contract), batch=tuple(batch))
+
+
+def _is_askew(n: Node) -> bool:
+    """Whether a matrix beside a vector stands on the wrong side."""
+    if n.out.type.dtype not in (f32, f64) or n.attrs["batch"] != ((), ()):
+        return False
+    matrices = [
+        s for s in (0, 1)
+        if n.args[s].type.ndim == 2 and len(n.attrs["contract"][s]) == 1
+        and n.args[s].type.shape[1 - n.attrs["contract"][s][0]] != 1
+    ]
+    if len(matrices) != 1:
+        return False
+    (s,) = matrices
+    (over,) = n.attrs["contract"][s]
+    vector = n.args[1 - s].type.size == n.args[s].type.shape[over]
+    return bool(vector and s == over)
 
 
 def joined(shape: tuple[Size, ...], axes: tuple[int, ...]) -> bool:
