@@ -36,6 +36,7 @@ STRAIGHT = 96         # cycles of a row of known length up to which it is writte
 FINAL = 1 << 20       # "ready" after all items
 TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
+LONG_COLUMN = 64     # elements summed over beside which reading operands once costs little
 SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
@@ -112,6 +113,8 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
             vector, tile = found
         else:
             vector = _vector_axis(nest, scans, bool(sums_rows))
+            if vector in nest.outer and _long_sums(nest) and not scans and not sums_rows:
+                vector = tiles.fuller(nest, vector, VECTOR_COST, 512 // _lane_bits(nest, vector))
     vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
@@ -236,6 +239,12 @@ def _side_by_side(s: Schedule) -> Tile | None:
         return None
     rows = tiles.shared(nest, s.vector, s.grid)
     return None if rows is None else Tile(rows, tiles.SIDE_BY_SIDE)
+
+
+def _long_sums(nest: Nest) -> bool:
+    """Whether what comes before and after the sums matters little."""
+    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    return bool(nest.reduced) and not (isinstance(row, int) and row < LONG_COLUMN)
 
 
 def group_of(s: Schedule) -> int:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphc.codegen.axes import coefficient
@@ -121,6 +121,39 @@ def shared(nest: Nest, vector: str, grid: list[str]) -> str | None:
     }
     found = max(uses, key=lambda n: uses[n], default=None)
     return found if found is not None and uses[found] else None
+
+
+def fuller(nest: Nest, vector: str, costs: Mapping[str, int], lanes: int) -> str:
+    """The vector axis of long sums: another outer one where more lanes are filled by it.
+
+    What is read once, before or after the sums, may lie as it likes; what is read for every
+    element must keep step with the lanes.
+    """
+    inner = set(nest.reduced)
+    if any(e.kind not in ("load", "op", "const", "reduce") for e in nest.exprs):
+        return vector
+    within = [e for e in nest.exprs if e.axes & inner or e.kind == "reduce"]
+
+    def cycles(v: str) -> int:
+        """Instructions for one element of every sum; unknown sizes are taken as equal."""
+        total = 0
+        for e in within:
+            axes = set(nest.outer) if e.kind == "reduce" else e.axes - inner
+            times = costs.get(e.attrs[0], 1) if e.kind == "op" else 1
+            for n in axes:
+                size = nest.sizes[n]
+                size = size if isinstance(size, int) else lanes
+                times *= -(-size // lanes) if n == v else size
+            total += times if v in axes else 2 * times  # it is spread over the lanes as well
+        return total
+
+    def in_step(v: str) -> bool:
+        size = nest.sizes[v]
+        return isinstance(size, int) and 1 < size <= SIDE_BY_SIDE * lanes and all(
+            coefficient(e.attrs[1], v) in (0, 1) for e in within if e.kind == "load"
+        )
+
+    return min([vector, *(n for n in nest.outer if n != vector and in_step(n))], key=cycles)
 
 
 def jam(size: object, vectors: int) -> int:

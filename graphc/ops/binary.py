@@ -114,6 +114,12 @@ def _maximum_vjp(sign: int) -> Callable[..., Any]:
     return vjp
 
 
+def _mul_vjp(ct: Tensor, out: Tensor, x: Tensor, y: Tensor) -> Grads:
+    if x._value is y._value:  # doubled where it may be smaller: cotangents of sums are broadcast
+        return [(ct + ct) * x, None]
+    return [ct * y, ct * x]
+
+
 def _pow_vjp(ct: Tensor, out: Tensor, x: Tensor, y: Tensor) -> Grads:
     """d/dx = y x^(y-1), which is 0 at x = y = 0; d/dy = out log x, which is 0 at x = 0 <= y."""
     zero, one = prim.full_like(x, 0), prim.full_like(x, 1)
@@ -183,7 +189,7 @@ def _comparison(name: str, ref: Callable[..., Any]) -> None:
 
 _binary("add", NUMBER, quiet(np.add), lambda ct, out, x, y: [ct, ct],
         hint="for bools use or / xor")
-_binary("mul", NUMBER, quiet(np.multiply), lambda ct, out, x, y: [ct * y, ct * x],
+_binary("mul", NUMBER, quiet(np.multiply), _mul_vjp,
         hint="for bools use and")
 _binary("sub", NUMBER, quiet(np.subtract), lambda ct, out, x, y: [ct, -ct],
         hint="for bools use xor")
