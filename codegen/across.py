@@ -8,11 +8,17 @@ row of known length is written out without loops and stays in registers from swe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphc.codegen.ahead import Ahead
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, memory_of
+
+if TYPE_CHECKING:
+    from graphc.codegen.frame import Frame
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
 
@@ -24,6 +30,10 @@ def in_lanes(r: Expr) -> Reduction:
 
 class Across(Body):
     """Emits one row after the other."""
+
+    def __init__(self, frame: Frame):
+        super().__init__(frame)
+        self.ahead = Ahead(self.s)
 
     def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
         s = self.s
@@ -197,6 +207,8 @@ class Across(Body):
                 for k in range(group):
                     start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
                     inner = self.vectors_at(scope, start, None)
+                    if self.f.sweeping == self.ahead.sweep:
+                        self.ahead.ask(inner, k)
                     self.evaluate(inner, reduces, stores)
                     L = inner.lanes(True)
                     at = 0
@@ -236,6 +248,8 @@ class Across(Body):
 
         def body(i: str, _: list[str]) -> list[str]:
             inner = self.vectors_at(scope, i, self.mask(i, end) if masked else None)
+            if self.f.sweeping == self.ahead.sweep and not masked:
+                self.ahead.ask(inner, 0)
             self.evaluate(inner, reduces, stores)
             L = inner.lanes(True)
             lane = e(f"and i64 {i}, {s.lanes - 1}")

@@ -262,21 +262,21 @@ def _cached(s: Schedule) -> dict[Expr, int]:
         return {}
     if s.straight:  # registers keep everything
         return {}
-    wanted = [_wanted(s, p, {}) for p in range(s.sweeps)]
+    asked = [wanted(s, p, {}) for p in range(s.sweeps)]
     cached: dict[Expr, int] = {}
     left = MAX_CACHED
     for e in s.nest.exprs:
         if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.attrs[0], 0) >= COSTLY:
-            uses = [p for p in range(s.sweeps) if e in wanted[p]]
+            uses = [p for p in range(s.sweeps) if e in asked[p]]
             takes = size * e.dtype.compute.itemsize
             if len(uses) > 1 and e.dtype.kind != "b" and takes <= left:
                 cached[e] = uses[0]
                 left -= takes
-    again = [_wanted(s, p, cached) for p in range(s.sweeps)]
+    again = [wanted(s, p, cached) for p in range(s.sweeps)]
     return {e: p for e, p in cached.items() if any(e in w for w in again[p + 1 :])}
 
 
-def _wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
+def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
     """The expressions of the row that sweep p computes or reads back."""
     roots = [a for r, q in s.sweep.items() if q == p for a in r.args]
     roots += [r.args[0] for r in s.columns if s.ready[r.args[0]] == p]

@@ -353,4 +353,3 @@ def test_every_row_has_run():
     assert tables | alone == set(ng.OWN)
     if len(SEEN) > 60:  # all of this file ran here
         assert set(SEEN) == set(ng.OWN), sorted(set(ng.OWN) - set(SEEN))
-
