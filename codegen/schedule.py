@@ -170,7 +170,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         if tile is None and not sums_rows and not scans:
             tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
         if tile is not None:
-            _take_rows(schedule, tile)
+            _take_rows(schedule, tile, target.registers)
     return schedule
 
 
@@ -211,15 +211,16 @@ def _step(nest: Nest, load: Expr, vector: str) -> Size | None:
     return coefficient(offset, vector)
 
 
-def _take_rows(s: Schedule, tile: Tile) -> None:
+def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
     """Make items of several rows of an axis of the grid."""
     nest = s.nest
     assert s.vector is not None
     if s.sweeps:
-        if tile.turned is not None:
-            s.unroll = 4
+        if tile.turned is not None:  # sums are short: chains need not be many
+            s.unroll, registers = 4, min(registers, 16)
         states = max(list(s.sweep.values()).count(p) for p in range(s.sweeps))
-        tile = replace(tile, jam=tiles.jam(nest.sizes[tile.rows], group_of(s) * max(1, states)))
+        vectors = group_of(s) * max(1, states)
+        tile = replace(tile, jam=tiles.jam(nest.sizes[tile.rows], vectors, registers))
     s.tile = tile
     s.items = dims.product(
         ceildiv(nest.sizes[n], s.rows_of(n)) for n in s.grid

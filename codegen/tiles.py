@@ -22,8 +22,7 @@ COLUMNS = 64         # of a turned block: with even strides more lines than that
                      # in a cache side by side
 SPREAD_BYTES = 32768  # of turned blocks of what is summed over: they stay in the nearest cache
 SPREAD_ROWS = 64     # rows that a turned block serves: it costs as much as some two of them
-SIDE_BY_SIDE = 8     # vectors of accumulators: enough to hide an addition's latency twice, and
-                     # registers are left for what is added (AVX2 has 16)
+SIDE_BY_SIDE = 8     # rows of a grid's axis in an item; their accumulators take half the registers
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,9 @@ def fuller(nest: Nest, vector: str, costs: Mapping[str, int], lanes: int) -> str
     return min([vector, *(n for n in nest.outer if n != vector and in_step(n))], key=cycles)
 
 
-def jam(size: object, vectors: int) -> int:
+def jam(size: object, vectors: int, registers: int) -> int:
     """How many rows go side by side, each with so many vectors of accumulators."""
-    most = max(1, SIDE_BY_SIDE // vectors)
+    most = min(SIDE_BY_SIDE, max(1, registers // 2 // vectors))
     if not isinstance(size, int):
         return most
     return min(range(1, most + 1), key=lambda n: (size // n + size % n, n))
