@@ -60,13 +60,18 @@ def expm1(F: Floats, x: str) -> str:
 
 
 def tanh(F: Floats, x: str) -> str:
-    """An odd polynomial below 0.625, beyond it 1 - 2 / (e^(2|x|) + 1)."""
+    """|x| + |x| z P(z) / Q(z) with z = x^2 near 0, beyond it 1 - 2 / (e^(2|x|) + 1): one
+    division serves both. Errors of e^(2|x|) reach the result diminished, so it is a plain one."""
     a, z = F.abs(x), F.mul(x, x)
-    small = F.fma(F.mul(z, F.series(z, co.TANH_F32, co.TANH_F64)), a, a)
     b = F.at_most(a, 19.2 if F.double else 9.2)  # 1 from there on
-    e = exp_of_small(F, F.add(b, b))
-    large = F.sub(1.0, F.div(2.0, F.add(e, 1.0)))
-    return F.copysign(F.select(F.cmp("ult", a, 0.625), small, large), x)
+    n, counted = F.nearest_fma(b, 2 / math.log(2))
+    r = F.fma(n, -math.log(2) / 2, b)
+    e = F.fma(F.poly(r, F.pick(co.EXP_2_F32, co.EXP_2_F64)), F.power_of_two(counted), 1.0)
+    above = F.mul(F.mul(a, z), F.poly(z, F.pick(co.TANH_P_F32, co.TANH_P_F64)))
+    below = F.poly(z, F.pick(co.TANH_Q_F32, co.TANH_Q_F64))
+    small = F.cmp("ult", a, 0.75 if F.double else 0.625)
+    quotient = F.div(F.select(small, above, -2.0), F.select(small, below, e))
+    return F.copysign(F.add(F.select(small, a, 1.0), quotient), x)
 
 
 def split_exponent(F: Floats, x: str) -> tuple[str, str]:

@@ -52,6 +52,39 @@ def minimax(f: Real, a: Any, b: Any, degree: int, weight: Real | None = None) ->
     return shifted
 
 
+def rational(
+    f: Real, a: Any, b: Any, above: int, below: int, weight: Real
+) -> tuple[list[Any], list[Any]]:
+    """(p, q) with P / Q near `f`, error times `weight`; degrees `above` and `below`, q_0 = 1.
+
+    Least squares of (P - f Q) over the Q of the step before, with the weights of Lawson.
+    """
+    n = 6 * (above + below + 2)
+    middle, half = (mp.mpf(a) + b) / 2, (mp.mpf(b) - a) / 2
+    xs = [middle + half * mp.cos(mp.pi * (2 * i + 1) / (2 * n)) for i in range(n)]
+    values, weights = [f(x) for x in xs], [weight(x) for x in xs]
+    lawson, last = [mp.mpf(1) / n] * n, [mp.mpf(1)] * n
+    for _ in range(25):
+        rows, right = mp.matrix(n, above + below + 1), mp.matrix(n, 1)
+        for i, x in enumerate(xs):
+            s = mp.sqrt(lawson[i]) * weights[i] / last[i]
+            for j in range(above + 1):
+                rows[i, j] = s * x**j
+            for j in range(1, below + 1):
+                rows[i, above + j] = -s * values[i] * x**j
+            right[i] = s * values[i]
+        c = list(mp.lu_solve(rows.T * rows, rows.T * right))
+        p, q = c[: above + 1], [mp.mpf(1), *c[above + 1 :]]
+        last = [mp.polyval(q[::-1], x) for x in xs]
+        errors = [
+            abs(w * (mp.polyval(p[::-1], x) / d - v))
+            for x, v, w, d in zip(xs, values, weights, last, strict=True)
+        ]
+        total = sum(w * e for w, e in zip(lawson, errors, strict=True))
+        lawson = [w * e / total for w, e in zip(lawson, errors, strict=True)]
+    return p, q
+
+
 def near0(f: Real, series: Real, eps: str = "1e-12") -> Real:
     """`f` away from 0, its first Taylor terms close to 0, where `f` cancels."""
     return lambda x: series(x) if abs(x) < mp.mpf(eps) else f(x)
@@ -113,8 +146,13 @@ def tables() -> dict[str, list[float]]:
     put("COS_F64", minimax(cos, 0, top, 5, lambda z: z * z))
 
     g = near0(root(lambda x: (mp.tanh(x) / x - 1) / x**2), lambda z: -M(1) / 3 + 2 * z / 15)
-    put("TANH_F32", minimax(g, 0, M("0.64") ** 2, 6, lambda z: z))
-    put("TANH_F64", minimax(g, 0, M("0.64") ** 2, 14, lambda z: z))
+    for name, top, above, below in (("F32", "0.64", 1, 1), ("F64", "0.76", 2, 3)):
+        p, q = rational(g, 0, M(top) ** 2, above, below, lambda z: z)
+        put(f"TANH_P_{name}", p)
+        put(f"TANH_Q_{name}", q)
+    g = near0(lambda r: mp.expm1(2 * r) / r, lambda r: 2 + 2 * r)
+    put("EXP_2_F32", [1, *minimax(g, -half_ln2 / 2, half_ln2 / 2, 5, abs)])
+    put("EXP_2_F64", [1, *minimax(g, -half_ln2 / 2, half_ln2 / 2, 10, abs)])
 
     g = near0(root(lambda x: mp.erf(x) / x - 1), lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1)
     put("ERF_F32", minimax(g, 0, M("0.85") ** 2, 6))

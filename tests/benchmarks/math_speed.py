@@ -55,7 +55,9 @@ def main() -> None:
             row = [best(lambda f=peer, xs=xs, out=out: f(*xs, out)) if peer else float("nan")]
             pointers = [failed.ctypes.data, out.ctypes.data, *(x.ctypes.data for x in xs)]
             for level in chosen:
-                f = loop(op, (d,) * len(xs), d, at_level(level).lanes(d), level)
+                target = at_level(level)  # as many vectors side by side as kernels take at most
+                width = target.lanes(d) * (4 if target.registers >= 32 else 2)
+                f = loop(op, (d,) * len(xs), d, width, level)
                 row.append(best(lambda f=f, pointers=pointers: f(N, *pointers)))
             print(f"{op:8}{d.name:6}" + "".join(f"{v:8.2f}" for v in row), flush=True)
 
