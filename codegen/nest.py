@@ -235,15 +235,15 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
             low, high = i, e(f"add nsw i64 {i}, 1")
     elif s.vector is not None and not s.across:
         n = nest.sizes[s.vector]
-        blocks = ceildiv(n, BLOCK)
+        blocks = ceildiv(n, s.block)
         if blocks == 1:
             high = f.top.size(n)
         else:
             nb = f.top.size(blocks)
             block = e(f"urem i64 {i}, {nb}") if s.grid else i
             rest = e(f"udiv i64 {i}, {nb}") if s.grid else i
-            low = e(f"mul nsw i64 {block}, {BLOCK}")
-            high = least(e, e(f"add nsw i64 {low}, {BLOCK}"), f.top.size(n))
+            low = e(f"mul nsw i64 {block}, {s.block}")
+            high = least(e, e(f"add nsw i64 {low}, {s.block}"), f.top.size(n))
     for k, name in enumerate(reversed(s.grid)):
         if k == len(s.grid) - 1:
             bound[name] = rest
@@ -254,6 +254,8 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
     if s.tile is None:
         body.run(Scope(f, f.top, e.section(), bound), low, high, totals)
         return
-    row = e(f"mul nsw i64 {bound.pop(s.tile.rows)}, {s.tile.count}")
+    row = ""
+    if s.tile.rows is not None:
+        row = e(f"mul nsw i64 {bound.pop(s.tile.rows)}, {s.tile.count}")
     assert isinstance(body, Along)
     turned.run(body, Scope(f, f.top, e.section(), bound), row, low, high, totals)

@@ -38,6 +38,7 @@ TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows wr
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
 LONG_COLUMN = 64     # elements summed over beside which reading operands once costs little
 SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
+ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
 CHUNK_CYCLES = 20000  # least work of a task, some 6 us
@@ -78,6 +79,7 @@ class Schedule:
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
     columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
+    block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
 
     def rows_of(self, axis: str) -> int:
@@ -109,7 +111,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     }
     tile: Tile | None = None
     if vector is None:
-        if (found := tiles.spread(nest)) is not None:
+        if (found := tiles.spread(nest) or tiles.ends(nest, FEW_ENDS, _is_long)) is not None:
             vector, tile = found
         else:
             vector = _vector_axis(nest, scans, bool(sums_rows))
@@ -212,20 +214,24 @@ def _step(nest: Nest, load: Expr, vector: str) -> Size | None:
 
 
 def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
-    """Make items of several rows of an axis of the grid."""
-    nest = s.nest
+    """Make items of several rows of an axis of the grid, or of few of the vector axis."""
+    sizes, rows = s.nest.sizes, tile.rows
     assert s.vector is not None
-    if s.sweeps:
+    if rows is None:
+        s.block, s.unroll = ROW_BLOCK, max(2, s.unroll)
+        s.cycles = dims.floordiv(s.cycles, BLOCK // ROW_BLOCK)
+    elif s.sweeps:
         if tile.turned is not None:  # sums are short: chains need not be many
             s.unroll, registers = 4, min(registers, 16)
         states = max(list(s.sweep.values()).count(p) for p in range(s.sweeps))
         vectors = group_of(s) * max(1, states)
-        tile = replace(tile, jam=tiles.jam(nest.sizes[tile.rows], vectors, registers))
+        tile = replace(tile, jam=tiles.jam(sizes[rows], vectors, registers))
+    if rows is not None:
+        s.cycles = s.cycles * dims.minimum(sizes[rows], tile.count)
     s.tile = tile
     s.items = dims.product(
-        ceildiv(nest.sizes[n], s.rows_of(n)) for n in s.grid
-    ) * ceildiv(nest.sizes[s.vector], BLOCK)
-    s.cycles = s.cycles * dims.minimum(nest.sizes[tile.rows], tile.count)
+        ceildiv(sizes[n], s.rows_of(n)) for n in s.grid
+    ) * ceildiv(sizes[s.vector], s.block)
 
 
 def _side_by_side(s: Schedule) -> Tile | None:
@@ -331,6 +337,11 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     return max(names, key=lambda n: (score[n], order[n]))
 
 
+def _is_long(e: Expr) -> bool:
+    """Whether an op takes a scalar dozens of instructions."""
+    return e.attrs[0] in VECTOR_COST and e.attrs[0] not in INSTRUCTIONS
+
+
 def _few(nest: Nest, rows_summed: bool) -> bool:
     """Whether rows are so short that a lane for each row beats a register for each."""
     row = dims.product(nest.sizes[n] for n in nest.reduced)
@@ -340,10 +351,7 @@ def _few(nest: Nest, rows_summed: bool) -> bool:
     ):
         return False  # a sum for each column
     most = 0 if rows_summed else FEW
-    if any(
-        e.kind == "op" and e.axes and not e.axes & inner and e.attrs[0] in VECTOR_COST
-        and e.attrs[0] not in INSTRUCTIONS for e in nest.exprs
-    ):
+    if any(e.kind == "op" and e.axes and not e.axes & inner and _is_long(e) for e in nest.exprs):
         most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
     if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
         most = max(most, FEW_PLACES)

@@ -3,6 +3,7 @@
     out[i, j] = f(a[j, i], ...)                 j is the vector axis; `a` is turned along i
     out[i, j] = sum over k of f(a[i, k], b[j, k])   likewise; `b` is turned along k, whose few
                                                 elements every lane adds up in their order
+    out[j] = log(sum over k of f(a[j, k]))          likewise, for a logarithm of lanes
     out[i, j] = sum over k of f(a[k, i], b[k, j])   i rows are summed side by side: one load of
                                                 b[k, j] serves them all, and their sums are chains
                                                 that need not wait for one another
@@ -10,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from graphc.codegen.axes import coefficient
@@ -30,8 +31,8 @@ class Tile:
     """Of a grid's axis, an item takes `count`, `jam` of them side by side in registers; `turned`
     is the axis along which some loads are contiguous, which are transposed into a buffer."""
 
-    rows: str
-    count: int
+    rows: str | None
+    count: int = 1
     jam: int = 1
     turned: str | None = None
 
@@ -94,6 +95,39 @@ def spread(nest: Nest) -> tuple[str, Tile] | None:
                 coefficient(e.attrs[1], i) != 0 for e in loads
             ):
                 return j, Tile(i, SPREAD_ROWS, turned=k)
+    return None
+
+
+def ends(nest: Nest, most: int, long: Callable[[Expr], bool]) -> tuple[str, Tile] | None:
+    """A vector axis for rows of up to `most` elements, turned, whose ends take longer than these.
+
+    long: whether an op takes a scalar dozens of instructions.
+    """
+    if len(nest.reduced) != 1:
+        return None
+    (k,) = nest.reduced
+    length = nest.sizes[k]
+    if not isinstance(length, int) or length > most:
+        return None
+    if any(
+        e.kind in ("scan", "philox") or (e.kind == "reduce" and (
+            e.attrs[0] == "argmax" or (k not in e.attrs[1] and bool(e.axes))
+        )) for e in nest.exprs
+    ) or any(k in s.axes for s in nest.stores):
+        return None
+    if not any(e.kind == "op" and e.axes and k not in e.axes and long(e) for e in nest.exprs):
+        return None
+    few = _few(nest, nest.outer)
+    for j in reversed(nest.outer):
+        loads = turned_loads(nest, j, k)
+        sizes = {e.dtype.itemsize for e in loads}
+        others = [e for e in nest.exprs if e.kind == "load" and k in e.axes and e not in loads]
+        if j in few or len(sizes) != 1 or any(
+            nest.dynamic(e.attrs[1]) or coefficient(e.attrs[1], j) not in (0, 1) for e in others
+        ):
+            continue
+        if length * (COLUMNS + 16) * max(sizes) * len(loads) <= SPREAD_BYTES:
+            return j, Tile(None, turned=k)
     return None
 
 

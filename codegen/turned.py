@@ -59,20 +59,26 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
     f, s, e, nest = body.f, body.s, body.e, body.nest
     tile, vector = s.tile, s.vector
     assert tile is not None and vector is not None
-    n = nest.sizes[tile.rows]
-    last = f.top.size(n)
-    if not (isinstance(n, int) and n <= tile.count):
-        last = least(e, e(f"add nsw i64 {first}, {tile.count}"), last)
+    last, every = "", None
+    if tile.rows is not None:
+        every = nest.sizes[tile.rows]
+        last = f.top.size(every)
+        if not (isinstance(every, int) and every <= tile.count):
+            last = least(e, e(f"add nsw i64 {first}, {tile.count}"), last)
 
     def rows(start: str, end: str, partial: bool) -> None:
+        axis = tile.rows
+        if axis is None:
+            body.run(grid, start, end, totals, partial)
+            return
+
         def single(i: str, _: list[str]) -> list[str]:
-            inside = Scope(f, grid, e.section(), {tile.rows: i})
-            body.run(inside, start, end, totals, partial)
+            body.run(Scope(f, grid, e.section(), {axis: i}), start, end, totals, partial)
             return []
 
         def several(i: str, _: list[str]) -> list[str]:
             at = [e(f"add nuw nsw i64 {i}, {q}") if q else i for q in range(tile.jam)]
-            inside = [Scope(f, grid, e.section(), {tile.rows: x}) for x in at]
+            inside = [Scope(f, grid, e.section(), {axis: x}) for x in at]
             body.run(grid, start, end, totals, partial, inside)
             return []
 
@@ -81,7 +87,7 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
             over = e(f"urem i64 {e(f'sub nsw i64 {last}, {first}')}, {tile.jam}")
             whole = e(f"sub nsw i64 {last}, {over}")
             e.loop(first, whole, tile.jam, [], several)
-        even = isinstance(n, int) and n % tile.jam == 0 and tile.count % tile.jam == 0
+        even = isinstance(every, int) and every % tile.jam == 0 and tile.count % tile.jam == 0
         if tile.jam == 1 or not even:
             e.loop(whole, last, 1, [], single)
 
