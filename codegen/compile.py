@@ -381,7 +381,7 @@ def _text(c: Call) -> str:
     if c.text:
         return c.text
     if c.nest is not None:
-        return print_nest(c.nest)
+        return "\n".join(print_nest(n) for n in (c.nest, c.after) if n is not None)
     return str(c.node.attrs["body"].outputs[0].node.op)
 
 

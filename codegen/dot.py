@@ -47,6 +47,31 @@ def is_plain(n: Node) -> bool:
     )
 
 
+def from_buffers(
+    body: Graph, products: list[Value], codes: dict[Node, int]
+) -> tuple[list[Node], dict[Value, Value]]:
+    """The nodes of a body but for its products, which become inputs; and what replaces what."""
+    env: dict[Value, Value] = {}
+    for c in products:
+        (env[c],) = Node(OPS["input"], (), {"name": "c", "type": c.type}, [c.type]).outs
+    rest = []
+    for n in body.nodes:
+        if n.outs[0] in env:
+            continue
+        if any(a in env for a in n.args):
+            new = Node(
+                n.op, tuple(env.get(a, a) for a in n.args), n.attrs,
+                [o.type for o in n.outs], n.loc, n.scope, n.name,
+            )
+            env.update(zip(n.outs, new.outs, strict=True))
+            if n in codes:
+                codes[new] = codes[n]
+            rest.append(new)
+        else:
+            rest.append(n)
+    return rest, env
+
+
 class DotKernel:
     """Writes the function of a fused node whose body holds a `dot`.
 
@@ -65,23 +90,8 @@ class DotKernel:
         body: Graph = node.attrs["body"]
         self.dot = next(n for n in body.nodes if n.op.kind is Kind.CONTRACT)
         c = self.dot.out
-        (holder,) = Node(OPS["input"], (), {"name": "c", "type": c.type}, [c.type]).outs
-        rest = []
-        env: dict[Value, Value] = {c: holder}
-        for n in body.nodes:
-            if n is self.dot:
-                continue
-            if any(a in env for a in n.args):
-                new = Node(
-                    n.op, tuple(env.get(a, a) for a in n.args), n.attrs,
-                    [o.type for o in n.outs], n.loc, n.scope, n.name,
-                )
-                env.update(zip(n.outs, new.outs, strict=True))
-                if n in codes:
-                    codes[new] = codes[n]
-                rest.append(new)
-            else:
-                rest.append(n)
+        rest, env = from_buffers(body, [c], codes)
+        holder = env[c]
         self.a = body.inputs.index(self.dot.args[0])
         self.b = body.inputs.index(self.dot.args[1])
         outputs = [env.get(o, o) for o in body.outputs]

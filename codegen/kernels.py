@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from graphc.codegen import lowering, pull
 from graphc.codegen.axes import coefficient
+from graphc.codegen.both import BothKernel
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
@@ -34,6 +35,7 @@ class Call:
     in_place: dict[int, list[int]] = field(default_factory=dict)  # output -> operands it may reuse
     work: Size = 0                # estimated cycles
     splits: bool = True           # whether the kernel shares itself out among threads
+    after: Nest | None = None     # a second nest
     text: str = ""                # of a chain: its nests, and what it keeps in scratch
 
     @property
@@ -62,7 +64,15 @@ def define_kernel(
     """Write the functions of one fused node into the module; `updates` become states."""
     body: Graph = node.attrs["body"]
     fallible = bool(body_sites(body))
-    if any(n.op.kind is Kind.CONTRACT for n in body.nodes):
+    products = sum(n.op.kind is Kind.CONTRACT for n in body.nodes)
+    if products == 2:
+        both = BothKernel(module, target, node, name, codes, fastmath)
+        both.define()
+        return Call(
+            name, node, both.slots, both.workspace, 0, fallible, both.rows, work=both.work,
+            after=both.columns,
+        )
+    if products:
         dot = DotKernel(module, target, node, name, codes, fastmath, updates)
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)

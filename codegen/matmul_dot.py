@@ -9,6 +9,8 @@ width and for every layout, so that the bits depend on k alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
@@ -40,7 +42,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     name = f"{prefix(dtype)}_dots"
     if name in module.functions:
         return name
-    pack, rows = define_pack(module, target, dtype), _define_rows(module, target, dtype)
+    pack, rows = define_pack(module, target, dtype), define_rows(module, target, dtype)
     columns = _define_columns(module, target, dtype)
     f = Function(
         module, name,
@@ -82,7 +84,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     return name
 
 
-def _define_rows(module: Module, target: Target, dtype: DType) -> str:
+def define_rows(module: Module, target: Target, dtype: DType) -> str:
     """Dot products of contiguous rows with contiguous x, stored or added to C.
 
     As many rows together as there are registers for their lanes: they share what is read of x, and
@@ -99,7 +101,7 @@ def _define_rows(module: Module, target: Target, dtype: DType) -> str:
     L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
     count = VIRTUAL_BITS // target.vector_bits
     whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
-    tail = _Tail(f, L, dtype, whole, count)
+    tail = RowTail(f, L, dtype, whole, count)
     done = "0"
     for together in (4, 1) if target.registers >= 4 * count + 8 else (1,):
         groups = f.udiv(f.sub("%m", done), together)
@@ -107,22 +109,22 @@ def _define_rows(module: Module, target: Target, dtype: DType) -> str:
         with f.each(done, end, together) as row:
             first = f.at("%a", f.mul(row.index, "%a_row"))
             a = [f.at(first, f.mul("%a_row", i)) for i in range(together)]
-            sums = tail(a, _lane_sums(f, L, dtype, a, whole, count))
-            totals = _totals(f, L, t, [_one_line(L, t, q) for q in sums])
+            sums = tail(a, lane_sums(f, L, dtype, a, whole, count))
+            found = totals(f, L, t, [line_sum(L, t, q) for q in sums])
             out = f.at("%c", f.mul(row.index, "%c_row"))
             places = [f.at(out, f.mul("%c_row", i)) for i in range(together)]
             with f.either("%accumulate") as branches:
-                for p, x in zip(places, totals, strict=True):
+                for p, x in zip(places, found, strict=True):
                     one.store(dtype, f(f"fadd {t} {one.load(dtype, p)}, {x}"), p)
                 f.otherwise(*branches)
-                for p, x in zip(places, totals, strict=True):
+                for p, x in zip(places, found, strict=True):
                     one.store(dtype, x, p)
         done = end
     f.finish()
     return name
 
 
-class _Tail:
+class RowTail:
     """Emits what is left of rows behind their whole lanes: `tail(rows, sums)` gives new sums."""
 
     def __init__(self, f: Function, L: Lanes, dtype: DType, whole: str, count: int):
@@ -179,7 +181,7 @@ class _Tail:
 
 
 def _define_columns(module: Module, target: Target, dtype: DType) -> str:
-    """The sums of `_define_rows` for an A whose columns are contiguous: m whole registers of rows.
+    """The sums of `define_rows` for an A whose columns are contiguous: m whole registers of rows.
 
     The virtual lanes of a group of rows lie in scratch, lane by lane; lane l takes the columns
     l, l + step, ... of A, and the tree adds whole registers of rows.
@@ -260,7 +262,7 @@ def _column_step(
 
 
 def _lane_tree(f: Function, L: Lanes, dtype: DType, p: str, line: str) -> str:
-    """The sum of the lanes at `p`, `line` bytes apart, in the order of `_totals`."""
+    """The sum of the lanes at `p`, `line` bytes apart, in the order of `totals`."""
     t, quarter = register_type(dtype), VIRTUAL_BITS // dtype.bits // 4
 
     def lane(i: int) -> str:
@@ -275,10 +277,14 @@ def _lane_tree(f: Function, L: Lanes, dtype: DType, p: str, line: str) -> str:
     return L.op("fadd", t, total(0, 1), "zeroinitializer")
 
 
-def _lane_sums(
-    f: Function, L: Lanes, dtype: DType, rows: list[str], stop: str, count: int
+def lane_sums(
+    f: Function, L: Lanes, dtype: DType, rows: list[str], stop: str, count: int,
+    beside: Callable[[str], None] | None = None,
 ) -> list[list[str]]:
-    """The loop over the first `stop` elements of rows; for each its registers of lanes."""
+    """The loop over the first `stop` elements of rows; for each its registers of lanes.
+
+    `beside` emits what is done for the register at an offset in the same turn.
+    """
     size, v = dtype.itemsize, L.reg(dtype)
     step = VIRTUAL_BITS // dtype.bits
     head, end = f.fresh("dot"), f.fresh("lanes")
@@ -295,6 +301,8 @@ def _lane_sums(
         x = L.load(dtype, f.at(px, place))
         for q, out, p in zip(sums, new, pa, strict=True):
             out.append(L.fma(register_type(dtype), L.load(dtype, f.at(p, place)), x, q[i]))
+        if beside is not None:
+            beside(f.add(shift, str(place)))
     following = f.add(f"%{head}i", str(step))
     phis = [f"  %{head}i = phi i64 [0, %{before}], [{following}, %{head}]"]
     phis += [
@@ -310,7 +318,7 @@ def _lane_sums(
     ]
 
 
-def _one_line(L: Lanes, t: str, sums: list[str]) -> str:
+def line_sum(L: Lanes, t: str, sums: list[str]) -> str:
     """Four virtual vectors of lanes added pairwise, then halves with halves: one register."""
     per_line = len(sums) // 4
     lines = [sums[i::per_line] for i in range(per_line)]
@@ -323,7 +331,7 @@ def _one_line(L: Lanes, t: str, sums: list[str]) -> str:
     return parts[0]
 
 
-def _totals(f: Function, L: Lanes, t: str, rows: list[str]) -> list[str]:
+def totals(f: Function, L: Lanes, t: str, rows: list[str]) -> list[str]:
     """The sums of the lanes of registers, halves with halves; several registers share the steps."""
     count, length, width = len(rows), L.width, L.width  # lanes of a row, of a register
     while length > 1:

@@ -118,12 +118,11 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
         "ptr noalias %scratch",
         target,
     )
-    lanes, size = target.lanes(dtype), dtype.itemsize
+    add, size = define_add(module, target, dtype), dtype.itemsize
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
         width = f.min(f.sub(f.mul("%n", size), piece.index), str(STREAM_BYTES))
-        main = f(f"and i64 {width}, {-lanes * size}")
-        rest = _rest(f, dtype, f.udiv(f.sub(width, main), size))
-        parts = [(Lanes(f, lanes, target), "0", main), (rest, main, width)]
+        columns = f.udiv(width, size)
+        parts = row_parts(f, dtype, "0", width)
         out = f.at("%c", piece.index)
         with f.each("0", "%k", k_block) as block:
             depth = f.min(f.sub("%k", block.index), str(k_block))
@@ -131,24 +130,64 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
             sums = f.select(later, "%scratch", out, "ptr")
             a = f.at("%a", f.mul(block.index, "%a_col"))
             b = f.at(f.at("%b", piece.index), f.mul(block.index, "%b_row"))
-            for L, start, stop in parts:
-                with f.each(start, stop, L.width * size) as v:
-                    L.store(dtype, "zeroinitializer" if L.width > 1 else "0.0",
-                            f.at(sums, v.index))
-            whole = f(f"and i64 {depth}, {-STREAM_ROWS}")
-            for first, last, rows in (("0", whole, STREAM_ROWS), (whole, depth, 1)):
-                with f.each(first, last, rows) as k:
-                    _add_rows(f, dtype, parts, rows, f.at(a, f.mul(k.index, "%a_col")),
-                              f.at(b, f.mul(k.index, "%b_row")), sums)
+            clear(f, dtype, parts, sums)
+            f.do(f"call void @{add}(i64 {columns}, i64 {depth}, ptr {a}, i64 %a_col, ptr {b}, "
+                 f"i64 %b_row, ptr {sums})")
             with f.when(later):
-                for L, start, stop in parts:
-                    with f.each(start, stop, L.width * size) as v:
-                        p = f.at(out, v.index)
-                        x = L.load(dtype, f.at(sums, v.index))
-                        total = L.op("fadd", register_type(dtype), L.load(dtype, p), x)
-                        L.store(dtype, total, p)
+                add_up(f, dtype, parts, out, sums)
     f.finish()
     return name
+
+
+def define_add(module: Module, target: Target, dtype: DType) -> str:
+    """Define `add`: sums += A @ B for the single row A and a B with contiguous rows; its name.
+
+        add(n, k, A, a_col, B, b_row, sums)
+    """
+    name = f"{prefix(dtype)}_add"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_row, ptr noalias %sums", target,
+    )
+    parts = row_parts(f, dtype, "0", f.mul("%n", dtype.itemsize))
+    whole = f(f"and i64 %k, {-STREAM_ROWS}")
+    for first, last, rows in (("0", whole, STREAM_ROWS), (whole, "%k", 1)):
+        with f.each(first, last, rows) as k:
+            _add_rows(f, dtype, parts, rows, f.at("%a", f.mul(k.index, "%a_col")),
+                      f.at("%b", f.mul(k.index, "%b_row")), "%sums")
+    f.finish()
+    return name
+
+
+Parts = list[tuple[Lanes, str, str]]  # of a row: the lanes that take it from where to where
+
+
+def row_parts(f: Function, dtype: DType, start: str, stop: str) -> Parts:
+    """The bytes [start, stop) of a row, whole registers first."""
+    lanes, size = f.target.lanes(dtype), dtype.itemsize
+    width = f.sub(stop, start)
+    main = f.add(start, f(f"and i64 {width}, {-lanes * size}"))
+    rest = _rest(f, dtype, f.udiv(f.sub(stop, main), size))
+    return [(Lanes(f, lanes, f.target), start, main), (rest, main, stop)]
+
+
+def clear(f: Function, dtype: DType, parts: Parts, p: str) -> None:
+    """Zeros at p."""
+    for L, start, stop in parts:
+        with f.each(start, stop, L.width * dtype.itemsize) as v:
+            zero = "zeroinitializer" if L.width > 1 else "0.0"
+            L.store(dtype, zero, f.at(p, v.index))
+
+
+def add_up(f: Function, dtype: DType, parts: Parts, p: str, q: str) -> None:
+    """What stands at p, plus what stands at q."""
+    for L, start, stop in parts:
+        with f.each(start, stop, L.width * dtype.itemsize) as v:
+            place = f.at(p, v.index)
+            x, y = L.load(dtype, place), L.load(dtype, f.at(q, v.index))
+            L.store(dtype, L.op("fadd", register_type(dtype), x, y), place)
 
 
 def _rest(f: Function, dtype: DType, count: str) -> Lanes:
@@ -160,8 +199,7 @@ def _rest(f: Function, dtype: DType, count: str) -> Lanes:
 
 
 def _add_rows(
-    f: Function, dtype: DType, parts: list[tuple[Lanes, str, str]], rows: int, a: str, b: str,
-    sums: str,
+    f: Function, dtype: DType, parts: Parts, rows: int, a: str, b: str, sums: str
 ) -> None:
     """Elements of A times `rows` rows of B, added in order."""
     size, t = dtype.itemsize, register_type(dtype)

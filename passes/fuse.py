@@ -22,7 +22,7 @@ import heapq
 
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
-from graphc.passes import chains, copies
+from graphc.passes import both, chains, copies
 from graphc.passes.grouping import Group
 from graphc.passes.joining import Joining
 from graphc.passes.roles import is_free, is_kept, is_opaque
@@ -184,4 +184,4 @@ def _is_used(body: Graph, v: Value) -> bool:
 
 def run(g: Graph) -> Graph:
     """Group the nodes of g into kernels, and kernels into chains."""
-    return chains.run(Fusion(g).run())
+    return chains.run(both.run(Fusion(g).run()))

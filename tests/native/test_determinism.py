@@ -52,6 +52,7 @@ def everything(x):
         "product": gx.prod(x * 0.01 + 1, axis=0), "max": gx.max(x, axis=0),
         "variance": gx.var(x, axis=0), "chain": chain, "running": gx.cumulative_sum(x, axis=0),
         "gram": x.T @ x, "rows": x @ gx.constant(weights(64, 33)),
+        "regression": gx.tanh(x @ gx.constant(weights(64))) @ x,
         "norm gradient": gx.grad(gx.sum(gx.cos(y)), x),
         "weight gradient": gx.grad(cost, v), "cost": cost,
         "wide": gx.sum(gx.sin(gx.astype(x, "float64") * 7), axis=0),

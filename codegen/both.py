@@ -1,0 +1,130 @@
+"""A fused pair of products that read the same matrix: y = A @ x and z = v @ A, with what follows.
+
+What depends on y runs over some rows as soon as their products are there, which may include v;
+what depends on z runs when all rows have been added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphc import dims
+from graphc.codegen import lowering
+from graphc.codegen.along import Along
+from graphc.codegen.axes import polynomials
+from graphc.codegen.dot import from_buffers
+from graphc.codegen.emitter import Module
+from graphc.codegen.frame import Frame, slots_of
+from graphc.codegen.loops import Nest
+from graphc.codegen.matmul_both import define_both, sums_bytes
+from graphc.codegen.schedule import plan
+from graphc.codegen.scope import Scope
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.ir import Graph, Node, Value
+from graphc.ops.row import Kind
+
+ROWS, COLUMNS = 0, 1  # the loop axes of the fused node
+
+
+class BothKernel:
+    """Writes the functions of a fused node whose body holds two `dot`s, as `passes/both` makes it.
+
+    ctx is laid out as for a nest whose operands are the body's inputs and then a workspace, in
+    which z stands, with the sums it is made of, and then y.
+    """
+
+    def __init__(
+        self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
+        fastmath: bool,
+    ):
+        self.module, self.target, self.name = module, target, name
+        self.codes, self.fastmath = codes, fastmath
+        body: Graph = node.attrs["body"]
+        self.body, self.labels = body, node.attrs["outputs"]
+        self.by_rows, self.by_columns = sorted(
+            (n for n in body.nodes if n.op.kind is Kind.CONTRACT),
+            key=lambda n: n.attrs["contract"][0] != (1,),
+        )
+        self.m, self.n = self.by_rows.args[0].type.shape
+        self.dtype = self.by_rows.out.type.dtype
+        self.rest, self.env = from_buffers(
+            body, [self.by_rows.out, self.by_columns.out], codes
+        )
+        self.rows = self._nest(self.by_rows.out, ROWS, self.m)
+        self.columns = self._nest(self.by_columns.out, COLUMNS, self.n)
+        self.slots = slots_of(
+            self.rows, [*polynomials(self.columns), *self.columns.sizes.values(), self.m, self.n]
+        )
+
+    def _nest(self, product: Value, axis: int, size: Size) -> Nest:
+        """What is stored along one axis."""
+        numbers = [k for k, label in enumerate(self.labels) if axis in label]
+        outputs = [self.body.outputs[k] for k in numbers]
+        nest = lowering.lower(
+            Graph(
+                "epilogue", (*self.body.inputs, self.env[product]), self.rest,
+                [self.env.get(o, o) for o in outputs],
+            ),
+            (size,), (), tuple(tuple(min(a, 0) for a in self.labels[k]) for k in numbers),
+        )
+        nest.stores = [replace(s, output=numbers[s.output]) for s in nest.stores]
+        nest.outputs = tuple(o.type for o in self.body.outputs)
+        return nest
+
+    @property
+    def _sums(self) -> Size:
+        return sums_bytes(self.dtype, self.m, self.n)
+
+    @property
+    def workspace(self) -> Size:
+        return self._sums + self.m * self.dtype.itemsize
+
+    @property
+    def work(self) -> Size:
+        """Estimated cycles: 16 multiply-adds each."""
+        return dims.floordiv(self.m * self.n, 8) + 200
+
+    def define(self) -> None:
+        """Add the kernel's functions to the module."""
+        self._epilogue("rows", self.rows)
+        self._epilogue("columns", self.columns)
+        nest = Nest([], [], {}, self.rows.params, self.rows.outputs, [], [])
+        f = self._frame(nest)
+        e, size = f.e, f.top.size
+        v = self.by_columns.args[0]
+        if v in self.body.inputs:
+            factors = f.params[self.body.inputs.index(v)]
+        elif v is self.by_rows.out:
+            factors = self._y(f)
+        else:
+            factors = f.outputs[self.body.outputs.index(v)]
+        a, x = (f.params[self.body.inputs.index(p)] for p in self.by_rows.args)
+        name = define_both(self.module, self.target, self.dtype)
+        m, n = size(self.m), size(self.n)
+        e.do(f"call void @{name}(i64 {m}, i64 {n}, ptr {a}, ptr {x}, ptr {self._y(f)}, "
+             f"ptr {factors}, ptr {f.params[-1]}, ptr @{self.name}.rows, ptr %ctx, ptr %scratch)")
+        e.do(f"call void @{self.name}.columns(ptr %ctx, i64 0, i64 {n}, ptr %scratch)")
+        self.module.define(
+            self.name, f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+        )
+
+    def _frame(self, nest: Nest) -> Frame:
+        vector = nest.outer[0] if nest.outer else ""
+        schedule = plan(nest, self.target, vector)
+        return Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
+
+    def _y(self, f: Frame) -> str:
+        return f.top.e(f"getelementptr i8, ptr {f.params[-1]}, i64 {f.top.size(self._sums)}")
+
+    def _epilogue(self, kind: str, nest: Nest) -> None:
+        """The function that computes what is stored along one axis, from %low to %high."""
+        f = self._frame(nest)
+        if kind == "rows":
+            y = self._y(f)
+            f.params.found[len(self.body.inputs)] = y
+        Along(f).run(Scope(f, f.top, f.e.section(), {}), "%low", "%high", {}, partial=True)
+        self.module.define(f"{self.name}.{kind}", f.finish(
+            f"define internal void @{self.name}.{kind}(ptr %ctx, i64 %low, i64 %high, "
+            "ptr %scratch)"
+        ))
