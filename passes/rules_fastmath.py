@@ -5,9 +5,12 @@ They lose -0.0, hide NaN and infinity, or round differently.
 
 from __future__ import annotations
 
+from graphc.dims import is_nonnegative, product
+from graphc.ir import Value
 from graphc.passes.patterns import (
     F,
     G,
+    Pattern,
     Rule,
     attr,
     const,
@@ -18,18 +21,65 @@ from graphc.passes.patterns import (
     rule,
     var,
 )
-from graphc.passes.rewrite import Match
+from graphc.passes.rewrite import Match, splat
 
 add, sub, mul, div, pow, neg, abs_ = heads("add sub mul div pow neg abs")
 sqrt, rsqrt, exp, log, reduce_sum = heads("sqrt rsqrt exp log reduce_sum")
+broadcast, dot = heads("broadcast dot")
 FK, FC = const("k", floats), const("c", floats)
 H = var("h", floats)
 AX, AXI = attr("axes"), attr("inner axes")
+CO, BA = attr("contract"), attr("batch")
 
 
 def _joined(m: Match) -> tuple[int, ...]:
     left = [a for a in range(m[F].type.ndim) if a not in m[AXI]]
     return tuple(sorted([*m[AXI], *(left[a] for a in m[AX])]))
+
+
+def _out_of_sum(m: Match) -> Value | None:
+    """sum(f) * g, where g is the same for all that is summed."""
+    axes, inner = m[AX], m[AXI]
+    if any(a in axes for a in inner):
+        return None
+    left = [a for a in range(m[F].type.ndim) if a not in axes]
+    to = tuple(left.index(a) for a in inner)
+    g = m.emit("broadcast", m[G], shape=m.type.shape, axes=to)
+    return m.emit("mul", m.emit("reduce_sum", m[F], axes=axes), g)
+
+
+def _by_reciprocal(m: Match) -> Value | None:
+    """f * broadcast(1 / g), where the broadcast repeats g."""
+    shape, axes = m.type.shape, m[AXI]
+    if splat(m[F]) is not None or all(n == 1 for a, n in enumerate(shape) if a not in axes):
+        return None
+    r = m.emit("div", m.full(1.0, m[G].type), m[G])
+    return m.emit("mul", m[F], m.emit("broadcast", r, shape=shape, axes=axes))
+
+
+def _scale_after(side: int, constant: bool) -> Rule:
+    """One number that an operand of a product is multiplied by, where that is no smaller than the
+    result."""
+
+    def build(m: Match) -> Value | None:
+        if not constant and m[G].type.ndim:
+            return None
+        if not is_nonnegative(product(m[F].type.shape) - product(m.type.shape)):
+            return None
+        args = [m[F], m[H]] if side == 0 else [m[H], m[F]]
+        out = m.emit("dot", *args, contract=m[CO], batch=m[BA])
+        if constant:
+            return m.emit("mul", out, m.full(m.number(FC)))
+        return m.emit("mul", out, m.emit("broadcast", m[G], shape=m.type.shape, axes=()))
+
+    scale: Pattern = FC if constant else broadcast(G, axes=())
+    scaled = once(mul(F, scale))
+    s = "c" if constant else "g"
+    if side == 0:
+        return rule(f"(f * {s}) @ h == (f @ h) * {s}",
+                    dot(scaled, H, contract=CO, batch=BA) >> build, fastmath)
+    return rule(f"h @ (f * {s}) == (h @ f) * {s}",
+                dot(H, scaled, contract=CO, batch=BA) >> build, fastmath)
 
 
 # fmt: off
@@ -73,6 +123,13 @@ RULES: tuple[Rule, ...] = (
              lambda m: m.full(m.number(FC))), fastmath),
     rule("sum(-f) == -sum(f)", reduce_sum(once(neg(F)), axes=AX) >> neg(reduce_sum(F, axes=AX)),
          fastmath),                                                         # 0.0
+    rule("sum(f * g) == sum(f) * g",
+         reduce_sum(once(mul(F, broadcast(G, axes=AXI))), axes=AX) >> _out_of_sum, fastmath),
+    rule("sum(g * f) == sum(f) * g",
+         reduce_sum(once(mul(broadcast(G, axes=AXI), F)), axes=AX) >> _out_of_sum, fastmath),
+    rule("f / g == f * (1 / g), g repeated",
+         div(F, broadcast(G, axes=AXI)) >> _by_reciprocal, fastmath),
+    *[_scale_after(side, constant) for side in (0, 1) for constant in (True, False)],
     rule("sum(sum(f)) == sum(f)",
          reduce_sum(reduce_sum(F, axes=AXI), axes=AX) >> reduce_sum(F, axes=_joined), fastmath),
 )
