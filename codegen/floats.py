@@ -142,17 +142,8 @@ class Floats:
 
         `whole, counted` as `nearest` gives them; by halves, so that no factor overflows.
         """
-        L = self.L
-        one = 512 // self.bits
-        whole_registers = L.width % one == 0 and not L.e.module.attributes
-        if L.target.masked and L.target.arch == "x86_64" and whole_registers:
-            name = f"llvm.x86.avx512.mask.scalef.p{'d' if self.double else 's'}.512"
-            v, m = f"<{one} x {self.t}>", f"i{one}"
-            L.e.module.declare(name, f"declare {v} @{name}({v}, {v}, {v}, {m}, i32)")
-            return L.joined(self.t, [
-                L.e(f"call {v} @{name}({v} {a}, {v} {b}, {v} poison, {m} -1, i32 4)")
-                for a, b in zip(*(L.parts(self.t, x, one) for x in (p, whole)), strict=True)
-            ])
+        if self.avx512:
+            return self._avx512("scalef", p, whole)
         n = self.integer(counted)
         half = self.ints("ashr", n, 1)
         rest = self.ints("sub", n, half)
@@ -163,6 +154,44 @@ class Floats:
         return self.from_bits(
             self.ints("add", self.to_bits(p), self.ints("shl", counted, self.mantissa))
         )
+
+    def split_exponent(self, x: str) -> Pair:
+        """(e, m) as floats: x = 2^e m, m in [3/4, 3/2), for finite x > 0.
+
+        With `avx512` 0 gives -infinity and 1, infinity itself and 1, below 0 m is NaN.
+        """
+        if self.avx512:
+            m = self._avx512("getmant", x, immediate=0b1111)
+            return self.sub(self._avx512("getexp", x), self._avx512("getexp", m)), m
+        digits = self.mantissa + 1
+        subnormal = self.cmp("olt", x, 2.0 ** (2 - (1 << (self.bits - self.mantissa - 2))))
+        b = self.to_bits(self.select(subnormal, self.mul(x, 2.0**digits), x))
+        three_quarters = ((self.bias - 1) << self.mantissa) + (1 << (self.mantissa - 1))
+        e = self.ints("ashr", self.ints("sub", b, three_quarters), self.mantissa)
+        m = self.from_bits(self.ints("sub", b, self.ints("shl", e, self.mantissa)))
+        return self.add(self.from_int(e), self.select(subnormal, float(-digits), 0.0)), m
+
+    @property
+    def avx512(self) -> bool:
+        """Whether registers are whole ones of AVX-512."""
+        L = self.L
+        whole = L.width * self.bits % 512 == 0 and not L.e.module.attributes
+        return L.target.masked and L.target.arch == "x86_64" and whole
+
+    def _avx512(self, name: str, *args: str, immediate: int | None = None) -> str:
+        """An instruction of AVX-512 that LLVM has no other name for."""
+        L, one = self.L, 512 // self.bits
+        v, m = f"<{one} x {self.t}>", f"i{one}"
+        full = f"llvm.x86.avx512.mask.{name}.p{'d' if self.double else 's'}.512"
+        constant, what = ("", "") if immediate is None else (f", i32 {immediate}", ", i32")
+        L.e.module.declare(
+            full, f"declare {v} @{full}({', '.join([v] * len(args))}{what}, {v}, {m}, i32)"
+        )
+        return L.joined(self.t, [
+            L.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in parts)}{constant}, "
+                f"{v} poison, {m} -1, i32 4)")
+            for parts in zip(*(L.parts(self.t, x, one) for x in args), strict=True)
+        ])
 
     # --- polynomials -----------------------------------------------------------------------
 

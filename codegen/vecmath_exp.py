@@ -1,7 +1,7 @@
 """exp, expm1, log, log1p, tanh on lanes, f32 and f64, whole range.
 
 Cody and Waite's reductions: x = n ln 2 + r with |r| <= ln(2)/2 and x = 2^e m with m in
-[sqrt(1/2), sqrt(2)), polynomials fitted on what is left. f32 within 1.1 ULP (tanh 1.5), f64 too.
+[3/4, 3/2), polynomials fitted on what is left. f32 within 1.1 ULP (tanh 1.5), f64 too.
 """
 
 from __future__ import annotations
@@ -74,30 +74,12 @@ def tanh(F: Floats, x: str) -> str:
     return F.copysign(F.add(F.select(small, a, 1.0), quotient), x)
 
 
-def split_exponent(F: Floats, x: str) -> tuple[str, str]:
-    """(e, m) as floats: x = 2^e m, m in [sqrt(1/2), sqrt(2)), for normal x > 0."""
-    root_half = 0x3FE6A09E667F3BCD if F.double else 0x3F3504F3
-    b = F.to_bits(x)
-    e = F.ints("ashr", F.ints("sub", b, root_half), F.mantissa)
-    m = F.from_bits(F.ints("sub", b, F.ints("shl", e, F.mantissa)))
-    return F.from_int(e), m
-
-
-def normalized(F: Floats, x: str) -> Pair:
-    """(x scaled into the normal range, exponent correction): for positive x."""
-    tiny = 2.0**-1022 if F.double else 2.0**-126
-    digits = F.mantissa + 1
-    subnormal = F.cmp("olt", x, tiny)
-    up = F.select(subnormal, F.mul(x, 2.0**digits), x)
-    return up, F.select(subnormal, float(-digits), 0.0)
-
-
 def _log_parts(F: Floats, e: str, f: str, low: str | None) -> str:
     """e ln 2 + log(1 + f) + low."""
     hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
     if not F.double:
         f2 = F.mul(f, f)
-        r = F.mul(F.mul(f2, f), F.poly_wide(f, co.LOG_F32))
+        r = F.mul(F.mul(f2, f), F.poly(f, co.LOG_F32))
         r = F.fma(e, lo, r)
         if low is not None:
             r = F.add(r, low)
@@ -105,7 +87,7 @@ def _log_parts(F: Floats, e: str, f: str, low: str | None) -> str:
         return F.fma(e, hi, r)
     s = F.div(f, F.add(f, 2.0))
     z = F.mul(s, s)
-    R = F.mul(z, F.poly_wide(z, co.LOG_F64))
+    R = F.mul(z, F.poly(z, co.LOG_F64))
     h = F.mul(F.mul(f, f), 0.5)
     t = F.fma(e, lo, F.mul(s, F.add(h, R)))
     if low is not None:
@@ -121,15 +103,14 @@ def _log_specials(F: Floats, x: str, y: str) -> str:
 
 
 def log(F: Floats, x: str) -> str:
-    up, correction = normalized(F, x)
-    e, m = split_exponent(F, up)
-    y = _log_parts(F, F.add(e, correction), F.sub(m, 1.0), None)
-    return _log_specials(F, x, y)
+    e, m = F.split_exponent(x)
+    y = _log_parts(F, e, F.sub(m, 1.0), None)
+    return y if F.avx512 else _log_specials(F, x, y)
 
 
 def log1p(F: Floats, x: str) -> str:
     """log(u + c) with u + c = 1 + x exactly: log u, and c / u below the last digit."""
     u, c = F.two_sum(1.0, x)
-    e, m = split_exponent(F, u)
+    e, m = F.split_exponent(u)
     y = _log_parts(F, e, F.sub(m, 1.0), F.div(c, u))
     return F.copysign(_log_specials(F, u, y), x)

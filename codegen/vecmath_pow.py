@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Pair
-from graphc.codegen.vecmath_exp import normalized, split_exponent
 
 
 def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
@@ -17,8 +16,7 @@ def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
     log m = 2 atanh(s) = 2 s (1 + z/3 + z^2 Q(z)), s = (m - 1) / (m + 1), z = s^2. Low parts are
     carried as plain sums where they are small enough.
     """
-    up, correction = normalized(F, x)
-    e, m = split_exponent(F, up)
+    e, m = F.split_exponent(x)
     f = F.sub(m, 1.0)
     d, d_low = F.fast_two_sum(2.0, f)
     inverse = F.div(1.0, d)
@@ -40,7 +38,7 @@ def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
     q_low = F.add(q_low, F.fma(s, t_low, F.mul(s_low, t)))
     hi, lo = F.fast_two_sum(s, q)
     hi, lo = F.fast_two_sum(hi, F.add(lo, F.add(q_low, s_low)))
-    return F.add(e, correction), (F.add(hi, hi), F.add(lo, lo))
+    return e, (F.add(hi, hi), F.add(lo, lo))
 
 
 def full_log_dd(F: Floats, x: str, low: str | None = None) -> Pair:
@@ -101,7 +99,7 @@ def _pow_f32(F: Floats, a: str, y: str) -> str:
     """a^y for finite a > 0, in f64 (where f32's subnormals are normal numbers)."""
     L, D = F.L, Floats(F.L, "double")
     wide, power = (L.convert("fpext", v, "float", "double") for v in (a, y))
-    e, m = split_exponent(D, wide)
+    e, m = D.split_exponent(wide)
     f = D.sub(m, 1.0)
     p = D.mul(D.fma(f, D.poly_wide(f, co.LOG2_POW_F32_F64), e), power)
     p = D.at_least(D.at_most(p, 200.0), -200.0)

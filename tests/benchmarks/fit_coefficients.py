@@ -123,12 +123,12 @@ def tables() -> dict[str, list[float]]:
     put("EXP_F32", minimax(g, -half_ln2, half_ln2, 4))
     put("EXP_F64", minimax(g, -half_ln2, half_ln2, 9))
 
-    a, b = mp.sqrt(M(1) / 2) - 1, mp.sqrt(M(2)) - 1
+    a, b = -M("0.25"), M("0.5")
     g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
     put("LOG_F32", minimax(g, a, b, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else M(0)))
-    top = (3 - 2 * mp.sqrt(2)) ** 2 * M("1.01")
+    top = M("0.0401")
     g = near0(root(lambda s: (2 * mp.atanh(s) / s - 2) / s**2), lambda z: M(2) / 3 + 2 * z / 5)
-    put("LOG_F64", minimax(g, 0, top, 6))
+    put("LOG_F64", minimax(g, 0, top, 7, lambda z: z))
     g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
     put("LOG_TAIL_F64", minimax(g, 0, top, 7))
 
