@@ -111,7 +111,8 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     }
     tile: Tile | None = None
     if vector is None:
-        if (found := tiles.spread(nest) or tiles.ends(nest, FEW_ENDS, _is_long)) is not None:
+        found = tiles.spread(nest) or tiles.ends(nest, FEW_ENDS, FEW_STORED, _is_long)
+        if found is not None:
             vector, tile = found
         else:
             vector = _vector_axis(nest, scans, bool(sums_rows))

@@ -98,22 +98,26 @@ def spread(nest: Nest) -> tuple[str, Tile] | None:
     return None
 
 
-def ends(nest: Nest, most: int, long: Callable[[Expr], bool]) -> tuple[str, Tile] | None:
-    """A vector axis for rows of up to `most` elements, turned, whose ends take longer than these.
+def ends(
+    nest: Nest, most: int, stored: int, long: Callable[[Expr], bool]
+) -> tuple[str, Tile] | None:
+    """A vector axis for short rows, turned, whose ends take longer than their elements.
 
-    long: whether an op takes a scalar dozens of instructions.
+    most: elements of a row; stored: likewise where elements are stored, lane by lane. long:
+    whether an op takes a scalar dozens of instructions.
     """
     if len(nest.reduced) != 1:
         return None
     (k,) = nest.reduced
     length = nest.sizes[k]
-    if not isinstance(length, int) or length > most:
+    stores = any(k in s.axes for s in nest.stores)
+    if not isinstance(length, int) or length > (stored if stores else most):
         return None
     if any(
         e.kind in ("scan", "philox") or (e.kind == "reduce" and (
             e.attrs[0] == "argmax" or (k not in e.attrs[1] and bool(e.axes))
         )) for e in nest.exprs
-    ) or any(k in s.axes for s in nest.stores):
+    ):
         return None
     if not any(e.kind == "op" and e.axes and k not in e.axes and long(e) for e in nest.exprs):
         return None

@@ -36,6 +36,27 @@ def test_ends_of_rows_and_their_sums(m, dtype):
             np.testing.assert_allclose(got, w, rtol=3e-6, atol=3e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_of_short_rows_and_their_column_sums(dtype):
+    x, y = gx.input("x", ("n", 8), dtype), gx.input("y", ("n",), "int64")
+    loss, bias = gx.nn.cross_entropy(x, y), gx.input("b", (8,), dtype)
+    moved = gx.sum(gx.logsumexp(x + bias, axis=1))
+    f = gx.function([x, y, bias], [loss, gx.grad(loss, x), moved, *gx.grad(moved, [x, bias])])
+    for n in ROWS:
+        a, labels = RNG.normal(size=(n, 8)).astype(dtype), RNG.integers(0, 8, n)
+        b = RNG.normal(size=8).astype(dtype)
+        wide, shifted = a.astype(np.float64), a.astype(np.float64) + b
+        slope = np.exp(wide - logsumexp(wide)[:, None])
+        slope[np.arange(n), labels] -= 1
+        other = np.exp(shifted - logsumexp(shifted)[:, None])
+        want = [
+            (logsumexp(wide) - wide[np.arange(n), labels]).mean(), slope / n,
+            logsumexp(shifted).sum(), other, other.sum(axis=0),
+        ]
+        for got, w in zip(f(a, labels, b), want, strict=True):
+            np.testing.assert_allclose(got, w, rtol=5e-6, atol=5e-6)
+
+
 @pytest.mark.parametrize("bad", [-1, 8])
 def test_a_label_out_of_range_is_found_in_the_last_lane(bad):
     x, y = gx.input("x", ("n", 8)), gx.input("y", ("n",), "int64")
