@@ -226,7 +226,7 @@ def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
             s.unroll, registers = 4, min(registers, 16)
         states = max(list(s.sweep.values()).count(p) for p in range(s.sweeps))
         vectors = group_of(s) * max(1, states)
-        tile = replace(tile, jam=tiles.jam(sizes[rows], vectors, registers))
+        tile = replace(tile, jam=tiles.jam(sizes[rows], tile.count, vectors, registers))
     if rows is not None:
         s.cycles = s.cycles * dims.minimum(sizes[rows], tile.count)
     s.tile = tile
@@ -246,7 +246,7 @@ def _side_by_side(s: Schedule) -> Tile | None:
     if not s.sweep or any(e.attrs[0] == "argmax" for e in s.sweep):
         return None
     rows = tiles.shared(nest, s.vector, s.grid)
-    return None if rows is None else Tile(rows, tiles.SIDE_BY_SIDE)
+    return None if rows is None else Tile(rows, tiles.count(nest.sizes[rows]))
 
 
 def _long_sums(nest: Nest) -> bool:

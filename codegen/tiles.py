@@ -193,9 +193,17 @@ def fuller(nest: Nest, vector: str, costs: Mapping[str, int], lanes: int) -> str
     return min([vector, *(n for n in nest.outer if n != vector and in_step(n))], key=cycles)
 
 
-def jam(size: object, vectors: int, registers: int) -> int:
-    """How many rows go side by side, each with so many vectors of accumulators."""
+def count(size: object) -> int:
+    """How many rows an item takes: of a known size, so that few are left to go singly."""
+    if not isinstance(size, int):
+        return SIDE_BY_SIDE
+    return min(range(1, SIDE_BY_SIDE + 1), key=lambda n: (size // n + size % n, -n))
+
+
+def jam(size: object, each: int, vectors: int, registers: int) -> int:
+    """How many of an item's `each` rows go side by side, with so many vectors of sums each."""
     most = min(SIDE_BY_SIDE, max(1, registers // 2 // vectors))
     if not isinstance(size, int):
         return most
-    return min(range(1, most + 1), key=lambda n: (size // n + size % n, n))
+    items = [each] * (size // each) + [size % each]
+    return min(range(1, most + 1), key=lambda n: (sum(c // n + c % n for c in items), n))
