@@ -258,9 +258,12 @@ class _Compiler:
                 values = [("ptr", where(a)) for a in c.args]
                 outs = [where(o) for o in c.outs]
                 if c.slots.params > len(c.args):  # a product's own buffer, or accumulators
-                    own = outs[c.c_output] if c.c_output is not None else pointer(
-                        Place("arena", plan.workspaces[k])
-                    )
+                    if c.c_output is not None:
+                        own = outs[c.c_output]
+                    elif k in plan.workspaces:
+                        own = pointer(Place("arena", plan.workspaces[k]))
+                    else:
+                        own = "null"  # blocks of the product pass through scratch
                     values.append(("ptr", own))
                 values += [("ptr", o) for o in outs]
                 values += [("i64", regs[n]) for n in c.slots.dims]

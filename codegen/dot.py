@@ -11,7 +11,7 @@ from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.loops import Nest
-from graphc.codegen.matmul import product, product_scratch
+from graphc.codegen.matmul import passing_rows, product, product_scratch
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target
@@ -76,7 +76,8 @@ class DotKernel:
     """Writes the function of a fused node whose body holds a `dot`.
 
     ctx is laid out as for a nest whose operands are the body's inputs and then C, the buffer that
-    the product itself goes to: one of the outputs where that is safe, else `workspace` bytes.
+    the product itself goes to: one of the outputs where that is safe, else `workspace` bytes. What
+    becomes states in the end has no C: its blocks pass through scratch.
     """
 
     def __init__(
@@ -102,8 +103,12 @@ class DotKernel:
         stored = [s for s in self.nest.stores if not self._is_copy_of_c(s.expr, s.output)]
         self.nest.stores = stored
         self.slots = self._slots()
+        self.passing = bool(
+            self.kept_free and self.c_output is None and self.nest.stores
+            and passing_rows(c.type.dtype, *self._sizes[:2])
+        )
         own = c.type.size * c.type.dtype.itemsize
-        self.workspace: Size = 0 if self.c_output is not None else own
+        self.workspace: Size = 0 if self.c_output is not None or self.passing else own
 
     def _axis_groups(self) -> list[list[str]]:
         """The loop axes of batch, rows and columns (dimensions of size 1 have none)."""
@@ -160,12 +165,17 @@ class DotKernel:
     @property
     def scratch(self) -> Size:
         """Bytes that the product needs of the calling thread's scratch."""
+        return product_scratch(self.dot.out.type.dtype, *self._sizes, passing=self.passing)
+
+    @property
+    def _sizes(self) -> tuple[Size, Size, Size]:
+        """Rows of all members of the batch, columns, and what is summed over."""
         n = self.dot
         rows = (*n.attrs["batch"][0], *free_axes(n, 0))
         m = times(n.args[0].type.shape[i] for i in rows)
         cols = times(n.args[1].type.shape[i] for i in free_axes(n, 1))
         k = times(n.args[0].type.shape[i] for i in n.attrs["contract"][0])
-        return product_scratch(n.out.type.dtype, m, cols, k)
+        return m, cols, k
 
     @property
     def work(self) -> Size:
@@ -201,6 +211,7 @@ class DotKernel:
         name = product(
             self.module, self.target, n.out.type.dtype,
             rows=m if isinstance(m, int) else None, columns=cols if isinstance(cols, int) else None,
+            passing=self.passing,
         )
         size = f.top.size
         ints = [
@@ -209,7 +220,8 @@ class DotKernel:
         args = [f"i64 {x}" for x in ints[:4]]
         args += [f"ptr {f.params[self.a]}", *(f"i64 {x}" for x in ints[4:7])]
         args += [f"ptr {f.params[self.b]}", *(f"i64 {x}" for x in ints[7:10])]
-        args += [f"ptr {f.params[-1]}", *(f"i64 {x}" for x in ints[10:])]
+        c = "null" if self.passing else f.params[-1]
+        args += [f"ptr {c}", *(f"i64 {x}" for x in ints[10:])]
         args += [f"ptr {epilogue}", "ptr %ctx", "ptr %scratch"]
         e.do(f"call void @{name}({', '.join(args)})")
         self.module.define(
@@ -221,6 +233,7 @@ class DotKernel:
         vector = (self.cols or self.rows)[-1] if self.is_strided else ""
         schedule = plan(self.nest, self.target, vector)
         f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
+        f.params.found[len(f.params) - 1] = "%c"
         e = f.e
         body = Along(f)
         bound: dict[str, str] = {}
@@ -250,7 +263,7 @@ class DotKernel:
             e.loop("%r0", "%r1", 1, [], row)
         return f.finish(
             f"define internal void @{self.name}.epilogue(ptr %ctx, i64 %batch, i64 %r0, i64 %r1, "
-            "i64 %c0, i64 %c1, ptr %scratch)"
+            "i64 %c0, i64 %c1, ptr %c, ptr %scratch)"
         )
 
 

@@ -13,10 +13,13 @@ C = A @ B for every member of the batch; strides in elements, any; C has unit co
 overlaps neither A nor B; k = 0 gives zeros. `epilogue`, if not null, is called as
 
     void (ptr ctx, i64 batch_index, i64 row_begin, i64 row_end, i64 col_begin, i64 col_end,
-          ptr scratch)
+          ptr c, ptr scratch)
 
 once for each of the disjoint blocks that cover C, when its values are final and in cache; it may
 rewrite them. `scratch` has `product_scratch` bytes.
+
+A `passing` product has no C: each block stands in scratch until the epilogue has used it up, and
+`c` is such that the block's elements have the addresses they would have in a whole C.
 
 Large products are split into tasks (member, block of rows, block of columns). The split follows
 from the shapes alone, and no split changes the arithmetic of an element: a product is bit-identical
@@ -35,7 +38,7 @@ from graphc.codegen.matmul_micro import prefix, tiling
 from graphc.codegen.matmul_row import STREAM_BYTES, define_stream
 from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.types import DType
+from graphc.types import DType, f32, f64
 
 TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
 SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
@@ -48,6 +51,12 @@ LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside
 LONG_PARTS = 4           # or a share of the row, if that is longer
 STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
 STREAMED_ROW = 1024      # and of its rows
+PASSING_ROWS = 240       # most rows of a block that passes through scratch; with ..
+PASSING_BYTES = 2 << 20  # .. bytes at most from its first row to its last, packing fits beside it
+THIN = 32                # steps of k up to which there is little to pack: blocks may be small, ..
+THIN_BYTES = 1 << 15     # .. of so many bytes, which stay in the nearest cache
+
+ROW_UNIT = 12  # rows of a passing block: a multiple of every tile height
 
 _FIELDS = (
     "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
@@ -56,13 +65,27 @@ _FIELDS = (
 _POINTERS = ("a", "b", "c", "epilogue", "ctx")
 
 
-def product_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
+def passing_rows(dtype: DType, m: Size, n: Size) -> int:
+    """The most rows of a block of a `passing` product; 0 where there had better be none."""
+    if not isinstance(n, int) or n < 2 or m == 1 or dtype not in (f32, f64):
+        return 0
+    rows = min(PASSING_ROWS, PASSING_BYTES // (n * dtype.itemsize)) // ROW_UNIT * ROW_UNIT
+    return rows if rows >= LEAST_ROWS else 0
+
+
+def product_scratch(
+    dtype: DType, m: Size, n: Size, k: Size, *, passing: bool = False
+) -> Size:
     """Bytes of scratch that a product needs of the thread that calls it: at most SCRATCH_BYTES.
 
     m counts the rows of all members of the batch: where B is shared they are one product.
     """
     if not dtype.is_float:
         return 64
+    if passing:
+        m = dims.minimum(m, passing_rows(dtype, m, n))
+        rows = dims.floordiv(m + (ROW_UNIT - 1), ROW_UNIT) * ROW_UNIT
+        return rows * n * dtype.itemsize + product_scratch(dtype, m, n, k) + 64
     total: Size = 0
     if n != 1 or dtype.bits == 16:
         total = block_scratch(dtype, m, n, k)
@@ -75,13 +98,13 @@ def product_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
 
 def product(
     module: Module, target: Target, dtype: DType, *, rows: int | None = None,
-    columns: int | None = None,
+    columns: int | None = None, passing: bool = False,
 ) -> str:
     """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
 
     `rows` and `columns` are m and n where they are known: the function then serves all n > 1, or
     n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
-    results are the same.
+    results are the same. A `passing` one needs `passing_rows`.
     """
     kinds = ["block"]
     if dtype.is_float and dtype.compute is dtype:
@@ -89,6 +112,8 @@ def product(
         wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
         stream = block and (rows == 1 or (rows is None and wide))
         kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
+    if passing:
+        kinds.append("passing")
     name = f"{prefix(dtype)}_{'_'.join(kinds)}_product"
     if name in module.functions:
         return name
@@ -167,6 +192,12 @@ def _split(
         row_blocks = f.select(one, "1", row_blocks)
         down = f(f"and i1 {one}, {f.cmp('eq', '%a_row', '1')}")
         least_rows = f.select(down, long(m), least_rows)
+    if "passing" in kinds:
+        row = f.mul("%n", dtype.itemsize)
+        room = f.select(f.cmp("sle", "%k", str(THIN)), str(THIN_BYTES), str(PASSING_BYTES))
+        fitting = f.min(f.udiv(room, row), str(PASSING_ROWS))
+        fitting = f.max(f.mul(f.udiv(fitting, ROW_UNIT), ROW_UNIT), str(ROW_UNIT))
+        row_blocks = f.ceildiv(m, fitting)
     if "stream" in kinds:  # of any number of columns
         across = _streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
         col_blocks = f.select(across, "1", col_blocks)
@@ -239,15 +270,20 @@ def _define_task(
         m, n = f.sub(row_end, row), f.sub(col_end, col)
         a = f.at(f.at(v["a"], f.mul(member, v["a_batch"])), f.mul(row, v["a_row"]))
         b = f.at(f.at(v["b"], f.mul(member, v["b_batch"])), f.mul(col, v["b_col"]))
-        c = f.at(f.at(v["c"], f.mul(member, v["c_batch"])), f.mul(row, v["c_row"]))
-        c = f.at(c, f.mul(col, dtype.itemsize))
+        place = f.add(f.mul(member, v["c_batch"]), f.mul(row, v["c_row"]))
+        place = f.add(place, f.mul(col, dtype.itemsize))
+        whole, room = v["c"], scratch
+        if "passing" in kinds:
+            whole = f.at(scratch, f.sub("0", place))
+            room = f.at(scratch, f.round_up(f.mul(v["rows"], v["c_row"]), 64))
+        c = f.at(whole, place)
         with f.either(f.cmp("sgt", v["k"], "0")) as branches:
-            _compute(f, target, dtype, kinds, v, across, m, n, a, b, c, scratch)
+            _compute(f, target, dtype, kinds, v, across, m, n, a, b, c, room)
             f.otherwise(*branches)
             _clear(f, dtype, m, n, c, v["c_row"])
         with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
             f.do(f"call void {v['epilogue']}(ptr {v['ctx']}, i64 {member}, i64 {row}, "
-                 f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr %room)")
+                 f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr {whole}, ptr {room})")
     f.finish()
     return name
 
@@ -283,7 +319,7 @@ def _compute(
             f.otherwise(*branches)
             block()
 
-    if kinds == ["dots"]:
+    if "block" not in kinds:
         dots()
     elif "dots" not in kinds:
         block_or_stream()

@@ -86,8 +86,8 @@ def find(g: Graph) -> list[list[Node]]:
 
 def _rows(n: Node) -> int:
     """How many dimensions of a product's result its left operand shares, all that it keeps."""
-    dot = next((m for m in n.attrs["body"].nodes if m.op.kind is Kind.CONTRACT), None)
-    return dot.args[0].type.ndim - len(dot.attrs["contract"][0]) if dot is not None else 0
+    dots = [m for m in n.attrs["body"].nodes if m.op.kind is Kind.CONTRACT]
+    return dots[0].args[0].type.ndim - len(dots[0].attrs["contract"][0]) if len(dots) == 1 else 0
 
 
 def _shared(last: Node, rows: int) -> tuple[list[Size], list[Label]]:

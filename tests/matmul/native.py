@@ -28,7 +28,7 @@ body:
 done:
   ret void"""
 EPILOGUE = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p
+    None, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p, ctypes.c_void_p
 )
 _kept: list[object] = []
 

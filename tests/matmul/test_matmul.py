@@ -229,7 +229,7 @@ def test_epilogue_covers_c_once_with_final_values(dtype, shape, parallel):
     seen = np.zeros((batch, m, n), int)
     wrong = []
 
-    def epilogue(ctx, member, row, row_end, col, col_end, scratch):
+    def epilogue(ctx, member, row, row_end, col, col_end, whole, scratch):
         part = (member, slice(row, row_end), slice(col, col_end))
         seen[part] += 1
         if ctx != 99 or not scratch or c[part].tobytes() != plain[part].tobytes():
