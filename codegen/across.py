@@ -150,7 +150,9 @@ class Across(Body):
                 self.evaluate(inner, self.reduces[p], self.row_stores[p])
                 L = inner.lanes(True)
                 for r in self.reduces[p]:
-                    parts[r][k] = in_lanes(r).first(L, self.arriving(inner, r, str(start)))
+                    kind, at = in_lanes(r), k % len(parts[r])
+                    x, old = self.arriving(inner, r, str(start)), parts[r][at]
+                    parts[r][at] = kind.first(L, x) if old is None else kind.step(L, old, x)
             L = Lanes(self.e, s.width, self.f.target)
             one = Lanes(self.e, 1, self.f.target)
             scope = Scope(self.f, scope, self.e, {}, ready=p + 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphc.codegen.axes import coefficient
 from graphc.codegen.loops import Expr
-from graphc.codegen.schedule import VECTOR_COST, Schedule, wanted
+from graphc.codegen.schedule import Schedule, cost_of, wanted
 from graphc.dims import Size
 
 if TYPE_CHECKING:
@@ -74,6 +74,6 @@ class Ahead:
 def _cost(s: Schedule, p: int) -> int:
     """Cycles of a vector of the row in a sweep, roughly."""
     return sum(
-        VECTOR_COST.get(e.attrs[0], 1) for e in wanted(s, p, s.cached)
-        if e.kind == "op" and s.vector in e.axes and s.cached.get(e, p) >= p
+        cost_of(e) for e in wanted(s, p, s.cached)
+        if s.vector in e.axes and s.cached.get(e, p) >= p
     )

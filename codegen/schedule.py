@@ -32,7 +32,8 @@ FEW = 4               # elements of a row up to which every lane takes a row of 
 FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
 FEW_ENDS = 16         # likewise where a row ends in a function that takes a scalar dozens of
 FEW_STORED = 8        # instructions; and where elements of such rows are stored, lane by lane
-STRAIGHT = 96         # cycles of a row of known length up to which it is written out, no loop
+STRAIGHT = 256        # cycles of a row of known length up to which it is written out, no loop;
+STRAIGHT_VECTORS = 4  # and vectors of it that meet in one lane
 FINAL = 1 << 20       # "ready" after all items
 TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
@@ -93,8 +94,10 @@ class Schedule:
         if self.loops or self.flat or not isinstance(n, int):
             return 0
         vectors = -(-n // self.width)
-        short = vectors == 1 or vectors * self.cost <= STRAIGHT
-        return vectors if short and vectors <= self.lanes // self.width else 0
+        each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
+        short = vectors == 1 or vectors * each <= STRAIGHT
+        most = STRAIGHT_VECTORS * self.lanes // self.width
+        return vectors if short and vectors <= most else 0
 
     def is_late(self, s: Store) -> bool:
         """Whether a store is made once, after all items."""
@@ -121,7 +124,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
-    cost = sum(_cost(e) for e in nest.exprs)
+    cost = sum(cost_of(e) for e in nest.exprs)
     width = target.vector_bits // bits
     scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
         coefficient(x.offset, vector) != 1 for x in nest.stores
@@ -197,7 +200,7 @@ def _interleave(
         return 1
     until: dict[Expr, int] = {}
     for e in nest.exprs:
-        until[e] = max((until[a] for a in e.args), default=0) + _cost(e)
+        until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
     if cost >= PARALLEL * max(until.values(), default=0):
         return 1
     most = 4 if target.registers >= 32 else 2
@@ -309,7 +312,7 @@ def ceildiv(a: Size, b: int) -> Size:
     return dims.floordiv(a + (b - 1), b)
 
 
-def _cost(e: Expr) -> int:
+def cost_of(e: Expr) -> int:
     """Of a vector of one expression, in cycles."""
     if e.kind == "op":
         return VECTOR_COST.get(e.attrs[0], 1)

@@ -79,3 +79,22 @@ def test_totals_of_short_rows_have_a_place_for_each_of_64_columns():
     while len(places) > 1:
         places = places[: len(places) // 2] + places[len(places) // 2 :]
     assert total(a) == places[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_rows_written_out_have_the_bits_of_rows_in_loops(dtype):
+    """Several of their vectors meet in one lane; the last may be cut."""
+    def outputs(m):
+        x = gx.input("x", ("n", m), dtype)
+        outs = [gx.sum(x, axis=1), gx.max(x, axis=1), gx.argmax(x, axis=1)]
+        if dtype != "int16":
+            outs += [gx.nn.softmax(x, axis=1), gx.var(x, axis=1)]
+        return gx.function([x], outs)
+
+    loops = outputs("m")
+    for m in (31, 64, 65, 100, 128, 129, 250, 256):
+        a = (RNG.normal(size=(5, m)) * 40).astype(dtype)
+        a[1] = -0.0
+        a[2, m // 2 :] = a[2].max()
+        for got, want in zip(outputs(m)(a), loops(a), strict=True):
+            assert got.tobytes() == want.tobytes()
