@@ -28,6 +28,7 @@ from graphc.passes.patterns import (
     floats,
     heads,
     ints,
+    once,
     rule,
     unsigned,
     var,
@@ -38,12 +39,12 @@ from graphc.types import DType
 add, sub, mul, div, rem, pow = heads("add sub mul div rem pow")
 neg, abs_, exp = heads("neg abs exp")
 maximum, minimum, shift_left, shift_right = heads("maximum minimum shift_left shift_right")
-cast, bitcast, and_ = heads("cast bitcast and")
+cast, bitcast, and_, broadcast = heads("cast bitcast and broadcast")
 
 IK, FK = const("k", ints), const("k", floats)
 U = var("u", unsigned)
 N = var("s", lambda v: not unsigned(v))
-T, S = attr("dtype"), attr("inner dtype")
+T, S, A = attr("dtype"), attr("inner dtype"), attr("axes")
 
 
 def _left_constant(m: Match) -> bool:
@@ -125,6 +126,10 @@ def _casts_join(m: Match) -> bool:
     return not (x.is_int and s.is_float and t.is_int) or lossless(x, t)
 
 
+def _repeated_product(m: Match) -> Value:
+    return m.emit("mul", m.emit("broadcast", m[X], shape=m.type.shape, axes=m[A]), m[Y])
+
+
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # constants go right
@@ -156,6 +161,13 @@ RULES: tuple[Rule, ...] = (
     rule("(-f) / (-g) == f / g", div(neg(F), neg(G)) >> div(F, G), exact),
     rule("(-x) * c == x * (-c)", mul(neg(X), C) >> mul(X, neg(C)), exact),
     rule("(-f) / c == f / (-c)", div(neg(F), C) >> div(F, neg(C)), exact),
+    rule("(-x) - x == -(x + x)", sub(neg(X), X) >> neg(add(X, X)), exact),
+    rule("-((-x) * y) == x * y", neg(once(mul(neg(X), Y))) >> mul(X, Y), exact),
+    rule("-(y * (-x)) == y * x", neg(once(mul(Y, neg(X)))) >> mul(Y, X), exact),
+    rule("-((-x)[..] * y) == x[..] * y",
+         neg(once(mul(once(broadcast(neg(X), axes=A)), Y))) >> _repeated_product, exact),
+    rule("-(y * (-x)[..]) == x[..] * y",
+         neg(once(mul(Y, once(broadcast(neg(X), axes=A))))) >> _repeated_product, exact),
     rule("x * -1 == -x", mul(X, -1) >> neg(X), exact),
     rule("f / -1 == -f", div(F, -1) >> neg(F), exact),
     rule("-0.0 - f == -f", sub(-0.0, F) >> neg(F), exact),
