@@ -212,6 +212,7 @@ EMIT.update({
     "atan": _math(vecmath_trig.atan),
     "atan2": _math(vecmath_trig.atan2),
     "erf": _math(vecmath_erf.erf),
+    "normal_cdf": _math(vecmath_erf.normal_cdf),
     "lgamma": _math(vecmath_gamma.lgamma),
     "polygamma": rounded(_polygamma),
     "sqrt": rounded(_sqrt),

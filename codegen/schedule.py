@@ -47,8 +47,8 @@ INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
 # Cycles that a vector of an expression takes, roughly.
 VECTOR_COST = {
     "exp": 12, "expm1": 16, "log": 16, "log1p": 18, "sin": 25, "cos": 25, "tanh": 20, "atan": 25,
-    "atan2": 35, "erf": 30, "pow": 50, "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10,
-    "rsqrt": 16, "rem": 40,
+    "atan2": 35, "erf": 30, "normal_cdf": 40, "pow": 50, "lgamma": 200, "polygamma": 300, "div": 8,
+    "sqrt": 10, "rsqrt": 16, "rem": 40,
 }
 
 

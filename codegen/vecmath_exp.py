@@ -20,7 +20,7 @@ def reduce_ln2(F: Floats, x: str) -> tuple[Pair, str, str]:
     return (n, counted), F.fma(n, -lo, exact), exact
 
 
-def _exp_reduced(F: Floats, r: str) -> str:
+def exp_reduced(F: Floats, r: str) -> str:
     """e^r for |r| <= ln(2)/2; in f64 with the rounding of 1 + r made good."""
     r2, g = F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64)
     if not F.double:
@@ -35,13 +35,13 @@ def exp(F: Floats, x: str) -> str:
     low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
     gone = F.cmp("olt", x, low)
     n, r, _ = reduce_ln2(F, F.at_most(F.select(gone, low, x), high))
-    return F.scale(F.select(gone, 0.0, _exp_reduced(F, r)), *n)
+    return F.scale(F.select(gone, 0.0, exp_reduced(F, r)), *n)
 
 
 def exp_of_small(F: Floats, x: str) -> str:
     """e^x where x and the result are well inside the normal range."""
     n, r, _ = reduce_ln2(F, x)
-    return F.scale_normal(_exp_reduced(F, r), n[1])
+    return F.scale_normal(exp_reduced(F, r), n[1])
 
 
 def expm1(F: Floats, x: str) -> str:

@@ -159,6 +159,11 @@ def erf(x: Tensor) -> Tensor:
     return one("erf", x)
 
 
+def normal_cdf(x: Tensor) -> Tensor:
+    """P(Z <= x) for a standard normal Z"""
+    return one("normal_cdf", x)
+
+
 def lgamma(x: Tensor) -> Tensor:
     """log|gamma(x)|"""
     return one("lgamma", x)

@@ -29,7 +29,7 @@ _EXTENDED: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
     "atan": np.arctan, "atan2": np.arctan2, "pow": np.power,
 }  # fmt: skip
-_ONLY_F64 = frozenset(("erf", "lgamma", "polygamma"))  # no longdouble version of these
+_ONLY_F64 = frozenset(("erf", "normal_cdf", "lgamma", "polygamma"))  # have no longdouble version
 _ACCUMULATE = frozenset(
     ("reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add")
 )

@@ -30,8 +30,8 @@ MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one mult
 # computing twice.
 COST = {
     "exp": 10, "expm1": 14, "log": 12, "log1p": 14, "sin": 16, "cos": 16, "tanh": 16, "atan": 16,
-    "atan2": 20, "erf": 18, "pow": 30, "lgamma": 60, "polygamma": 80, "div": 8, "sqrt": 8,
-    "rsqrt": 10, "rem": 20, "random_bits": 20, "gather": 4, "cumsum": 8,
+    "atan2": 20, "erf": 18, "normal_cdf": 20, "pow": 30, "lgamma": 60, "polygamma": 80, "div": 8,
+    "sqrt": 8, "rsqrt": 10, "rem": 20, "random_bits": 20, "gather": 4, "cumsum": 8,
 }
 EXPENSIVE = 8
 

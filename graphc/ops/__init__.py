@@ -11,7 +11,7 @@
     region.py       call fused
 
 Shared: typerules.py (type rules), batching.py (vmap rules), numeric.py (references),
-special.py (erf, lgamma, polygamma).
+special.py (erf, normal_cdf, lgamma, polygamma).
 
 To add an op: one row here, one row in `graphc.codegen`; the tests pick it up.
 """

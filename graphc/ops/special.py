@@ -14,7 +14,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_erf = np.frompyfunc(math.erf, 1, 1)
+_erf, _erfc = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
+_ROOT_HALF = (0.7071067811865476, -4.833646656726457e-17)  # as a sum
 # Bernoulli numbers B_2, B_4, ... B_24.
 _BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
@@ -25,6 +26,26 @@ _EULER = 0.5772156649015329
 
 def erf(x: Array) -> Array:
     return np.asarray(_erf(x), np.float64)
+
+
+def normal_cdf(x: Array) -> Array:
+    """P(Z <= x) for a standard normal Z: erfc(z) / 2 at z = -x / sqrt(2), whose rounding error,
+    by which erfc changes much where x is far below 0, is made good."""
+    x = np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        z = -x * _ROOT_HALF[0]
+        (a, b), (c, d) = _halves(-x), _halves(np.asarray(_ROOT_HALF[0]))
+        lost = ((a * c - z) + a * d + b * c) + b * d - x * _ROOT_HALF[1]
+        slope = -2 / math.sqrt(math.pi) * np.exp(-z * z)
+        change = np.where(np.abs(x) < 40, slope * lost, 0.0)
+    return (np.asarray(_erfc(z), np.float64) + change) / 2
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Veltkamp's split: x as a sum of two numbers whose products are exact."""
+    t = x * 134217729.0
+    high = t - (t - x)
+    return high, x - high
 
 
 def lgamma(x: Array) -> Array:

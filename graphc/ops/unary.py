@@ -84,6 +84,10 @@ _unary(
     "erf", FLOAT, wide(special.erf),
     lambda ct, y, x: ct * prim.exp(-(x * x)) * (2.0 / math.sqrt(math.pi)),
 )
+_unary(
+    "normal_cdf", FLOAT, wide(special.normal_cdf),
+    lambda ct, y, x: ct * prim.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)),
+)
 _unary("lgamma", FLOAT, wide(special.lgamma), lambda ct, y, x: ct * prim.polygamma(x, 0))
 op(
     "polygamma", Kind.ELEMENTWISE, 1, attrs=("n",),

@@ -161,6 +161,13 @@ def tables() -> dict[str, list[float]]:
     put("ERFC_F32", minimax(g, M("0.83"), 4, 6, lambda t: t * mp.erfc(t)))
     put("ERFC_F64", minimax(g, M("0.83"), M("5.95"), 21, lambda t: t * mp.erfc(t)))
 
+    def beyond(t: Any) -> Any:  # P(Z > a) exp(a^2 / 2) (a + 4) at t = (a - 4) / (a + 4)
+        a = 4 * (1 + t) / (1 - t)
+        return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2) * (a + 4)
+
+    for name, far, degree in (("NORMAL_F32", M("14.4"), 9), ("NORMAL_F64", M("38.7"), 23)):
+        put(name, minimax(beyond, -1, (far - 4) / (far + 4), degree, lambda t: 1 / beyond(t)))
+
     top = (mp.tan(mp.pi / 8) * M("1.01")) ** 2
     g = near0(root(lambda x: (mp.atan(x) / x - 1) / x**2), lambda z: -M(1) / 3 + z / 5)
     put("ATAN_F32", minimax(g, 0, top, 4, lambda z: z))

@@ -19,6 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 BOUNDS = {
     "exp": 1.1, "log": 1.1, "erf": 1.1, "tanh": 1.5, "sin": 1.5, "cos": 1.5, "expm1": 2.5,
     "log1p": 2.5, "atan": 2.5, "rsqrt": 2.5, "pow": 2.5, "atan2": 2.5, "lgamma": 2.5,
+    "normal_cdf": 5,  # a part of gelu only
     "polygamma": 2.5,
 }
 WIDE: dict[str, Callable[..., Any]] = {
@@ -54,6 +55,10 @@ def _lgamma(x: Any) -> Any:
         return mp.log(mp.pi / abs(x * mp.sinpi(x))) - mp.loggamma(-x)
 
 
+def _normal_cdf(x: Any) -> Any:
+    return x if mp.isnan(x) else mp.erfc(min(max(-x, -100), 100) / mp.sqrt(2)) / 2
+
+
 def exact(op: str, xs: Sequence[Array], n: int = 0) -> Array:
     """The function's values at the given points, as longdouble."""
     with np.errstate(all="ignore"):
@@ -61,6 +66,8 @@ def exact(op: str, xs: Sequence[Array], n: int = 0) -> Array:
             return np.asarray(WIDE[op](*(x.astype(np.longdouble) for x in xs)))
         if op == "erf":
             return _mp_each(mp.erf, *xs)
+        if op == "normal_cdf":
+            return np.abs(_mp_each(_normal_cdf, *xs))
         if op == "lgamma":
             return _mp_each(_lgamma, *xs)
         return _mp_each(lambda x: mp.polygamma(n, x), *xs)
@@ -100,6 +107,7 @@ DENSE: dict[str, list[tuple[float, float]]] = {
     "log": [(0.5, 2), (0, 10), (0.99, 1.01)], "log1p": [(-1, 2), (-0.5, 0.5), (-1e-3, 1e-3)],
     "tanh": [(-1, 1), (-10, 10), (-20, 20), (0.5, 0.8)],
     "erf": [(-1.1, 1.1), (-6.1, 6.1), (0.8, 0.88)],
+    "normal_cdf": [(-1, 1), (-15, 15), (-39, 0), (-1e-3, 1e-3)],
     "sin": [(-4, 4), (-100, 100), (-1e5, 1e5), (-2e6, 2e6)],
     "cos": [(-4, 4), (-100, 100), (-1e5, 1e5), (-2e6, 2e6)],
     "atan": [(-1, 1), (-5, 5), (0.4, 0.42), (2.4, 2.42)], "rsqrt": [(0, 4)],

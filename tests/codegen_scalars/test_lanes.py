@@ -145,7 +145,8 @@ def test_a_mask_needs_lanes() -> None:
 
 
 FLOAT_OPS = [
-    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "atan", "erf", "lgamma",
+    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "atan", "erf",
+    "normal_cdf", "lgamma",
     "floor", "ceil", "round", "polygamma", "pow", "atan2", "rem", "add", "div",
 ]
 

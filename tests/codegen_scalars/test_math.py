@@ -14,7 +14,7 @@ from graphc.ops import OPS, Kind
 from graphc.types import DType, bf16, f16, f32, f64
 
 LEVELS = levels()
-COUNT = {"erf": 400, "lgamma": 250, "polygamma": 60}  # mpmath references are slow
+COUNT = {"erf": 400, "normal_cdf": 400, "lgamma": 250, "polygamma": 60}  # mpmath is slow
 
 
 def _inputs(op: str) -> int:
@@ -74,6 +74,7 @@ SPECIAL_VALUES = {
     "cos": [(0.0, 1.0), (-0.0, 1.0), (INF, NAN), (-INF, NAN), (NAN, NAN)],
     "atan": [(0.0, 0.0), (-0.0, -0.0), (INF, math.pi / 2), (-INF, -math.pi / 2), (NAN, NAN)],
     "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (NAN, NAN)],
+    "normal_cdf": [(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (NAN, NAN), (-50.0, 0.0)],
     "rsqrt": [(0.0, INF), (-0.0, -INF), (INF, 0.0), (-1.0, NAN), (4.0, 0.5)],
     "lgamma": [(0.0, INF), (-0.0, INF), (1.0, 0.0), (2.0, 0.0), (-3.0, INF), (INF, INF),
                (-INF, INF), (NAN, NAN), (-1e30, INF)],

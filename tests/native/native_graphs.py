@@ -35,7 +35,7 @@ OWN = {name: row for name, row in OPS.items() if row.type.__module__.startswith(
 # Floats of these differ in their last bits; of the second, by the order of their operands.
 MATH = frozenset(
     {"exp", "expm1", "log", "log1p", "rsqrt", "sin", "cos", "tanh", "atan", "erf", "lgamma",
-     "polygamma", "pow", "atan2", "call"}
+     "normal_cdf", "polygamma", "pow", "atan2", "call"}
 )  # fmt: skip
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add"})
 EXTREMA = frozenset(["maximum", "minimum", "reduce_max", "reduce_min", "cummax"])

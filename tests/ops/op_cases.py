@@ -123,6 +123,7 @@ SMOOTH = [
     case("tanh", normal(4)),
     case("atan", normal(4)),
     case("erf", normal(4)),
+    case("normal_cdf", normal(4)),
     case("lgamma", np.array([0.3, 1.0, 2.5, 7.1, -0.4, -2.7])),
     case("polygamma", np.array([0.7, 1.0, 2.5, 7.1, -0.4]), n=0),
     case("polygamma", np.array([0.7, 1.0, 2.5, 7.1, -0.4]), n=2, label="2"),

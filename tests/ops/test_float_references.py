@@ -76,7 +76,7 @@ def test_pow_specials():
 FUNCTIONS = {
     "exp": mpmath.exp, "expm1": mpmath.expm1, "log": mpmath.log, "log1p": mpmath.log1p,
     "sin": mpmath.sin, "cos": mpmath.cos, "tanh": mpmath.tanh, "atan": mpmath.atan,
-    "erf": mpmath.erf, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "erf": mpmath.erf, "normal_cdf": mpmath.ncdf, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
 }
 
 

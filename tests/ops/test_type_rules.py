@@ -15,7 +15,7 @@ n = dims.dim("n")
 
 FLOAT_UNARY = [
     "floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos",
-    "tanh", "atan", "erf", "lgamma",
+    "tanh", "atan", "erf", "normal_cdf", "lgamma",
 ]
 SAME_TYPE = [
     "add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum", "equal", "less",
