@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from ..case import Case
-from . import elementwise, gradients, products, reductions, small, training, transformer
+from . import (
+    elementwise,
+    gradients,
+    lstm,
+    products,
+    reductions,
+    small,
+    training,
+    transformer,
+)
 
-FAMILIES = (elementwise, reductions, products, gradients, training, transformer, small)
+FAMILIES = (
+    elementwise, reductions, products, gradients, training, transformer, lstm, small,
+)
 
 LETTERS = {
     "a": "elementwise", "b": "reductions", "c": "matrix products", "d": "gradients and training",
