@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphc.codegen import lowering, pull
@@ -9,9 +10,10 @@ from graphc.codegen.axes import coefficient
 from graphc.codegen.both import BothKernel
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
-from graphc.codegen.frame import Slots
+from graphc.codegen.frame import Slots, slots_of
 from graphc.codegen.loops import Nest
 from graphc.codegen.nest import NestKernel
+from graphc.codegen.pieces import pieces
 from graphc.codegen.scatter import ScatterKernel
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.target import Target
@@ -96,6 +98,9 @@ def define_kernel(
     nest = lowering.lower(
         body, node.attrs["axes"], node.attrs["reduced"], node.attrs["outputs"], backwards
     )
+    parts = pieces(nest, target)
+    if len(parts) > 1:
+        return _define_pieces(module, target, node, nest, parts, name, fastmath)
     kernel = NestKernel(module, target, nest, name, codes, fastmath)
     kernel.define()
     s = kernel.schedule
@@ -114,6 +119,28 @@ def _stores_last(s: Schedule) -> bool:
     return s.across and all(
         s.ready[x.expr] == s.sweeps - 1 for x in s.nest.stores if row & set(x.axes)
     )
+
+
+def _define_pieces(
+    module: Module, target: Target, node: Node, nest: Nest, parts: Sequence[Nest], name: str,
+    fastmath: bool,
+) -> Call:
+    """A nest's pieces as kernels of their own, called one after the other on one context."""
+    slots = slots_of(nest)
+    work: Size = 0
+    calls = []
+    for k, part in enumerate(parts):
+        kernel = NestKernel(module, target, part, f"{name}.p{k}", {}, fastmath, slots)
+        kernel.define()
+        work = work + kernel.schedule.items * kernel.schedule.cycles
+        calls.append(f"  call void @{kernel.name}(ptr %ctx, ptr %scratch)\n")
+    module.define(
+        name,
+        f"define internal void @{name}(ptr %ctx, ptr %scratch) nounwind {{\n{''.join(calls)}"
+        "  ret void\n}",
+    )
+    reuse = _in_place(nest, set(), len(node.args), None)
+    return Call(name, node, slots, 0, 0, False, nest, None, reuse, work)
 
 
 def _runs_back(n: Node) -> bool:

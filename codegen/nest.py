@@ -16,7 +16,7 @@ from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.frame import Frame, slots_of
+from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest
 from graphc.codegen.reductions import reduction_of
@@ -33,14 +33,14 @@ class NestKernel:
 
     def __init__(
         self, module: Module, target: Target, nest: Nest, name: str, codes: dict[Node, int],
-        fastmath: bool = False,
+        fastmath: bool = False, slots: Slots | None = None,
     ):
         self.module, self.target, self.name = module, target, name
         self.codes, self.fastmath = codes, fastmath
         self.schedule = plan(coalesce(nest), target)
         self.nest = self.schedule.nest
         sizes = [self.schedule.items, self.schedule.cycles]
-        self.slots = slots_of(self.nest, sizes)
+        self.slots = slots or slots_of(self.nest, sizes)  # those of the kernel that this is part of
         # column sums keep an accumulator per chunk in a workspace, one more operand
         self.workspace: Size = 0
         if self.schedule.columns:

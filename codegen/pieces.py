@@ -1,0 +1,177 @@
+"""Nests cut where their conditions change: each piece computes only what is used in it.
+
+    for i0<32, i1<192:                        for i0<32, i1<64:   out0[192*i0+i1] = in0[64*i0+i1]
+      out0[..] = in0 if 0<=i1<64,        ->   for i0<32, i1<64:   out0[192*i0+i1+64] = in1[..]
+                 else in1 if 0<=i1-64<64,     for i0<32, i1<64:   out0[192*i0+i1+128] = in2[..]
+                 else in2
+
+Concatenations, stacks and paddings become conditions on a loop axis (see `pull`), and a vector
+computes all of their branches. Where the bounds are numbers, the axis is cut at them, which is
+known as index-set splitting (Griebl, Feautrier, Lengauer 2000); conditions are constants then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from graphc import dims
+from graphc.codegen.axes import coalesce, coefficient, substitute
+from graphc.codegen.loops import Expr, Nest, Pred, Store, axis
+from graphc.codegen.schedule import plan
+from graphc.codegen.target import Target
+from graphc.dims import Size
+
+MOST = 64       # pieces of one nest: each is a function
+SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
+TYPICAL = 64    # what a symbolic dimension counts as
+
+
+def pieces(nest: Nest, target: Target) -> list[Nest]:
+    """The nests that together compute `nest`: itself where cutting it saves too little."""
+    if nest.reduced or nest.sites or not _conditions(nest):
+        return [nest]
+    found = [nest]
+    for name in nest.outer:
+        found = [p for n in found for p in _cut(n, name)]
+        if len(found) > MOST:
+            return [nest]
+    if len(found) == 1:
+        return [nest]
+    total = sum(_cycles(p, target) for p in found)
+    return found if total < _cycles(nest, target) else [nest]
+
+
+def _cycles(nest: Nest, target: Target) -> int:
+    s = plan(coalesce(nest), target)
+    work = s.items * s.cycles
+    return dims.evaluate(work, dict.fromkeys(dims.names(work), TYPICAL))
+
+
+def _conditions(nest: Nest) -> list[Pred]:
+    found: dict[Pred, None] = {}
+    for e in nest.exprs:
+        for p in _preds(e):
+            found.setdefault(p)
+    return list(found)
+
+
+def _preds(e: Expr) -> tuple[Pred, ...]:
+    if e.kind == "inside":
+        return tuple(e.attrs)
+    return tuple(e.attrs[2]) if e.kind == "load" else ()
+
+
+def _cut(nest: Nest, name: str) -> list[Nest]:
+    """The nest cut at every bound of a condition on an axis."""
+    size = nest.sizes[name]
+    if not isinstance(size, int) or size < 2:
+        return [nest]
+    bounds = {0, size}
+    for p in _conditions(nest):
+        bounds.update(b for b in _bounds(p, name) if 0 < b < size)
+    edges = sorted(bounds)
+    if len(edges) == 2:
+        return [nest]
+    inner = 1  # elements that stand behind one another for one value of the axis, as far as known
+    for other in nest.outer[nest.outer.index(name) + 1 :]:
+        n = nest.sizes[other]
+        inner *= n if isinstance(n, int) else SHORTEST
+    if max(b - a for a, b in pairwise(edges)) * inner < SHORTEST:
+        return [nest]
+    return [_piece(nest, name, a, b) for a, b in pairwise(edges)]
+
+
+def _bounds(p: Pred, name: str) -> list[int]:
+    """Where lo <= name + c < hi begins and ends to hold; none for other forms of conditions."""
+    if coefficient(p.index, name) != 1:
+        return []
+    rest = p.index - axis(name)
+    low, high = p.lo - rest, p.hi - rest
+    return [low, high] if isinstance(low, int) and isinstance(high, int) else []
+
+
+def _piece(nest: Nest, name: str, begin: int, end: int) -> Nest:
+    """The part of the nest where begin <= name < end; the axis counts from 0 again."""
+    single = end == begin + 1
+    env: dict[str, Size] = {name: begin if single else axis(name) + begin}
+    gone = {name} if single else set()
+    known: dict[Expr, Expr] = {}   # a select that is decided: what it gives
+    wanted: set[Expr] = set()
+
+    def kept(ps: Iterable[Pred]) -> tuple[Pred, ...] | None:
+        """The conditions that are left; None where one never holds."""
+        left = []
+        for p in ps:
+            moved = Pred(substitute(p.index, env), substitute(p.lo, env), substitute(p.hi, env))
+            held = _held(p, name, begin, end)
+            if held is False:
+                return None
+            if held is None:
+                left.append(moved)
+        return tuple(left)
+
+    def final(e: Expr) -> Expr:
+        while e in known:
+            e = known[e]
+        return e
+
+    for e in nest.exprs:
+        if e.kind == "op" and e.attrs[0] == "select" and e.args[0].kind == "inside":
+            left = kept(e.args[0].attrs)
+            if left is None or not left:
+                known[e] = e.args[2] if left is None else e.args[1]
+    stack = [final(s.expr) for s in nest.stores]
+    while stack:
+        e = stack.pop()
+        if e not in wanted:
+            wanted.add(e)
+            stack += [final(a) for a in e.args]
+    made: dict[Expr, Expr] = {}
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        if e not in wanted:
+            continue
+        attrs = e.attrs
+        kind = e.kind
+        left = kept(_preds(e))
+        if kind == "inside" and not left:
+            kind, attrs = "const", (np.array(left is not None).tobytes(),)
+        elif kind == "inside":
+            attrs = left or ()
+        elif kind == "load" and left is None:  # nothing may be read there, and nothing is used
+            kind, attrs = "const", (np.zeros((), e.dtype.numpy).tobytes(),)
+        elif kind == "load":
+            attrs = (attrs[0], substitute(attrs[1], env), left)
+        elif kind == "index":
+            attrs = (substitute(attrs[0], env),)
+        args = tuple(made[final(a)] for a in e.args)
+        axes = frozenset() if kind == "const" else e.axes - gone
+        made[e] = Expr(len(exprs), kind, e.dtype, args, attrs, axes, e.node)
+        exprs.append(made[e])
+    stores = [
+        Store(
+            s.output, substitute(s.offset, env), made[final(s.expr)],
+            tuple(a for a in s.axes if a not in gone),
+        )
+        for s in nest.stores
+    ]
+    return replace(
+        nest, outer=[a for a in nest.outer if a not in gone], exprs=exprs, stores=stores,
+        sizes={a: n for a, n in nest.sizes.items() if a not in gone} | (
+            {} if single else {name: end - begin}),
+    )
+
+
+def _held(p: Pred, name: str, begin: int, end: int) -> bool | None:
+    """Whether a condition holds for begin <= name < end, or for none of them; else None."""
+    bounds = _bounds(p, name)
+    if len(bounds) < 2:
+        return None
+    low, high = bounds
+    if low <= begin and end <= high:
+        return True
+    return False if end <= low or high <= begin else None

@@ -1,0 +1,78 @@
+"""Nests cut at their conditions: what is put together is computed once, part by part."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphc as gx
+
+UNARY = {"exp": np.exp, "neg": np.negative, "none": lambda x: x}
+
+
+def unary(name, x):
+    return {"exp": gx.exp, "neg": lambda v: -v, "none": lambda v: v}[name](x)
+
+
+def cuts(f):
+    """How many functions the pieces of a compiled function are."""
+    return sum(".p" in line and ".task" not in line
+               for line in f.llvm_ir().splitlines() if line.startswith("define"))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_random_assemblies(data):
+    rows = data.draw(st.integers(1, 5))
+    axis = data.draw(st.integers(0, 1))
+    parts = data.draw(st.lists(
+        st.tuples(st.integers(0, 40), st.sampled_from(sorted(UNARY)), st.integers(0, 3),
+                  st.integers(0, 3)), min_size=1, max_size=5))
+    rng = np.random.default_rng(0)
+    arrays, inputs, ours, theirs = [], [], [], []
+    for k, (n, op, low, high) in enumerate(parts):
+        shape = (n, rows) if axis == 0 else (rows, n)
+        arrays.append(rng.normal(size=shape).astype("f4"))
+        inputs.append(gx.input(f"x{k}", shape))
+        width = [(0, 0), (0, 0)]
+        width[axis] = low, high
+        ours.append(gx.pad(unary(op, inputs[-1]), tuple(width)))
+        theirs.append(np.pad(UNARY[op](arrays[-1]), width))
+    f = gx.function(inputs, gx.concat(ours, axis=axis) * 2.0)
+    got = f(*arrays)
+    np.testing.assert_allclose(got, np.concatenate(theirs, axis) * np.float32(2), rtol=1e-6)
+    again = gx.function(inputs, gx.concat(ours, axis=axis) * 2.0, mode="interpret")(*arrays)
+    np.testing.assert_array_max_ulp(got, again, 2)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_stack_of_many(threads):
+    xs = [gx.input(f"x{k}", ("n", 128)) for k in range(32)]
+    f = gx.function(xs, gx.stack([gx.tanh(x) for x in xs], axis=0), threads=threads)
+    arrays = [np.random.default_rng(k).normal(size=(300, 128)).astype("f4") for k in range(32)]
+    got = f(*arrays)
+    alone = gx.function(xs[:1], gx.tanh(xs[0]))
+    for k, a in enumerate(arrays):
+        np.testing.assert_array_equal(got[k], alone(a))
+    assert cuts(f) == 32 and len(f.kernels) == 1
+
+
+def test_in_place_and_two_axes():
+    x, v = gx.input("x", (40, 40)), gx.variable(np.ones((42, 42), "f4"), "v")
+    framed = gx.pad(gx.exp(x), ((1, 1), (1, 1)), constant_values=-1.0) + v
+    f = gx.function([x], [], updates=[(v, framed)])
+    a = np.random.default_rng(0).normal(size=(40, 40)).astype("f4")
+    expected = np.pad(np.exp(a), 1, constant_values=-1.0) + 1
+    f(a)
+    np.testing.assert_allclose(f.state["v"], expected, rtol=1e-6)
+    assert cuts(f) == 5, "above, below, left, right, and what is framed"
+
+
+def test_left_whole():
+    x, i = gx.input("x", (8, 64)), gx.input("i", (8,), "int64")
+    for out in (
+        gx.sum(gx.concat([x, gx.exp(x)], axis=1), axis=1),          # a reduction's operand
+        gx.pad(x[0:1], ((0, 1), (0, 0)))[i],                        # an index that may be wrong
+        gx.exp(x) + 1.0,
+    ):
+        assert cuts(gx.function([x, i], out)) == 0
