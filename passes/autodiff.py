@@ -38,6 +38,7 @@ from graphc.copies import inline
 from graphc.errors import GradientError, Loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
+from graphc.passes.cotangents import add_up
 from graphc.tensor import Tensor
 from graphc.types import TensorType
 
@@ -134,12 +135,8 @@ class _Sweep:
         parts = self.pending.pop(v, None)
         if parts is None:
             return None
-        total = parts[0]
-        if len(parts) > 1:
-            with ir.DeclaringAs(loc=v.node.loc, scope=v.node.scope):
-                for p in parts[1:]:
-                    (total,) = ir.apply("add", [total, p])
-        return total
+        with ir.DeclaringAs(loc=v.node.loc, scope=v.node.scope):
+            return add_up(parts)
 
     def pull(self, n: Node, cts: Sequence[Value | None]) -> None:
         """Apply the row's vjp."""

@@ -193,7 +193,7 @@ _binary("mul", NUMBER, quiet(np.multiply), _mul_vjp,
         hint="for bools use and")
 _binary("sub", NUMBER, quiet(np.subtract), lambda ct, out, x, y: [ct, -ct],
         hint="for bools use xor")
-_binary("div", NUMBER, _div, lambda ct, out, x, y: [ct / y, -(ct * out / y)],
+_binary("div", NUMBER, _div, lambda ct, out, x, y: [ct / y, -(ct / y * out)],
         hint="cast bools first", fallible=True)
 _binary("rem", NUMBER, _rem, _rem_vjp, hint="cast bools first", fallible=True)
 _binary("pow", NUMBER, _pow, _pow_vjp, hint="cast bools first", fallible=True)
