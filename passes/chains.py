@@ -18,12 +18,14 @@ not much smaller than what it reads. Rows stay whole, so that each is computed a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from graphc import dims
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes.grouping import ONE, Label
+from graphc.types import TensorType
 
 # Chains are worth their blocks where what need not be stored would leave the nearest caches, and
 # is no less than what is read and written anyway. Where the right operand of a product serves more
@@ -105,7 +107,11 @@ def _grow(
 ) -> tuple[set[Node], dict[Value, Label]]:
     """The kernels that may run block by block with the last one, and the labels of operands."""
     axes, outs = _shared(last, rows)
-    found = operands(last, outs) if axes else None
+    before = any(
+        a.node.op.name == "fused" and set(readers[a]) == {last} and _inflates(a.node)
+        for a in last.args
+    )
+    found = operands(last, outs) if axes and before else None
     if found is None:
         return set(), {}
     chain, labels = {last}, found
@@ -152,7 +158,12 @@ def _reuse(n: Node, labels: dict[Value, Label], axes: list[Size]) -> Size:
 
 
 def _bytes(values: Iterable[Value]) -> int:
-    return _typical(dims.total(v.type.size * v.type.dtype.itemsize for v in values))
+    return sum(_typical_bytes(v.type) for v in values)
+
+
+@cache
+def _typical_bytes(t: TensorType) -> int:
+    return _typical(t.size * t.dtype.itemsize)
 
 
 def _typical(size: Size) -> int:
