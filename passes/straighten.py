@@ -13,6 +13,13 @@ so there is one kernel for either, which reads whole rows.
     %0: f32[n] = dot %a, %v {contract=((0),(0)), batch=((),())}
 ->
     %0: f32[n] = dot %v, %a {contract=((0),(0)), batch=((),())}
+
+A large product that sums over a single number is elementwise, so it needs no array of its own. A
+sum starts from 0, so that none is -0.0.
+
+    %0: f32[m,n] = dot %u, %v {contract=((1),(1)), batch=((),())}      u: f32[m,1], v: f32[n,1]
+->
+    %0: f32[m,n] = add (mul (broadcast %u), (broadcast %v)), 0.0
 """
 
 from __future__ import annotations
@@ -24,6 +31,8 @@ from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.types import f32, f64
+
+OUTER = 4096  # elements of a large product
 
 
 def run(g: Graph) -> Graph:
@@ -40,6 +49,8 @@ def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] |
         if swapped[0].type.shape == shape:
             return swapped
         return b.emit("reshape", swapped, n, shape=shape, checked=False)
+    if _is_outer(n):
+        return _outer(b, n, args)
     batch, contract = list(n.attrs["batch"]), list(n.attrs["contract"])
     new = list(args)
     for s in (0, 1):
@@ -73,6 +84,35 @@ def _is_askew(n: Node) -> bool:
     (over,) = n.attrs["contract"][s]
     vector = n.args[1 - s].type.size == n.args[s].type.shape[over]
     return bool(vector and s == over)
+
+
+def _is_outer(n: Node) -> bool:
+    """Whether a large product sums over one element."""
+    shape, size = n.args[0].type.shape, n.out.type.size
+    large = not isinstance(size, int) or size >= OUTER
+    return large and all(shape[a] == 1 for a in n.attrs["contract"][0])
+
+
+def _outer(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:
+    """The product of the operands, as elements of the result."""
+    t, at = n.out.type, len(n.attrs["batch"][0])
+    factors = []
+    for x, batch, contract in zip(args, n.attrs["batch"], n.attrs["contract"], strict=True):
+        free = [a for a in range(x.type.ndim) if a not in (*batch, *contract)]
+        perm = (*batch, *free, *contract)
+        if perm != tuple(range(x.type.ndim)):
+            x = b.one("transpose", (x,), n, perm=perm)
+        kept = len(batch) + len(free)
+        if contract:
+            x = b.one("reshape", (x,), n, shape=x.type.shape[:kept], checked=False)
+        axes = (*range(len(batch)), *range(at, at + len(free)))
+        at += len(free)
+        factors.append(b.one("broadcast", (x,), n, shape=t.shape, axes=axes))
+    product = b.emit("mul", factors, n)
+    if not t.dtype.is_float:
+        return product
+    zero = b.one("broadcast", (b.constant(t.dtype.numpy.type(0), n),), n, shape=t.shape, axes=())
+    return b.emit("add", (*product, zero), n)
 
 
 def joined(shape: tuple[Size, ...], axes: tuple[int, ...]) -> bool:
