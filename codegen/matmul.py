@@ -30,7 +30,14 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul_block import COLUMNS, K_BLOCK, ROWS, block_scratch, define_block
+from graphc.codegen.matmul_block import (
+    COLUMNS,
+    ROWS,
+    block_scratch,
+    define_block,
+    k_block,
+    most_rows,
+)
 from graphc.codegen.matmul_dot import define_dots, dots_scratch
 from graphc.codegen.matmul_int import define_int_block
 from graphc.codegen.matmul_ir import Function
@@ -134,8 +141,9 @@ def product(
     with f.when(f(f"xor i1 {empty}, true")):
         batch, m = _merge_batch(f)
         tiles = tiling(target, dtype.compute)
+        most = most_rows(target, dtype) if dtype.is_float else ROWS
         height, cols, row_blocks, col_blocks, tasks, large = _split(
-            f, batch, m, tiles.rows, tiles.columns, dtype, kinds
+            f, batch, m, most, tiles.rows, tiles.columns, dtype, kinds
         )
         values = {
             "m": m, "rows": height, "cols": cols, "row_blocks": row_blocks,
@@ -177,10 +185,11 @@ def _merge_batch(f: Function) -> tuple[str, str]:
 
 
 def _split(
-    f: Function, batch: str, m: str, row_unit: int, col_unit: int, dtype: DType, kinds: list[str]
+    f: Function, batch: str, m: str, most_down: int, row_unit: int, col_unit: int, dtype: DType,
+    kinds: list[str],
 ) -> tuple[str, str, str, str, str, str]:
     """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
-    row_blocks, col_blocks = f.ceildiv(m, ROWS), f.ceildiv("%n", COLUMNS)
+    row_blocks, col_blocks = f.ceildiv(m, most_down), f.ceildiv("%n", COLUMNS)
     least_rows, least_columns = str(LEAST_ROWS), str(LEAST_BYTES // dtype.compute.itemsize)
     units = str(col_unit)
 
@@ -306,7 +315,7 @@ def _compute(
              f"i64 {v['c_row']}, ptr {scratch})")
 
     def stream() -> None:
-        name = define_stream(f.module, target, dtype, K_BLOCK)
+        name = define_stream(f.module, target, dtype, k_block(dtype))
         f.do(f"call void @{name}(i64 {n}, i64 {v['k']}, ptr {a}, i64 {v['a_col']}, ptr {b}, "
              f"i64 {v['b_row']}, ptr {c}, ptr {scratch})")
 

@@ -2,11 +2,12 @@
 
     block(m, n, k, A, a_row, a_col, B, b_row, b_col, C, c_row, scratch)
 
-with m <= ROWS, k >= 1, strides in bytes, scratch aligned. The loops are: blocks of k; panels of
-columns; tiles of columns; tiles of rows (in the micro-kernel). A panel of B is packed just before
-its use where B's layout or the reuse makes it worth it, a block of A as rows where its columns
-are strided. Products of f16 and bf16 pack both, as f32, and add up in f32 scratch; so
-does a product whose last registers would be partial on a target without masks.
+with m <= most_rows(), n <= COLUMNS, k >= 1, strides in bytes, scratch aligned. The loops are:
+blocks of k; strips of rows; tiles of columns (in the micro-kernel). B is packed once for each block
+of k, as panels: by the first strip's kernel on its way where B's rows are contiguous, before it
+where they are not. A strip of A is packed just before its use where its rows are strided. Products
+of f16 and bf16 pack both, as f32, and add up in f32 scratch; so does a product whose last registers
+would be partial on a target without masks.
 """
 
 from __future__ import annotations
@@ -14,50 +15,48 @@ from __future__ import annotations
 from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul_ir import Function
-from graphc.codegen.matmul_micro import (
-    ROW_WIDTH,
-    Tiling,
-    micro_kernels,
-    prefix,
-    row_kernel,
-    tiling,
-)
-from graphc.codegen.matmul_pack import define_pack, define_unpack
+from graphc.codegen.matmul_micro import Tiling, prefix, strip, tiling
+from graphc.codegen.matmul_pack import define_columns, define_pack, define_unpack
 from graphc.codegen.matmul_row import define_row
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType
 
-K_BLOCK = 384       # part of the numerical contract: sums of this many steps are added up
-ROWS = 480          # most rows of a block: a multiple of every tile height
-COLUMNS = 512       # most columns of a block: a multiple of every tile width
-PANEL = 256         # bytes of a row of packed B, or a tile's row if that is more
+# Part of the numerical contract: sums of so many steps are added up. So deep a strip of A and a
+# panel of B fit the nearest cache side by side. By bytes of an element of the compute type.
+K_BLOCK = {4: 256, 8: 192}
+ROWS = 504          # most rows of a block whose C is added up in scratch: a multiple of all heights
+LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise a multiple
+COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
 LINE = 64           # between packed rows, so that they do not share cache sets
-PACK_STRIDE = 2048  # copying B pays off if its rows are so many bytes apart, A has so many
-PACK_ROWS = 12      # rows, and rows times stride are so many bytes, unless tiles are narrower
-PACK_SPAN = 60 << 10  # than a panel: then each would go through all the pages of B
+PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
+HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
+
+
+def k_block(dtype: DType) -> int:
+    """Most steps of a chain."""
+    return K_BLOCK[dtype.compute.itemsize]
+
+
+def most_rows(target: Target, dtype: DType) -> int:
+    """Most rows of a block."""
+    narrow = dtype is not dtype.compute
+    return ROWS if narrow or not tiling(target, dtype.compute).masked else LONG_ROWS
 
 
 def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
-    """Bytes of scratch that a block needs at most, on any target: a panel of B, A, and C.
+    """Bytes of scratch that a block needs at most, on any target: B, a strip of A, and C.
 
-    Copying goes 16 rows at a time, hence the rounding.
+    Transposing goes up to 16 rows at a time, hence the rounding.
     """
     size = dtype.compute.itemsize
-    depth = dims.minimum(k, K_BLOCK)
-    row = depth * size + LINE
-    rows = _up(dims.minimum(m, ROWS), 16)
-    columns = _up(dims.minimum(n, COLUMNS) * size, LINE)
-    return _up(depth, 16) * (dims.minimum(columns, PANEL) + LINE) + rows * row + rows * columns
+    depth = _up(dims.minimum(k, k_block(dtype)), 16)
+    columns = _up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
+    return depth * columns + HEIGHT * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
 
 
 def _up(x: Size, to: int) -> Size:
     return dims.floordiv(x + (to - 1), to) * to
-
-
-def panel_columns(tiles: Tiling) -> int:
-    """Columns of a panel: several tiles where tiles are narrow, for copying in whole pages."""
-    return max(tiles.columns, PANEL // tiles.bytes)
 
 
 def define_block(module: Module, target: Target, dtype: DType) -> str:
@@ -66,123 +65,165 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     if name in module.functions:
         return name
     tiles = tiling(target, dtype.compute)
-    kernels = micro_kernels(module, target, tiles)
-    pack = define_pack(module, target, dtype)
+    narrow = dtype is not dtype.compute
     f = Function(
         module, name,
         "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, "
         "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
         target,
     )
-    # scratch holds a panel of B, then A, then C: see block_scratch
-    deepest = f.min("%k", str(K_BLOCK))
-    widest = f.min(f.round_up("%n", tiles.lanes), str(panel_columns(tiles)))
-    panel_row = f.add(f.mul(widest, tiles.bytes), str(LINE))
-    packed_a = f.at("%scratch", f.mul(f.round_up(deepest, 16), panel_row))
-    a_bytes = f.mul(f.round_up("%m", 16), f.add(f.mul(deepest, tiles.bytes), str(LINE)))
-    staged_c = f.at(packed_a, a_bytes)
-    narrow = dtype is not dtype.compute
-    staged = "false"
-    out, out_row = "%c", "%c_row"
+    pack = define_pack(module, target, dtype)
+    elem, panel = str(dtype.itemsize), tiles.columns * tiles.bytes
+    # scratch holds panels of B, then a strip of A, then C: see block_scratch
+    deepest = f.round_up(f.min("%k", str(k_block(dtype))), 16)
+    padded = f.mul(f.round_up("%n", tiles.columns), tiles.bytes)
+    packed_a = f.at("%scratch", f.mul(deepest, padded))
+    strided = f.cmp("ne", "%b_col", elem)
+    staged, out, out_row = "false", "%c", "%c_row"
     if narrow or not tiles.masked:
         # C is added up in scratch, in whole registers
+        staged_c = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), HEIGHT))
         staged = "true"
         if not narrow:
             staged = f.cmp("ne", f(f"urem i64 %n, {tiles.lanes}"), "0")
-        row = f.mul(f.round_up("%n", tiles.lanes), tiles.bytes)
         out = f.select(staged, staged_c, "%c", "ptr")
-        out_row = f.select(staged, row, "%c_row")
-    elem = str(dtype.itemsize)
-    strided = f.cmp("ne", "%b_col", elem)
-    narrow_tile = tiles.columns < panel_columns(tiles)
-    reused = _both(
-        f, f.cmp("sge", "%m", str(PACK_ROWS)), f.cmp("sge", "%b_row", str(PACK_STRIDE))
+        out_row = f.select(staged, padded, "%c_row")
+    n, first = "%n", "%b"
+    if not narrow:
+        # a single row takes whole registers of columns of B as they are
+        upright = _all(f, f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem))
+        begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
+        n, first = f.sub("%n", begin), f.at("%b", f.mul(begin, "%b_col"))
+    before = f(f"or i1 {strided}, {staged}")
+    full = _full_strips(f, tiles)
+    keep = "false" if narrow else _all(
+        f, f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
+        f.cmp("sgt", full, "0"),
+        f.cmp("sgt", f.mul(n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
     )
-    if not narrow_tile:
-        span = f.cmp("sge", f.mul("%m", "%b_row"), str(PACK_SPAN))
-        reused = _both(f, reused, span)
-    pack_b = f(f"or i1 {f(f'or i1 {strided}, {reused}')}, {staged}")
-    pack_a = "true" if narrow else _both(
-        f, f.cmp("ne", "%a_col", elem), f.cmp("sgt", "%n", str(tiles.columns))
-    )
-    upright = _both(f, f.cmp("eq", "%m", "1"), _both(f, strided, f.cmp("eq", "%b_row", elem)))
-    columns = panel_columns(tiles)
-    step = f.select(pack_b, str(columns), "%n")
-    run = _Tiles(f, tiles, kernels, row_kernel(module, target, tiles))
-    with f.each("0", "%k", K_BLOCK) as block:
-        depth = f.min(f.sub("%k", block.index), str(K_BLOCK))
-        a = f.at("%a", f.mul(block.index, "%a_col"))
-        b = f.at("%b", f.mul(block.index, "%b_row"))
+    in_panels = f(f"or i1 {before}, {keep}")
+    whole = f.mul(f.udiv(n, tiles.columns), tiles.columns)
+    rest = f.select(before, "0", f.select(keep, whole, n))
+    a = _Strips(f, dtype, tiles, pack, packed_a, n)
+    with f.each("0", "%k", k_block(dtype)) as block:
+        depth = f.min(f.sub("%k", block.index), str(k_block(dtype)))
+        a.begin(block.index, depth)
         later = f.cmp("ne", block.index, "0")
-        row = f.add(f.mul(depth, tiles.bytes), str(LINE))
-        with f.when(pack_a):
-            f.do(f"call void @{pack}(i64 %m, i64 {depth}, ptr {a}, i64 %a_row, i64 %a_col, "
-                 f"ptr {packed_a}, i64 {row})")
-        a = f.select(pack_a, packed_a, a, "ptr")
-        a_row = f.select(pack_a, row, "%a_row")
-        a_col = f.select(pack_a, str(tiles.bytes), "%a_col")
-        begin = "0"
+        b, c = f.at(first, f.mul(block.index, "%b_row")), out
         if not narrow:
-            begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
             f.do(f"call void @{define_row(module, target, dtype)}(i64 {begin}, i64 {depth}, "
-                 f"ptr {a}, i64 {a_col}, ptr {b}, i64 %b_col, ptr {out}, i1 {later})")
-        with f.each(begin, "%n", step) as panel:
-            width = f.min(step, f.sub("%n", panel.index))
-            source = f.at(b, f.mul(panel.index, "%b_col"))
-            row = f.add(f.mul(f.round_up(width, tiles.lanes), tiles.bytes), str(LINE))
-            with f.when(pack_b):
-                f.do(f"call void @{pack}(i64 {depth}, i64 {width}, ptr {source}, i64 %b_row, "
-                     f"i64 %b_col, ptr %scratch, i64 {row})")
-            run(
-                width, f"i64 %m, i64 {depth}, ptr {a}, i64 {a_row}, i64 {a_col}",
-                f.select(pack_b, "%scratch", source, "ptr"), f.select(pack_b, row, "%b_row"),
-                f.at(out, f.mul(panel.index, tiles.bytes)), out_row, later,
-            )
+                 f"ptr {a.source}, i64 %a_col, ptr {f.at('%b', f.mul(block.index, '%b_row'))}, "
+                 f"i64 %b_col, ptr {out}, i1 {later})")
+            c = f.at(out, f.mul(begin, tiles.bytes))
+        with f.each(rest, n, tiles.columns) as col:  # all of B, or what is less than a panel
+            width = f.min(str(tiles.columns), f.sub(n, col.index))
+            f.do(f"call void @{pack}(i64 {depth}, i64 {width}, "
+                 f"ptr {f.at(b, f.mul(col.index, '%b_col'))}, i64 %b_row, i64 %b_col, "
+                 f"ptr {f.at('%scratch', f.mul(f.mul(col.index, depth), tiles.bytes))}, "
+                 f"i64 {panel})")
+        row = "0"
+        if not narrow:
+            with f.when(keep):
+                height = tiles.rows
+                x = a("0", height)
+                kernel = strip(module, target, tiles, height, keep=True)
+                f.do(f"call void @{kernel}(i64 {whole}, i64 {depth}, {x}, ptr {b}, i64 %b_row, "
+                     f"i64 {panel}, ptr {c}, i64 {out_row}, i1 {later}, ptr %scratch)")
+                skip = f.mul(whole, tiles.bytes)
+                f.do(f"call void @{strip(module, target, tiles, height)}(i64 {f.sub(n, whole)}, "
+                     f"i64 {depth}, {x}, ptr {f.at('%scratch', f.mul(skip, depth))}, "
+                     f"i64 {panel}, i64 0, ptr {f.at(c, skip)}, i64 {out_row}, i1 {later})")
+            row = f.select(keep, str(tiles.rows), "0")
+        source = f.select(in_panels, "%scratch", b, "ptr")
+        b_row = f.select(in_panels, str(panel), "%b_row")
+        b_panel = f.select(in_panels, f.mul(depth, panel), str(panel))
+        for height, _ in tiles.tiles:
+            end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
+            if height == tiles.rows:
+                end = f.mul(full, height)
+            kernel = strip(module, target, tiles, height)
+            with f.each(row, end, height) as at:
+                x = a(at.index, height)
+                f.do(f"call void @{kernel}(i64 {n}, i64 {depth}, {x}, ptr {source}, i64 {b_row}, "
+                     f"i64 {b_panel}, ptr {f.at(c, f.mul(at.index, out_row))}, i64 {out_row}, "
+                     f"i1 {later})")
+            row = end
     if narrow or not tiles.masked:
         unpack = define_unpack(module, target, dtype)
         with f.when(staged):
-            f.do(f"call void @{unpack}(i64 %m, i64 %n, ptr {staged_c}, i64 {out_row}, "
+            f.do(f"call void @{unpack}(i64 %m, i64 %n, ptr {out}, i64 {out_row}, "
                  f"ptr %c, i64 %c_row)")
     f.finish()
     return name
 
 
-def _both(f: Function, a: str, b: str) -> str:
-    return f(f"and i1 {a}, {b}")
+def _full_strips(f: Function, tiles: Tiling) -> str:
+    """How many strips of the greatest height: of 14 so many that the rest is a multiple of 6.
+
+    14 t + 6 s = m, for even m, where t = m / 2 (mod 3); strips of 2 rows would be half as fast.
+    """
+    full = f.udiv("%m", tiles.rows)
+    if tiles.rows != 14:
+        return full
+    over = f(f"urem i64 {f.add(full, f.mul(f.udiv('%m', 2), 2))}, 3")
+    fewer = f.cmp("sle", over, full)
+    return f.sub(full, f.select(fewer, over, "0"))
 
 
-class _Tiles:
-    """Emits the loop over the register tiles of a panel."""
+class _Strips:
+    """Emits the packing of strips of A, where they are packed."""
 
-    def __init__(self, f: Function, tiles: Tiling, kernels: dict[int, str], single: str):
-        self.f, self.tiles = f, tiles
-        # (registers, kernel, condition beside the width), widest first
-        self.kernels = [(ROW_WIDTH, single, f.cmp("eq", "%m", "1"))]
-        self.kernels += [(width, name, "true") for width, name in kernels.items()]
+    def __init__(
+        self, f: Function, dtype: DType, tiles: Tiling, pack: str, packed: str, n: str
+    ):
+        self.f, self.pack, self.packed, self.size = f, pack, packed, tiles.bytes
+        self.height = tiles.rows
+        self.columns = ""
+        if dtype is dtype.compute:
+            self.columns = define_columns(f.module, f.target, dtype, tiles.rows)
+        elem = str(dtype.itemsize)
+        self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
+        rows = f.cmp("eq", "%a_col", elem)
+        self.wanted = "true" if dtype is not dtype.compute else _all(
+            f, f.cmp("sgt", n, str(tiles.columns)), f(f"xor i1 {rows}, true"),
+        )
 
-    def __call__(
-        self, columns: str, a: str, b: str, b_row: str, c: str, c_row: str, later: str
-    ) -> None:
-        f, lanes, size = self.f, self.tiles.lanes, self.tiles.bytes
-        with f.each("0", columns) as col:
-            left = f.sub(columns, col.index)
-            skip = f.mul(col.index, size)
-            b, c = f.at(b, skip), f.at(c, skip)
-            end, widths = f.fresh("done"), []
-            for registers, kernel, condition in self.kernels:
-                width, last = str(registers * lanes), str(lanes)
-                if registers > 1:
-                    then, other = f.fresh("wide"), f.fresh("narrow")
-                    fits = f.cmp("sge", left, width)
-                    if condition != "true":
-                        fits = _both(f, fits, condition)
-                    f.do(f"br i1 {fits}, label %{then}, label %{other}")
-                    f.label(then)
-                else:
-                    width = last = f.min(left, last)
-                f.do(f"call void @{kernel}({a}, ptr {b}, i64 {b_row}, ptr {c}, i64 {c_row}, "
-                     f"i64 {last}, i1 {later})")
-                widths.append(f"[{width}, %{f.block}]")
-                f.do(f"br label %{end}")
-                f.label(other if registers > 1 else end)
-            col.step = f(f"phi i64 {', '.join(widths)}")
+    def begin(self, index: str, depth: str) -> None:
+        """The block of k from `index` on."""
+        f, size = self.f, self.size
+        self.depth, self.source = depth, f.at("%a", f.mul(index, "%a_col"))
+        self.row = f.select(
+            self.flat, str(self.height * size), f.add(f.mul(depth, size), str(LINE))
+        )
+        self.a_row = f.select(self.wanted, f.select(self.flat, str(size), self.row), "%a_row")
+        self.a_col = f.select(
+            self.wanted, f.select(self.flat, self.row, str(size)), "%a_col"
+        )
+
+    def __call__(self, row: str, height: int) -> str:
+        """The kernel's arguments for the strip at `row`."""
+        f = self.f
+        a = f.at(self.source, f.mul(row, "%a_row"))
+        with f.when(self.wanted):
+            pack = (f"call void @{self.pack}(i64 {f.select(self.flat, self.depth, str(height))}, "
+                    f"i64 {f.select(self.flat, str(height), self.depth)}, ptr {a}, "
+                    f"i64 {f.select(self.flat, '%a_col', '%a_row')}, "
+                    f"i64 {f.select(self.flat, '%a_row', '%a_col')}, "
+                    f"ptr {self.packed}, i64 {self.row})")
+            if self.columns and height == self.height:
+                with f.either(self.flat) as branches:
+                    f.do(f"call void @{self.columns}(i64 {self.depth}, ptr {a}, i64 %a_col, "
+                         f"ptr {self.packed})")
+                    f.otherwise(*branches)
+                    f.do(pack)
+            else:
+                f.do(pack)
+        a = f.select(self.wanted, self.packed, a, "ptr")
+        return f"ptr {a}, i64 {self.a_row}, i64 {self.a_col}"
+
+
+def _all(f: Function, *conditions: str) -> str:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = f(f"and i1 {found}, {condition}")
+    return found

@@ -5,15 +5,22 @@ the chain's value is stored, or added to C where C holds the sum of the k blocks
 order is used anywhere for a product with more than one column, so that neither the tile an
 element falls into nor the packing of operands can change its bits.
 
-    columns_V(rows, k, A, a_row, a_col, B, b_row, C, c_row, last, accumulate)
+    strip_H(columns, k, A, a_row, a_col, B, b_row, b_panel, C, c_row, accumulate)
 
-computes `rows` x V registers of columns, of which the last register has `last` elements (on
-targets that mask; elsewhere all). B and C have unit column stride; strides are in bytes.
+computes H rows of C, tile by tile, so that H rows of A stay in the nearest cache while B passes by
+(as in K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, with rows and
+columns exchanged). B comes in panels of some registers: rows of a panel are b_row apart, panels
+b_panel, which serves packed panels and B as it is. C has unit column stride; strides are in bytes.
+
+    strip_H_keeping(columns, k, A, a_row, a_col, B, b_row, b_panel, C, c_row, accumulate, packed)
+
+does the same for whole panels, and copies them to `packed` on the way: packing takes no time, for
+the multiply-adds take longer than loads and stores.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
@@ -21,11 +28,12 @@ from graphc.codegen.matmul_ir import Function
 from graphc.codegen.target import Target
 from graphc.types import DType
 
-ROW_WIDTH = 8  # registers of a single row: as many chains as hide the latency
+PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+AHEAD = 20  # rows of B between what is read and what is asked for
 
 KERNEL_PARAMS = (
-    "i64 %rows, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, "
-    "ptr noalias %c, i64 %c_row, i64 %last, i1 %accumulate"
+    "i64 %columns, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, i64 %b_panel, "
+    "ptr noalias %c, i64 %c_row, i1 %accumulate"
 )
 
 
@@ -33,24 +41,25 @@ KERNEL_PARAMS = (
 class Tiling:
     """How C is cut into register tiles for a compute dtype on a target.
 
-    `widths` are the kernels' numbers of registers per row, `heights` their numbers of rows, both
-    in descending order; `masked` tells which widths may have a partial last register.
+    `tiles` are (rows, (registers per row, ..., 1)), both in descending order. A panel of B has
+    `panel` registers per row. `masked` tells whether a single register may be partial.
     """
 
     dtype: DType
     lanes: int
-    widths: tuple[int, ...]
-    heights: tuple[int, ...]
-    masked: tuple[int, ...]
+    tiles: tuple[tuple[int, tuple[int, ...]], ...]
+    panel: int
+    masked: bool
 
     @property
     def columns(self) -> int:
-        """Columns of a full tile."""
-        return self.widths[0] * self.lanes
+        """Columns of a panel."""
+        return self.panel * self.lanes
 
     @property
     def rows(self) -> int:
-        return self.heights[0]
+        """Rows of a full strip."""
+        return self.tiles[0][0]
 
     @property
     def bytes(self) -> int:
@@ -59,20 +68,22 @@ class Tiling:
 
 
 def tiling(target: Target, dtype: DType) -> Tiling:
-    """6 rows of 4 registers where there are 32 of them, else of 2; fewer rows without fma.
+    """14 rows of 2 registers where there are 32 wide ones; 6 of 4 or of 2, or 4 of 2, elsewhere.
 
-    Loads of A are broadcasts from memory, so 24 multiply-adds take 10 loads and need no copy of
-    A; 24 chains are three times what hides the latency of two units.
+    Loads of A are broadcasts from memory, so 28 multiply-adds take 16 loads, of which the two of B
+    come from the second cache: half as many bytes for a multiply-add as 6 rows of 4 registers
+    take. Few rows want more registers of each, to hide the latency.
     """
     lanes = target.lanes(dtype)
+    small = ((2, (4, 2, 1)), (1, (8, 2, 1)))
     if target.masked:
-        return Tiling(dtype, lanes, (4, 2, 1), (6, 2, 1), (1,))
+        return Tiling(dtype, lanes, ((14, (2, 1)), (6, (4, 2, 1)), *small), 2, True)
     if target.registers >= 32:
-        return Tiling(dtype, lanes, (4, 1), (6, 2, 1), ())
-    heights = (6, 2, 1) if target.has_fma else (4, 2, 1)
+        return Tiling(dtype, lanes, ((6, (4, 2, 1)), *small), 4, False)
+    most = 6 if target.has_fma else 4
     # AVX2 masks by a vector register, of which a 6 x 2 tile leaves none
     avx2 = target.vector_bits == 256 and target.triple.startswith(("x86_64", "amd64"))
-    return Tiling(dtype, lanes, (2, 1), heights, (1,) if avx2 else ())
+    return Tiling(dtype, lanes, ((most, (2, 1)), *small), 2, avx2)
 
 
 def prefix(dtype: DType) -> str:
@@ -93,88 +104,88 @@ def tail_mask(f: Function, dtype: DType, lanes: int, count: str) -> str:
     return f(f"icmp ult <{lanes} x {t}> <{steps}>, {wide}")
 
 
-def micro_kernels(module: Module, target: Target, tiles: Tiling) -> dict[int, str]:
-    """Define the kernels of `tiles`; width -> function name."""
-    return {width: _kernel(module, target, tiles, width) for width in tiles.widths}
-
-
-def row_kernel(module: Module, target: Target, tiles: Tiling) -> str:
-    """Define the kernel for a single row, ROW_WIDTH full registers wide; its name."""
-    return _kernel(module, target, replace(tiles, heights=(1,)), ROW_WIDTH)
-
-
-def _kernel(module: Module, target: Target, tiles: Tiling, width: int) -> str:
-    name = f"{prefix(tiles.dtype)}_columns_{width}"
+def strip(module: Module, target: Target, tiles: Tiling, height: int, *, keep: bool = False) -> str:
+    """Define the kernel for `height` rows; its name."""
+    name = f"{prefix(tiles.dtype)}_strip_{height}{'_keeping' * keep}"
     if name in module.functions:
         return name
-    f = Function(module, name, KERNEL_PARAMS, target, tuned=True)
-    plain = Lanes(f, tiles.lanes, target)
-    last = plain
-    if width in tiles.masked:
-        mask = tail_mask(f, tiles.dtype, tiles.lanes, "%last")
-        last = Lanes(f, tiles.lanes, target, mask=mask)
-    vectors = [plain] * (width - 1) + [last]
+    params = KERNEL_PARAMS + ", ptr noalias %packed" * keep
+    f = Function(module, name, params, target, tuned=True)
+    if keep:
+        f.do(f"%ahead = mul i64 %b_row, {AHEAD}")
     done = "0"
-    for height in tiles.heights:
-        count = f.udiv(f.sub("%rows", done), height)
-        _tiles(f, tiles, height, vectors, done, count)
-        done = f.add(done, f.mul(count, height))
+    odd = {i: _opaque(f, f.mul("%a_row", i)) for i in range(1, height, 2)}
+    rows = [("0", 0)] + [(odd[i // (i & -i)], (i & -i).bit_length() - 1) for i in range(1, height)]
+    widths = dict(tiles.tiles)[height]
+    for width in widths[:1] if keep else widths:
+        step = width * tiles.lanes
+        end = "%columns"
+        if width > 1:
+            end = f(f"and i64 %columns, {-step}") if step & (step - 1) == 0 else f.mul(
+                f.udiv("%columns", step), step
+            )
+        with f.each(done, end, step) as col:
+            _tile(f, tiles, height, width, rows, col.index, keep)
+        done = end
     f.finish()
     return name
 
 
-def _tiles(
-    f: Function, tiles: Tiling, height: int, vectors: list[Lanes], first: str, count: str
+def _tile(
+    f: Function, tiles: Tiling, height: int, width: int, rows: list[tuple[str, int]], col: str,
+    keep: bool,
 ) -> None:
-    """`count` tiles of `height` rows, from row `first` on."""
-    a = f.at("%a", f.mul("%a_row", first))
-    c = f.at("%c", f.mul("%c_row", first))
-    rows = [_opaque(f, f.mul("%a_row", i)) if i else "0" for i in range(height)]
-    with f.each("0", count) as loop:
-        skip = f.mul(loop.index, height)
-        tile_a = f.at(a, f.mul(skip, "%a_row"))
-        tile_c = f.at(c, f.mul(skip, "%c_row"))
-        if height == tiles.rows and len(vectors) == tiles.widths[0]:
-            _request(f, tile_c, height, len(vectors) * tiles.lanes * tiles.bytes)
-        sums = _chains(f, tiles, vectors, tile_a, rows)
-        t = vectors[0].reg(tiles.dtype)
-        where = [
-            [f.at(f.at(tile_c, f.mul("%c_row", i)), j * tiles.lanes * tiles.bytes)
-             for j in range(len(vectors))]
-            for i in range(height)
-        ]
-        with f.either("%accumulate") as branches:
-            for line, chains in zip(where, sums, strict=True):
-                for L, p, x in zip(vectors, line, chains, strict=True):
-                    before = L.load(tiles.dtype, p)
-                    L.store(tiles.dtype, f(f"fadd {t} {before}, {x}"), p)
-            f.otherwise(*branches)
-            for line, chains in zip(where, sums, strict=True):
-                for L, p, x in zip(vectors, line, chains, strict=True):
-                    L.store(tiles.dtype, x, p)
+    """The tile of `width` registers at column `col`."""
+    size, lanes = tiles.bytes, tiles.lanes
+    plain = Lanes(f, lanes, f.target)
+    vectors = [plain] * width
+    if width == 1 and tiles.masked:
+        left = f.min(f.sub("%columns", col), str(lanes))
+        vectors = [Lanes(f, lanes, f.target, mask=tail_mask(f, tiles.dtype, lanes, left))]
+    b = f.at("%b", f.mul(f.udiv(col, tiles.columns), "%b_panel"))
+    packed = f.at("%packed", f.mul(f.mul(col, size), "%k")) if keep else ""
+    if width < tiles.panel:
+        b = f.at(b, f.mul(f(f"urem i64 {col}, {tiles.columns}"), size))
+    c = f.at("%c", f.mul(col, size))
+    lines = [f.at(c, f.mul("%c_row", i)) for i in range(height)]
+    if height == tiles.rows and width == tiles.tiles[0][1][0]:
+        _request(f, lines, width * lanes * size)
+    sums = _chains(f, tiles, vectors, rows, b, packed)
+    t = vectors[0].reg(tiles.dtype)
+    where = [[f.at(line, j * lanes * size) for j in range(width)] for line in lines]
+    with f.either("%accumulate") as branches:
+        for places, chains in zip(where, sums, strict=True):
+            for L, p, x in zip(vectors, places, chains, strict=True):
+                before = L.load(tiles.dtype, p)
+                L.store(tiles.dtype, f(f"fadd {t} {before}, {x}"), p)
+        f.otherwise(*branches)
+        for places, chains in zip(where, sums, strict=True):
+            for L, p, x in zip(vectors, places, chains, strict=True):
+                L.store(tiles.dtype, x, p)
 
 
-def _request(f: Function, c: str, rows: int, width: int) -> None:
+def _request(f: Function, lines: list[str], width: int) -> None:
     """Ask early for the sums that a tile will be added to: they have left the nearest caches."""
-    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    f.module.declare("llvm.prefetch.p0", PREFETCH)
     with f.when("%accumulate"):
-        for i in range(rows):
-            row = f.at(c, f.mul("%c_row", i))
-            for line in range(0, width, 64):
-                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(row, line)}, i32 0, i32 3, i32 1)")
+        for line in lines:
+            for at in range(0, width, 64):
+                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(line, at)}, i32 0, i32 3, i32 1)")
 
 
 def _opaque(f: Function, x: str) -> str:
     """x in a register of its own.
 
     Otherwise LLVM derives the rows' addresses from one another by additions in the loop over k,
-    which take slots of the multiply-add units.
+    which take slots of the multiply-add units. Even multiples of a stride are shifts of odd ones,
+    made in the loop, where they are part of an address.
     """
     return f(f'call i64 asm "", "=r,0"(i64 {x})')
 
 
 def _chains(
-    f: Function, tiles: Tiling, vectors: list[Lanes], a: str, rows: list[str]
+    f: Function, tiles: Tiling, vectors: list[Lanes], rows: list[tuple[str, int]], b: str,
+    packed: str,
 ) -> list[list[str]]:
     """The loop over k (at least one step): sums[row][register]."""
     head, end = f.fresh("k"), f.fresh("sums")
@@ -182,14 +193,25 @@ def _chains(
     t = vectors[0].reg(tiles.dtype)
     scalar = register_type(tiles.dtype)
     f.branch(head)
-    index, pa, pb = f"%{head}i", f"%{head}a", f"%{head}b"
+    index, pa, pb, pp = f"%{head}i", f"%{head}a", f"%{head}b", f"%{head}p"
     chains = [[f"%{head}s{i}_{j}" for j in range(len(vectors))] for i in range(len(rows))]
     at = len(f.lines)
     step = tiles.lanes * tiles.bytes
-    loaded = [L.load(tiles.dtype, f.at(pb, j * step)) for j, L in enumerate(vectors)]
+    loaded = []
+    for j, L in enumerate(vectors):
+        place = f.at(pb, f.mul("%b_panel", j // tiles.panel))
+        loaded.append(L.load(tiles.dtype, f.at(place, j % tiles.panel * step)))
+    if packed:
+        f.module.declare("llvm.prefetch.p0", PREFETCH)
+        for j, (L, x) in enumerate(zip(vectors, loaded, strict=True)):
+            L.store(tiles.dtype, x, f.at(pp, j * step))
+        ahead = f.at(pb, "%ahead")
+        for along in range(0, len(vectors) * step, 64):
+            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, along)}, i32 0, i32 3, i32 1)")
     sums = []
-    for row, line in zip(rows, chains, strict=True):
-        x = vectors[0].load_splat(tiles.dtype, f.at(pa, row))
+    for (odd, shift), line in zip(rows, chains, strict=True):
+        offset = f(f"shl i64 {odd}, {shift}") if shift else odd
+        x = vectors[0].load_splat(tiles.dtype, f.at(pa, offset))
         sums.append([
             vectors[0].fma(scalar, x, y, s) for y, s in zip(loaded, line, strict=True)
         ])
@@ -197,9 +219,12 @@ def _chains(
     following = f.add(index, "-1")
     phis = [
         f"  {index} = phi i64 [%k, %{before}], [{following}, %{head}]",
-        f"  {pa} = phi ptr [{a}, %{before}], [{next_a}, %{head}]",
-        f"  {pb} = phi ptr [%b, %{before}], [{next_b}, %{head}]",
+        f"  {pa} = phi ptr [%a, %{before}], [{next_a}, %{head}]",
+        f"  {pb} = phi ptr [{b}, %{before}], [{next_b}, %{head}]",
     ]
+    if packed:
+        next_p = f.at(pp, len(vectors) * step)
+        phis.append(f"  {pp} = phi ptr [{packed}, %{before}], [{next_p}, %{head}]")
     phis += [
         f"  {s} = phi {t} [zeroinitializer, %{before}], [{new}, %{head}]"
         for line, news in zip(chains, sums, strict=True)

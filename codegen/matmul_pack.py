@@ -13,11 +13,11 @@ from graphc.codegen.casts import round_to
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.matmul_ir import Function
-from graphc.codegen.matmul_micro import prefix
+from graphc.codegen.matmul_micro import prefix, tail_mask
 from graphc.codegen.target import Target
 from graphc.types import DType
 
-AHEAD = 8         # rows between a copy and the request for what it will copy
+AHEAD = 32        # rows between a copy and the request for what it will copy
 PIECE_BITS = 128  # shuffles within 128-bit pieces are the cheap ones on x86
 
 
@@ -52,20 +52,67 @@ def _copy(f: Function, dtype: DType) -> None:
     out = dtype.compute
     lanes = f.target.lanes(dtype)
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    whole = f(f"and i64 %cols, {-lanes}")
+    rest = f.sub("%cols", whole)
     with f.each("0", "%rows") as row:
         src = f.at("%src", f.mul(row.index, "%src_row"))
         dst = f.at("%dst", f.mul(row.index, "%dst_row"))
         ahead = f.at(src, f.mul("%src_row", AHEAD))
-        whole = f(f"and i64 %cols, {-lanes}")
-        for start, stop, width in (("0", whole, lanes), (whole, "%cols", 1)):
-            L = Lanes(f, width, f.target)
-            with f.each(start, stop, width) as col:
-                at = f.mul(col.index, dtype.itemsize)
-                if width > 1:
-                    request = f"ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1"
-                    f.do(f"call void @llvm.prefetch.p0({request})")
-                x = L.load(dtype, f.at(src, at))
-                L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
+
+        def copy(L: Lanes, col: str) -> None:
+            at = f.mul(col, dtype.itemsize)
+            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1)")
+            x = L.load(dtype, f.at(src, at))
+            L.store(out, x, f.at(dst, f.mul(col, out.itemsize)))
+
+        with f.each("0", whole, lanes) as col:
+            copy(Lanes(f, lanes, f.target), col.index)
+        if f.target.masked:
+            with f.when(f.cmp("ne", rest, "0")):
+                mask = tail_mask(f, out, lanes, rest)
+                copy(Lanes(f, lanes, f.target, mask=mask), whole)
+            return
+        done, width = whole, lanes // 2
+        while width:
+            with f.when(f.cmp("ne", f(f"and i64 {rest}, {width}"), "0")):
+                copy(Lanes(f, width, f.target), done)
+            done = f.add(done, f(f"and i64 {rest}, {width}"))
+            width //= 2
+
+
+def define_columns(module: Module, target: Target, dtype: DType, width: int) -> str:
+    """Define `columns(rows, src, src_row, dst)`: packs rows of `width` elements side by side.
+
+    For many rows of a few elements, which a loop over what may be any number copies slowly.
+    """
+    name = f"{prefix(dtype)}_columns_{width}"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name, "i64 %rows, ptr %src, i64 %src_row, ptr noalias %dst", target, tuned=True
+    )
+    lanes, pieces, done = target.lanes(dtype), [], 0
+    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    while done < width:
+        left = width - done
+        if left < lanes and target.masked:
+            mask = tail_mask(f, dtype, lanes, str(left))
+            pieces.append((done, Lanes(f, lanes, target, mask=mask)))
+            break
+        size = min(lanes, 1 << left.bit_length() - 1)
+        pieces.append((done, Lanes(f, size, target)))
+        done += size
+    far = f.mul("%src_row", AHEAD)
+    with f.each("0", "%rows") as row:
+        src = f.at("%src", f.mul(row.index, "%src_row"))
+        dst = f.at("%dst", f.mul(row.index, width * dtype.itemsize))
+        ahead = f.at(src, far)
+        for start, L in pieces:
+            at = start * dtype.itemsize
+            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1)")
+            L.store(dtype, L.load(dtype, f.at(src, at)), f.at(dst, at))
+    f.finish()
+    return name
 
 
 def _gather(f: Function, dtype: DType, first_row: str) -> None:
