@@ -50,6 +50,24 @@ def rare_lanes(
     ]
 
 
+def unless(
+    L: Lanes, rare: str, t: str, usual: Callable[[], str], otherwise: Callable[[], str]
+) -> str:
+    """What `usual` writes, or `otherwise` for all lanes if `rare` holds in some active one."""
+    e = L.e
+    cond = rare if L.mask is None else L.op("and", "i1", rare, L.mask)
+    names = [e.fresh(hint) for hint in ("rare", "common", "done")]
+    e.do(f"br i1 {L.any(cond)}, label %{names[0]}, label %{names[1]}")
+    found = []
+    for name, write in zip(names, (otherwise, usual), strict=False):
+        e.label(name)
+        value = write()
+        found.append(f"[{value}, %{e.block}]")
+        e.do(f"br label %{names[2]}")
+    e.label(names[2])
+    return e(f"phi {L.vec(t)} {', '.join(found)}")
+
+
 def _each_lane(L: Lanes, symbol: str, args: Sequence[str], results: Sequence[str]) -> str:
     """The name of the function that applies `symbol` in a loop over lanes."""
     name = f"{symbol}.v{L.width}" + "".join(SUFFIX[t] for t in results[:1])

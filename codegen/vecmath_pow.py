@@ -6,8 +6,11 @@ error up to 1075 times; f32 is worked out in f64, where plain logarithms are exa
 
 from __future__ import annotations
 
+import math
+
 from graphc.codegen import coefficients as co
-from graphc.codegen.floats import INF, NAN, Floats, Pair
+from graphc.codegen.floats import INF, NAN, Floats, Pair, outlined
+from graphc.codegen.rare import unless
 
 
 def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
@@ -17,6 +20,8 @@ def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
     carried as plain sums where they are small enough.
     """
     e, m = F.split_exponent(x)
+    above = F.cmp("ogt", m, math.sqrt(2))  # the smaller s, the smaller what is dropped
+    e, m = F.select(above, F.add(e, 1.0), e), F.select(above, F.mul(m, 0.5), m)
     f = F.sub(m, 1.0)
     d, d_low = F.fast_two_sum(2.0, f)
     inverse = F.div(1.0, d)
@@ -62,8 +67,22 @@ def _exp2_dd(F: Floats, hi: str, lo: str) -> str:
 
 
 def pow(F: Floats, x: str, y: str) -> str:
+    """x > 0 and finite operands in all lanes need no care for special values."""
+    plain = F.both(F.both(F.cmp("ogt", x, 0.0), F.cmp("olt", x, INF)),
+                   F.cmp("olt", F.abs(y), INF))
+    return unless(
+        F.L, F.negate(plain), F.t, lambda: _plain(F, x, y),
+        lambda: outlined(F.L, "pow", F.t, [x, y], lambda L, args: _any(Floats(L, F.t), *args)),
+    )
+
+
+def _plain(F: Floats, a: str, y: str) -> str:
+    return _pow_f64(F, a, y) if F.double else _pow_f32(F, a, y)
+
+
+def _any(F: Floats, x: str, y: str) -> str:
     a = F.abs(x)
-    r = _pow_f64(F, a, y) if F.double else _pow_f32(F, a, y)
+    r = _plain(F, a, y)
     # 0 and infinity: to a positive power themselves, to a negative one the other
     at_zero, at_infinity = F.cmp("oeq", a, 0.0), F.cmp("oeq", a, INF)
     up = F.L.op("xor", "i1", at_zero, F.cmp("ogt", y, 0.0))
@@ -101,8 +120,8 @@ def _pow_f32(F: Floats, a: str, y: str) -> str:
     wide, power = (L.convert("fpext", v, "float", "double") for v in (a, y))
     e, m = D.split_exponent(wide)
     f = D.sub(m, 1.0)
-    p = D.mul(D.fma(f, D.poly_wide(f, co.LOG2_POW_F32_F64), e), power)
+    p = D.mul(D.fma(f, D.poly(f, co.LOG2_POW_F32_F64), e), power)
     p = D.at_least(D.at_most(p, 200.0), -200.0)
     n, counted = D.nearest(p)
-    r = D.poly_wide(D.sub(p, n), co.EXP2_POW_F32_F64)
+    r = D.poly(D.sub(p, n), co.EXP2_POW_F32_F64)
     return L.convert("fptrunc", D.scale_normal(r, counted), "double", "float")

@@ -130,12 +130,13 @@ def tables() -> dict[str, list[float]]:
     g = near0(root(lambda s: (2 * mp.atanh(s) / s - 2) / s**2), lambda z: M(2) / 3 + 2 * z / 5)
     put("LOG_F64", minimax(g, 0, top, 7, lambda z: z))
     g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
+    top = (3 - 2 * mp.sqrt(2)) ** 2 * M("1.01")
     put("LOG_TAIL_F64", minimax(g, 0, top, 7))
 
-    # pow of f32, in f64: log2(1 + f) / f and 2^r to some 35 digits
+    # pow of f32, in f64: log2(1 + f) / f and 2^r to some 30 bits
     g = near0(lambda f: mp.log1p(f) / f / mp.log(2), lambda f: (1 - f / 2) / mp.log(2))
-    put("LOG2_POW_F32_F64", minimax(g, a, b, 13))
-    put("EXP2_POW_F32_F64", minimax(lambda r: mp.power(2, r), -M("0.501"), M("0.501"), 7))
+    put("LOG2_POW_F32_F64", minimax(g, a, b, 11))
+    put("EXP2_POW_F32_F64", minimax(lambda r: mp.power(2, r), -M("0.501"), M("0.501"), 6))
 
     top = (mp.pi / 4 * M("1.02")) ** 2
     sin = near0(root(lambda x: (mp.sin(x) / x - 1) / x**2), lambda z: -M(1) / 6 + z / 120)
