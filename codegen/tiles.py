@@ -23,6 +23,9 @@ COLUMNS = 64         # of a turned block: with even strides more lines than that
                      # in a cache side by side
 SPREAD_BYTES = 32768  # of turned blocks of what is summed over: they stay in the nearest cache
 SPREAD_ROWS = 64     # rows that a turned block serves: it costs as much as some two of them
+FOLDS = 2            # sums over a short row from which folding registers takes longer than turning
+LEAST_FOLDED = 5     # elements of such a row: fewer are gathered as they stand
+FILLED = 32          # bytes of rows that registers store whole: then lane by lane costs more
 SIDE_BY_SIDE = 8     # rows of a grid's axis in an item; their accumulators take half the registers
 
 
@@ -103,8 +106,9 @@ def ends(
 ) -> tuple[str, Tile] | None:
     """A vector axis for short rows, turned, whose ends take longer than their elements.
 
-    most: elements of a row; stored: likewise where elements are stored, lane by lane. long:
-    whether an op takes a scalar dozens of instructions.
+    Ends are ops on scalars, and sums that a register's lanes would be folded for. most: elements of
+    a row; stored: likewise where elements are stored, lane by lane. long: whether an op takes a
+    scalar dozens of instructions.
     """
     if len(nest.reduced) != 1:
         return None
@@ -119,7 +123,12 @@ def ends(
         )) for e in nest.exprs
     ):
         return None
-    if not any(e.kind == "op" and e.axes and k not in e.axes and long(e) for e in nest.exprs):
+    folds = sum(e.kind == "reduce" and k in e.attrs[1] for e in nest.exprs)
+    size = max([e.dtype.itemsize for e in nest.exprs if e.kind == "load" and k in e.axes] or [0])
+    filled = stores and length * size % FILLED == 0
+    if (folds < FOLDS or length < LEAST_FOLDED or filled) and not any(
+        e.kind == "op" and e.axes and k not in e.axes and long(e) for e in nest.exprs
+    ):
         return None
     few = _few(nest, nest.outer)
     for j in reversed(nest.outer):

@@ -98,3 +98,19 @@ def test_rows_written_out_have_the_bits_of_rows_in_loops(dtype):
         a[2, m // 2 :] = a[2].max()
         for got, want in zip(outputs(m)(a), loops(a), strict=True):
             assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("m", [4, 5, 8, 13, 16, 17])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_several_reductions_of_a_row(m, dtype):
+    x = gx.input("x", ("n", m), dtype)
+    centred = x - gx.mean(x, axis=1, keepdims=True)
+    f = gx.function([x], [gx.var(x, axis=1), gx.max(x, axis=1) - gx.min(x, axis=1)])
+    g = gx.function([x], centred / (gx.sum(centred * centred, axis=1, keepdims=True) + 1))
+    for n in (0, *ROWS):
+        a = RNG.normal(size=(n, m)).astype(dtype)
+        wide = a.astype(np.float64)
+        c = wide - wide.mean(axis=1, keepdims=True)
+        want = [wide.var(axis=1), np.ptp(wide, axis=1), c / ((c * c).sum(1, keepdims=True) + 1)]
+        for got, w in zip([*f(a), g(a)], want, strict=True):
+            np.testing.assert_allclose(got, w, rtol=3e-6, atol=3e-6)
