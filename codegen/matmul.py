@@ -63,7 +63,7 @@ PASSING_BYTES = 2 << 20  # .. bytes at most from its first row to its last, pack
 THIN = 32                # steps of k up to which there is little to pack: blocks may be small, ..
 THIN_BYTES = 1 << 15     # .. of so many bytes, which stay in the nearest cache
 
-ROW_UNIT = 12  # rows of a passing block: a multiple of every tile height
+ROW_UNIT = 12  # of the rows of a passing block, whatever the height of tiles: scratch depends on it
 
 _FIELDS = (
     "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
@@ -206,7 +206,7 @@ def _split(
         room = f.select(f.cmp("sle", "%k", str(THIN)), str(THIN_BYTES), str(PASSING_BYTES))
         fitting = f.min(f.udiv(room, row), str(PASSING_ROWS))
         fitting = f.max(f.mul(f.udiv(fitting, ROW_UNIT), ROW_UNIT), str(ROW_UNIT))
-        row_blocks = f.ceildiv(m, fitting)
+        row_blocks, row_unit = f.ceildiv(m, fitting), ROW_UNIT
     if "stream" in kinds:  # of any number of columns
         across = _streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
         col_blocks = f.select(across, "1", col_blocks)
