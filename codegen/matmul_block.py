@@ -30,6 +30,7 @@ LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise a 
 COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
 LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
+FLAT_TILES = 4      # up to so many tiles columns of A are read where they are, not packed
 HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
 
 
@@ -184,8 +185,9 @@ class _Strips:
         elem = str(dtype.itemsize)
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
+        most = f.select(self.flat, str(FLAT_TILES * tiles.columns), str(tiles.columns))
         self.wanted = "true" if dtype is not dtype.compute else _all(
-            f, f.cmp("sgt", n, str(tiles.columns)), f(f"xor i1 {rows}, true"),
+            f, f.cmp("sgt", n, most), f(f"xor i1 {rows}, true"),
         )
 
     def begin(self, index: str, depth: str) -> None:
