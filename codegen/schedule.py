@@ -185,10 +185,11 @@ def _interleave(
 ) -> int:
     """How many vectors of an elementwise nest go side by side.
 
-    One vector is a chain: an instruction waits some four cycles for the one before it, while the
-    CPU could do eight others, and it looks ahead by a hundred instructions at most. Instruction by
-    instruction side by side, vectors fill these cycles. Formulas of many independent parts do so
-    by themselves, and more vectors would only compete for registers.
+    One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
+    looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
+    independent parts do so by themselves. On AVX-512, 2^16 f64: a polynomial of one chain takes
+    57 us by one, 50 by two, 39 by four; option prices 672, 480, 452; but sea water, four times as
+    broad as deep, 122, 148, 153.
     """
     if vector is None or width * bits != target.vector_bits or nest.reduced:
         return 1
