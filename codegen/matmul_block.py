@@ -16,7 +16,7 @@ from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import Tiling, prefix, strip, tiling
-from graphc.codegen.matmul_pack import define_columns, define_pack, define_unpack
+from graphc.codegen.matmul_pack import define_pack, define_unpack
 from graphc.codegen.matmul_row import define_row
 from graphc.codegen.target import Target
 from graphc.dims import Size
@@ -179,9 +179,6 @@ class _Strips:
     ):
         self.f, self.pack, self.packed, self.size = f, pack, packed, tiles.bytes
         self.height = tiles.rows
-        self.columns = ""
-        if dtype is dtype.compute:
-            self.columns = define_columns(f.module, f.target, dtype, tiles.rows)
         elem = str(dtype.itemsize)
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
@@ -207,19 +204,11 @@ class _Strips:
         f = self.f
         a = f.at(self.source, f.mul(row, "%a_row"))
         with f.when(self.wanted):
-            pack = (f"call void @{self.pack}(i64 {f.select(self.flat, self.depth, str(height))}, "
-                    f"i64 {f.select(self.flat, str(height), self.depth)}, ptr {a}, "
-                    f"i64 {f.select(self.flat, '%a_col', '%a_row')}, "
-                    f"i64 {f.select(self.flat, '%a_row', '%a_col')}, "
-                    f"ptr {self.packed}, i64 {self.row})")
-            if self.columns and height == self.height:
-                with f.either(self.flat) as branches:
-                    f.do(f"call void @{self.columns}(i64 {self.depth}, ptr {a}, i64 %a_col, "
-                         f"ptr {self.packed})")
-                    f.otherwise(*branches)
-                    f.do(pack)
-            else:
-                f.do(pack)
+            f.do(f"call void @{self.pack}(i64 {f.select(self.flat, self.depth, str(height))}, "
+                 f"i64 {f.select(self.flat, str(height), self.depth)}, ptr {a}, "
+                 f"i64 {f.select(self.flat, '%a_col', '%a_row')}, "
+                 f"i64 {f.select(self.flat, '%a_row', '%a_col')}, "
+                 f"ptr {self.packed}, i64 {self.row})")
         a = f.select(self.wanted, self.packed, a, "ptr")
         return f"ptr {a}, i64 {self.a_row}, i64 {self.a_col}"
 

@@ -80,41 +80,6 @@ def _copy(f: Function, dtype: DType) -> None:
             width //= 2
 
 
-def define_columns(module: Module, target: Target, dtype: DType, width: int) -> str:
-    """Define `columns(rows, src, src_row, dst)`: packs rows of `width` elements side by side.
-
-    For many rows of a few elements, which a loop over what may be any number copies slowly.
-    """
-    name = f"{prefix(dtype)}_columns_{width}"
-    if name in module.functions:
-        return name
-    f = Function(
-        module, name, "i64 %rows, ptr %src, i64 %src_row, ptr noalias %dst", target, tuned=True
-    )
-    lanes, pieces, done = target.lanes(dtype), [], 0
-    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    while done < width:
-        left = width - done
-        if left < lanes and target.masked:
-            mask = tail_mask(f, dtype, lanes, str(left))
-            pieces.append((done, Lanes(f, lanes, target, mask=mask)))
-            break
-        size = min(lanes, 1 << left.bit_length() - 1)
-        pieces.append((done, Lanes(f, size, target)))
-        done += size
-    far = f.mul("%src_row", AHEAD)
-    with f.each("0", "%rows") as row:
-        src = f.at("%src", f.mul(row.index, "%src_row"))
-        dst = f.at("%dst", f.mul(row.index, width * dtype.itemsize))
-        ahead = f.at(src, far)
-        for start, L in pieces:
-            at = start * dtype.itemsize
-            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1)")
-            L.store(dtype, L.load(dtype, f.at(src, at)), f.at(dst, at))
-    f.finish()
-    return name
-
-
 def _gather(f: Function, dtype: DType, first_row: str) -> None:
     """Any strides, element by element, from `first_row` on."""
     out, L = dtype.compute, Lanes(f, 1, f.target)
