@@ -43,14 +43,14 @@ def run(g: Graph) -> Graph:
 def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
     if n.op.kind is not Kind.CONTRACT:
         return None
+    if _is_outer(n):
+        return _outer(b, n, args)
     if _is_askew(n):
         swapped = b.emit(n.op, args[::-1], n, contract=n.attrs["contract"][::-1], batch=((), ()))
         shape = n.out.type.shape
         if swapped[0].type.shape == shape:
             return swapped
         return b.emit("reshape", swapped, n, shape=shape, checked=False)
-    if _is_outer(n):
-        return _outer(b, n, args)
     batch, contract = list(n.attrs["batch"]), list(n.attrs["contract"])
     new = list(args)
     for s in (0, 1):
