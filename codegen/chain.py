@@ -296,6 +296,5 @@ class ChainKernel:
         f.finish()
 
 
-
 def _input(name: str, t: TensorType) -> Value:
     return Node(OPS["input"], (), {"name": name, "type": t}, [t]).out

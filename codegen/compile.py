@@ -74,6 +74,7 @@ class _Compiler:
         self.sites: list[Site] = []
         self.codes: dict[Node, int] = {}
         self.shapes: dict[tuple[object, ...], Call] = {}  # kernels that cannot fail, by structure
+        self.members: list[Call] = []   # the kernels of chains
         self.checks: list[tuple[Size, bool, int]] = []  # (size, must be 0 | >= 0, code)
 
     def program(self) -> Program:
@@ -99,7 +100,8 @@ class _Compiler:
             if self.module.debug:
                 entitle(
                     self.module.functions, (self.name, graph_loc(self.declared)),
-                    {c.name: (kernel_name(c.name, c.node), kernel_loc(c.node)) for c in calls},
+                    {c.name: (kernel_name(c.name, c.node), kernel_loc(c.node))
+                     for c in (*calls, *self.members)},
                 )
             kernels, arena, text = tuple(map(_described, plan.calls)), plan.arena, plan.text
         updated = {s for s, _ in g.updates}
@@ -153,6 +155,7 @@ class _Compiler:
         if chains.is_chain(n):
             chain = ChainKernel(self.module, self.target, n, name, self.codes, self.fastmath)
             call = chain.define()
+            self.members += chain.calls
         else:
             call = define_kernel(
                 self.module, self.target, n, name, self.codes, self.fastmath, self.updates
