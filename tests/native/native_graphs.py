@@ -431,8 +431,8 @@ class Reference:
         if self.wild and not exact:
             return ""
         floats = want.dtype.kind not in "biu"
-        x, y = (a.astype(np.float64) if floats else a for a in (got, want))
         with np.errstate(all="ignore"):
+            x, y = (a.astype(np.float64) if floats else a for a in (got, want))
             same = x == y
             if floats:
                 nan = np.isnan(x) & np.isnan(y)
