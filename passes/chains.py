@@ -34,6 +34,7 @@ from graphc.types import TensorType
 LEAST_BYTES = 1 << 20
 BLOCK_ROWS = 512
 GAIN = 3
+MOST_KERNELS = 8  # of a chain: they are written for it alone, and share no code with others
 TYPICAL = 2048  # what a symbolic dimension counts as for that
 
 
@@ -116,7 +117,7 @@ def _grow(
         return set(), {}
     chain, labels = {last}, found
     waiting = list(found)
-    while waiting:
+    while waiting and len(chain) < MOST_KERNELS:
         n = waiting.pop().node
         if n in chain or n.op.name != "fused" or not _inflates(n):
             continue
@@ -144,7 +145,8 @@ def _pays(chain: set[Node], labels: dict[Value, Label], axes: list[Size]) -> boo
     kept = _bytes(made & read)
     rows = max(_typical(_reuse(n, labels, axes)) for n in chain)
     gain = GAIN if rows > BLOCK_ROWS else 1
-    return kept >= LEAST_BYTES and kept >= gain * _bytes(made ^ read)
+    largest = max(_bytes({v}) for v in made & read)  # small ones stay in cache by themselves
+    return largest >= LEAST_BYTES and kept >= gain * _bytes(made ^ read)
 
 
 def _reuse(n: Node, labels: dict[Value, Label], axes: list[Size]) -> Size:

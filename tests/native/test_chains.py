@@ -149,3 +149,14 @@ def test_what_is_no_chain():
     q, k, v = (gx.input(name, (4, 64, 8)) for name in "qkv")
     p = gx.nn.softmax(gx.matmul(q, gx.matrix_transpose(k)), axis=-1)
     assert not any(kinds([q, k, v], gx.matmul(p, v)))
+
+
+def test_many_small_layers_are_kernels_of_their_own():
+    """What is small stays in cache by itself, and layers that are alike share their code."""
+    x, w = gx.input("x", ("n", 16)), gx.input("w", (16, 16))
+    y = x
+    for _ in range(200):
+        y = gx.tanh(y @ w)
+    f = gx.function([x, w], y)
+    assert not any(chains.is_chain(n) for n in f.optimized.nodes if n.op.name == "fused")
+    assert len({k.name for k in f.kernels}) == 1
