@@ -10,6 +10,7 @@ import ctypes.util
 import json
 import os
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -99,6 +100,11 @@ class Process:
         self.stop()
         return {"failed": why}
 
+    def pause(self, still: bool) -> None:
+        """Hold all its threads, or let them go on: those of thread pools spin after a call."""
+        if self.child is not None and hasattr(signal, "SIGSTOP"):
+            self.child.send_signal(signal.SIGSTOP if still else signal.SIGCONT)
+
     def stop(self) -> None:
         if self.child is not None:
             self.child.kill()
@@ -164,8 +170,7 @@ class Bench:
         for _ in range(self.settings.rounds):
             for n, list_of_kinds in kinds.items():
                 for kind in list_of_kinds if "failed" not in results[n] else ():
-                    a = self.processes[n].ask(
-                        60, do="time", kind=kind, seconds=self.settings.seconds)
+                    a = self.alone(n, kind)
                     if "times" in a:
                         times.setdefault((n, kind), []).extend(a["times"])
                     else:
@@ -177,6 +182,17 @@ class Bench:
         for n in kinds:
             self.processes[n].ask(60, do="drop")
         return {"case": case.name, "threads": self.threads, "busy": load, "peers": results}
+
+    def alone(self, name: str, kind: str) -> dict[str, Any]:
+        """Times of one process while the others are held."""
+        for n, p in self.processes.items():
+            p.pause(n != name)
+        try:
+            return self.processes[name].ask(
+                60, do="time", kind=kind, seconds=self.settings.seconds)
+        finally:
+            for p in self.processes.values():
+                p.pause(False)
 
     def prepare(self, case: Case) -> dict[str, dict[str, Any]]:
         """Every peer's answer to "prepare"."""
