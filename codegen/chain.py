@@ -30,6 +30,7 @@ from graphc.dims import Dim, Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS
 from graphc.passes import chains
+from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
 from graphc.types import TensorType, i64
 
@@ -86,9 +87,9 @@ class ChainKernel:
             labels.update(found)
         self.labels = [labels[v] for v in body.inputs]
         b = Builder()
-        env = {v: _input(str(v.node.attrs["name"]), self._of(v, labels[v])) for v in body.inputs}
+        env = {v: operand(str(v.node.attrs["name"]), self._of(v, labels[v])) for v in body.inputs}
         self.begins = {
-            a: _input(f"begin{a}", TensorType(i64, ())) for a in range(len(self.axes))
+            a: operand(f"begin{a}", TensorType(i64, ())) for a in range(len(self.axes))
         }
         for n in body.nodes:
             outs = [labels[o] for o in n.outs]
@@ -111,7 +112,7 @@ class ChainKernel:
         b = Builder()
         begins: dict[int, Value] = {}
         env = {
-            (v, label): _input(str(v.node.attrs["name"]), self._of(v, label))
+            (v, label): operand(str(v.node.attrs["name"]), self._of(v, label))
             for v in body.inputs for label in labels[v]
         }
         for n, label in [(m, found) for m in body.nodes for found in labels[m.out]]:
@@ -122,7 +123,7 @@ class ChainKernel:
             assert given is not None
             new = b.one(n.op, [env[key] for key in zip(n.args, given, strict=True)], n, **attrs)
             if n.op.name == "iota" and (a := label[n.attrs["axis"]]) != ONE:
-                begin = begins.setdefault(a, _input(f"begin{a}", TensorType(i64, ())))
+                begin = begins.setdefault(a, operand(f"begin{a}", TensorType(i64, ())))
                 if n.out.type.dtype is not i64:
                     begin = b.one("cast", (begin,), n, dtype=n.out.type.dtype)
                 moved = b.one("broadcast", (begin,), n, shape=attrs["shape"], axes=())
@@ -294,7 +295,3 @@ class ChainKernel:
                 room = "null" if self.plan.scratch is None else slots[self.plan.scratch]
                 f.do(f"call void @{c.name}(ptr {ctx}, ptr {room})")
         f.finish()
-
-
-def _input(name: str, t: TensorType) -> Value:
-    return Node(OPS["input"], (), {"name": name, "type": t}, [t]).out

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -67,10 +67,15 @@ def kernel_name(name: str, node: Node) -> str:
 
 def full_title(symbol: str, titles: Mapping[str, str]) -> str:
     """What to call a function: its title, or that of the kernel that `k3.task` is a part of."""
-    kernel, _, part = symbol.rpartition(".")
-    if symbol in titles or kernel not in titles:
-        return titles.get(symbol, symbol)
-    return f"{titles[kernel]}.{part}"
+    kernel = part_of(symbol, titles)
+    return f"{titles[kernel]}{symbol.removeprefix(kernel)}" if kernel else symbol
+
+
+def part_of(symbol: str, kernels: Container[str]) -> str:
+    """The kernel that a function is or is a part of (`k3.task`, `k3.p1.task`); "" if of none."""
+    while symbol and symbol not in kernels:
+        symbol = symbol.rpartition(".")[0]
+    return symbol
 
 
 def kernel_loc(node: Node) -> Loc | None:
@@ -104,8 +109,7 @@ def entitle(functions: dict[str, str], program: Title, kernels: Mapping[str, Tit
     titles = {name: title for name, (title, _) in kernels.items()}
     for name, text in functions.items():
         if name == program[0] or name.startswith(f"{program[0]}."):
-            kernel = name if name in kernels else name.rpartition(".")[0]
-            _, loc = kernels.get(kernel, program)
+            _, loc = kernels.get(part_of(name, kernels), program)
             functions[name] = with_head(text, (full_title(name, titles), loc))
 
 

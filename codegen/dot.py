@@ -18,7 +18,8 @@ from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
-from graphc.ops.row import OPS, Kind
+from graphc.ops.row import Kind
+from graphc.passes.bodies import operand
 
 
 def collapse(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size] | None:
@@ -53,7 +54,7 @@ def from_buffers(
     """The nodes of a body but for its products, which become inputs; and what replaces what."""
     env: dict[Value, Value] = {}
     for c in products:
-        (env[c],) = Node(OPS["input"], (), {"name": "c", "type": c.type}, [c.type]).outs
+        env[c] = operand("c", c.type)
     rest = []
     for n in body.nodes:
         if n.outs[0] in env:

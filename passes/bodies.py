@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import Loc
 from graphc.ir import Builder, Graph, Literal, Node, Value, rebuild
-from graphc.ops.row import Kind
+from graphc.ops.row import OPS, Kind
 from graphc.text.literals import MissingLiteral
+from graphc.types import TensorType
+
+
+def operand(name: str, t: TensorType, loc: Loc | None = None) -> Value:
+    """An input of a body."""
+    return Node(OPS["input"], (), {"name": name, "type": t}, [t], loc).out
 
 
 def body_attrs(n: Node) -> dict[str, Graph]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
+from graphc.passes.bodies import operand
 from graphc.types import TensorType, f32, f64
 
 # Measured on matrices of 100 to 10,000 rows: 1.9 times as fast as apart where A comes from memory,
@@ -165,10 +166,7 @@ def _body(r: Product, c: Product) -> tuple[list[Value], dict[str, object]]:
         env: dict[Value, Value] = {}
         for v, a in zip(body.inputs, p.node.args, strict=True):
             if a not in inside:
-                (inside[a],) = Node(
-                    OPS["input"], (), {"name": f"p{len(given)}", "type": v.type}, [v.type],
-                    v.node.loc,
-                ).outs
+                inside[a] = operand(f"p{len(given)}", v.type, v.node.loc)
                 given.append(a)
             env[v] = inside[a]
         for n in body.nodes:

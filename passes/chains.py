@@ -24,6 +24,7 @@ from graphc import dims
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
+from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
 from graphc.types import TensorType
 
@@ -179,9 +180,7 @@ def _joined(chain: list[Node]) -> tuple[list[Value], dict[str, object]]:
     b = Builder()
     env: dict[Value, Value] = {}
     for k, a in enumerate(args):
-        (env[a],) = Node(
-            OPS["input"], (), {"name": f"p{k}", "type": a.type}, [a.type], a.node.loc
-        ).outs
+        env[a] = operand(f"p{k}", a.type, a.node.loc)
     for n in chain:
         new = b.emit(n.op, [env[a] for a in n.args], n, **n.attrs)
         env.update(zip(n.outs, new, strict=True))

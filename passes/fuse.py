@@ -23,6 +23,7 @@ import heapq
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes import both, chains, copies
+from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group
 from graphc.passes.joining import Joining
 from graphc.passes.roles import is_free, is_kept, is_opaque
@@ -110,7 +111,7 @@ class Fusion(Joining):
 
         def given(v: Value) -> Value:
             if v not in params:
-                (params[v],) = _input(f"p{len(params)}", v)
+                params[v] = operand(f"p{len(params)}", v.type, v.node.loc)
             return params[v]
 
         def need(v: Value) -> Value:
@@ -172,10 +173,6 @@ class Fusion(Joining):
             if root in self.group_of:
                 self.needed.add(root)
         return self.emit(groups)
-
-
-def _input(name: str, v: Value) -> tuple[Value, ...]:
-    return Node(OPS["input"], (), {"name": name, "type": v.type}, [v.type], v.node.loc).outs
 
 
 def _is_used(body: Graph, v: Value) -> bool:

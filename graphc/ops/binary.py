@@ -115,7 +115,7 @@ def _maximum_vjp(sign: int) -> Callable[..., Any]:
 
 
 def _mul_vjp(ct: Tensor, out: Tensor, x: Tensor, y: Tensor) -> Grads:
-    if x._value is y._value:  # doubled where it may be smaller: cotangents of sums are broadcast
+    if x._value is y._value:  # 2 ct x; ct is doubled, for that of a sum is one number, repeated
         return [(ct + ct) * x, None]
     return [ct * y, ct * x]
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
+from graphc.codegen.debug import full_title
 
 UNARY = {"exp": np.exp, "neg": np.negative, "none": lambda x: x}
 
@@ -76,3 +77,12 @@ def test_left_whole():
         gx.exp(x) + 1.0,
     ):
         assert cuts(gx.function([x, i], out)) == 0
+
+
+def test_parts_are_named_after_their_kernel():
+    title = "f.k0[exp,concat]"
+    for symbol, expected in (
+        ("f.k0", title), ("f.k0.task", f"{title}.task"), ("f.k0.p1.task", f"{title}.p1.task"),
+        ("f", "f"), ("graphc_matmul", "graphc_matmul"),
+    ):
+        assert full_title(symbol, {"f.k0": title}) == expected
