@@ -174,21 +174,27 @@ def first_tables(report: Mapping[str, Any]) -> list[str]:
         said += [
             "## First result: declaration, compilation and first call", "",
             "Without the import (but with what graphc imports when it compiles). Cold: no cache; "
-            "cached: with what an earlier process left. Memory is what the process holds at most "
-            "above its imports and inputs; the arena, as graphc reports it before running, holds "
-            "all that a call needs beside inputs, outputs and state.", "",
-            "| case | library | cold | cached | peak MB | arena MB |", "|---|---|---|---|---|---|",
+            "cached: with what an earlier process left. Memory is what the process holds at most, "
+            "inputs aside: cold and cached, imports and all (compilers that run as processes of "
+            "their own are not counted), and above its imports; graphc imports its compiler only "
+            "when it compiles. The arena, as graphc reports it before running, holds all that a "
+            "call needs beside inputs, outputs and state.", "",
+            "| case | library | cold | cached | process MB, cold | cached | above imports, cold "
+            "| arena MB |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for case, found in report["first"].items():
             for n, v in found.items():
                 if "failed" in v["cold"]:
-                    said.append(f"| {case} | {n} | failed: {v['cold']['failed']} | | | |")
+                    said.append(f"| {case} | {n} | failed: {v['cold']['failed']} | | | | | |")
                     continue
                 arena = v["cold"].get("arena MB")
-                cached = v["cached"].get("seconds")
+                cached, held = v["cached"].get("seconds"), v["cached"].get("process MB")
                 said.append(
                     f"| {case} | {n} | {duration(v['cold']['seconds'])} | "
                     f"{'' if cached is None else duration(cached)} | "
+                    f"{v['cold'].get('process MB', 0):.0f} | "
+                    f"{'' if held is None else f'{held:.0f}'} | "
                     f"{v['cold']['peak MB']:.0f} | {'' if arena is None else f'{arena:.2f}'} |"
                 )
         said.append("")
