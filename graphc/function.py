@@ -1,8 +1,7 @@
 """Function: a declared graph made callable. The driver of passes, code generation and calling.
 
 A Function declares its Graph at once and compiles at its first call. From then on its class is a
-subclass made for it, whose `__call__` is a builtin that reads NumPy's structs itself (see
-codegen.wrapper); what that builtin does not serve comes to `_call`, which converts and explains.
+subclass made for it, whose `__call__` is a builtin (see `callee`).
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from graphc import declaration, inspection
-from graphc.arguments import Array, Results, Signature, direct
+from graphc.arguments import Array, Results, Signature
+from graphc.callee import Callee
 from graphc.declaration import Options as Options
 from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
-from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:
-    from graphc.codegen.fastcall import Native
     from graphc.codegen.image import Image
     from graphc.codegen.profile import Profile
     from graphc.codegen.program import Kernel, Program
@@ -65,25 +63,25 @@ def function(
     return Function(graph, d.kind, Options(mode, pipeline, fastmath, stabilise, threads))
 
 
-class Function(Direct):  # type: ignore[misc]
+class Function(Callee):
     """What `gx.function` returns. Call it; everything else here is for looking inside."""
 
     def __init__(self, graph: Graph, kind: str, options: Options):
+        params = [(str(v.node.attrs["name"]), v.type) for v in graph.inputs]
+        locs = [v.node.loc for v in graph.inputs]
+        types = [v.type for v in graph.outputs]
+        super().__init__(
+            graph.name, Signature(graph.name, params, locs, graph.dims()),
+            Results(graph.name, types, kind, graph.output_names),
+        )
         self.graph = graph
-        self.name = graph.name
         self.mode = options.mode
         self.options = options
         self.compilations = 0
-        params = [(str(v.node.attrs["name"]), v.type) for v in graph.inputs]
-        locs = [v.node.loc for v in graph.inputs]
-        self._signature = Signature(graph.name, params, locs, graph.dims())
-        types = [v.type for v in graph.outputs]
-        self._results = Results(graph.name, types, kind, graph.output_names)
         self._private: dict[State, State] = {}
         self._optimized: Graph | None = None
         self._program: Program | None = None
         self._image: Image | None = None
-        self._native: Native | None = None
         self._lock = threading.RLock()
 
     @classmethod
@@ -175,18 +173,11 @@ class Function(Direct):  # type: ignore[misc]
                 image = self._image or self._build()
                 states = [self._own(s) for s in image.states]
                 declaration.check_values(self.name, states)
-                self._native = native = fastcall.Native(
+                self._connect(fastcall.Native(
                     image, host(), slow=self._call, plain=self._run_converted,
                     given=self._run_into, keys=self._results.keys, states=states,
                     locks=self._locks(), threads=self.options.threads,
-                )
-                if native.call is not None:
-                    body = {
-                        "__call__": native.call, "__module__": __name__,
-                        "__doc__": Function.__doc__, "__qualname__": "Function",
-                    }
-                    self.__class__ = type("Function", (Function,), body)
-                    point(self, native.vector, native.call.__self__)
+                ))
         return self
 
     def _build(self) -> Image:
@@ -226,70 +217,18 @@ class Function(Direct):  # type: ignore[misc]
             return self(*args, **kwargs)
         return self._call(*args, **kwargs)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        """Any call, with conversion and explanation."""
-        native = self._native if self._native and self._native.converted is not None else None
-        if "out" in kwargs and "out" not in self._signature.place:
-            return self._call_into(kwargs.pop("out"), args, kwargs, native)
-        arrays, given = self._signature.convert(args, kwargs)
-        if native is not None and not given:
-            return native.converted(*arrays)
-        return self._results.pack(self._run(arrays, given, None))
-
-    def _call_into(
-        self, out: Any, args: Sequence[Any], kwargs: Mapping[str, Any], native: Native | None
-    ) -> Any:
-        if out is None:
-            return self._call(*args, **kwargs)
-        targets = self._results.flatten(out)
-        if native is not None and not kwargs and len(args) == len(self.graph.inputs):
-            native.into()(*args, *targets)
-        else:
-            arrays, given = self._signature.convert(args, kwargs)
-            self._run(arrays, given, targets)
-        return out
-
-    def _run_converted(self, *arrays: Array) -> Any:
-        """What the builtin does not serve even after conversion: mistakes, and calls that fail."""
-        return self._results.pack(self._run(arrays, {}, None))
-
-    def _run_into(self, *args: Any) -> None:
-        """The same for inputs, not yet converted, followed by the arrays of `out=`."""
-        n = len(self.graph.inputs)
-        arrays, _ = self._signature.convert(args[:n], {})
-        self._run(arrays, {}, args[n:])
-
-    def _run(
-        self, arrays: Sequence[Array], given: Mapping[str, int], out: Sequence[Array] | None
-    ) -> Sequence[Array]:
-        dims = self._signature.bind(arrays, given)
-        shapes = self._results.shapes(dims)
-        if out is not None:
-            self._results.check(out, shapes)
-        run = self._run_native if self.mode == "jit" else self._run_interpreter
-        made = run(arrays, dims, shapes, out)
-        if out is None:
-            return made
-        for target, a in zip(out, made, strict=True):
-            if target is not a:
-                target[...] = a
-        return out
-
-    def _run_native(
+    def _execute(
         self,
         arrays: Sequence[Array],
         dims: Mapping[str, int],
-        shapes: list[tuple[int, ...]],
-        given: Sequence[Array] | None,
-    ) -> list[Array]:
+        shapes: Sequence[tuple[int, ...]],
+        out: Sequence[Array] | None,
+    ) -> Sequence[Array]:
+        if self.mode != "jit":
+            return self._interpret(arrays, dims)
         native = self._native
         assert native is not None
-        made: list[Array] = []
-        for i, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True)):
-            if given is not None and direct(given[i], arrays):
-                made.append(given[i])
-            else:
-                made.append(native.empty(shape, t.dtype.numpy))
+        made = self._targets(arrays, shapes, out, native.empty)
         with self._locked():
             status = native.run(arrays, made, dims)
         if status:
@@ -299,13 +238,7 @@ class Function(Direct):  # type: ignore[misc]
             )
         return made
 
-    def _run_interpreter(
-        self,
-        arrays: Sequence[Array],
-        dims: Mapping[str, int],
-        shapes: list[tuple[int, ...]],
-        given: Sequence[Array] | None,
-    ) -> list[Array]:
+    def _interpret(self, arrays: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         debug = self.mode == "debug"
         graph = self.graph if debug else self.optimized
         with self._locked():

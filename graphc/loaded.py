@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.arguments import Array, Results, Signature, direct
+from graphc.arguments import Array, Results, Signature
+from graphc.callee import Callee
 from graphc.descriptor import decode_size, decode_type, parse_descriptor, read_descriptor
 from graphc.errors import (
     ArgumentError,
@@ -30,7 +31,6 @@ from graphc.failure import BY_KIND
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
 from graphc.types import TensorType, as_dtype
-from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
@@ -217,22 +217,22 @@ class LoadedState(Mapping[str, Array]):
         return new
 
 
-class LoadedFunction(Direct):  # type: ignore[misc]
+class LoadedFunction(Callee):
     """A function of a library; called like a Function."""
 
     def __init__(self, library: Library, data: Mapping[str, Any], state: LoadedState | None):
-        self.name = str(data["name"])
-        self._library, self._data = library, data
-        self._state = state if data["state"] != "none" else None
+        name = str(data["name"])
         inputs = [(a["name"], decode_type(a)) for a in data["inputs"]]
         outputs = [decode_type(a) for a in data["outputs"]]
         self._dims = [d["name"] for d in data["dims"]]
-        self._signature = Signature(self.name, inputs, [None] * len(inputs), self._dims)
-        keys = [a["name"] for a in data["outputs"]]
-        self._results = Results(self.name, outputs, data["returns"], keys)
+        super().__init__(
+            name, Signature(name, inputs, [None] * len(inputs), self._dims),
+            Results(name, outputs, data["returns"], [a["name"] for a in data["outputs"]]),
+        )
+        self._library, self._data = library, data
+        self._state = state if data["state"] != "none" else None
         arrays = len(inputs) + len(outputs) + (self._state is not None)
         self._calls = 0
-        self._native: Native | None = None
         self._c = library._function(
             data["c"], ctypes.c_int, *[ctypes.c_void_p] * arrays,
             *[ctypes.c_int64] * len(self._dims), ctypes.c_void_p,
@@ -254,12 +254,12 @@ class LoadedFunction(Direct):  # type: ignore[misc]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inputs by position or name; dimensions that no input shows, and `out=`, by name."""
         if self._calls >= DIRECT_FROM and self._native is None:
-            self._connect()
+            self._connect(self._bridge())
         self._calls += 1
         return self._call(*args, **kwargs)
 
-    def _connect(self) -> None:
-        """Calls go to the library directly from now on, as those of a compiled function do."""
+    def _bridge(self) -> Native:
+        """The library's function with a builtin made here, as compiled functions have."""
         from graphc.codegen import bridge
         from graphc.codegen.program import Param
 
@@ -271,67 +271,22 @@ class LoadedFunction(Direct):  # type: ignore[misc]
             raw = self._state._raw
             state = State("state", TensorType(as_dtype(raw.dtype), raw.shape), None)
             state.array, state.lock = raw, self._state.lock
-        self._native = native = bridge.native(
+        return bridge.native(
             self._data["c"], ctypes.cast(self._c, ctypes.c_void_p).value or 0, inputs, outputs,
             self._dims, decode_size(self._data["arena_bytes"]), state,
             updates=self._data["state"] == "update", shape=self._results.kind,
             keys=self._results.keys, slow=self._call, plain=self._run_converted,
             given=self._run_into,
         )
-        if native.call is not None:
-            body = {"__call__": native.call, "__doc__": self.__doc__, "__module__": __name__}
-            self.__class__ = type("LoadedFunction", (LoadedFunction,), body)
-            point(self, native.vector, native.call.__self__)
-
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        """Any call, with conversion and explanation."""
-        native = self._native if self._native and self._native.call is not None else None
-        out = kwargs.pop("out", None) if "out" not in self._signature.place else None
-        if out is not None:
-            targets = self._results.flatten(out)
-            if native is not None and not kwargs and len(args) == len(self._signature.inputs):
-                native.into()(*args, *targets)
-            else:
-                arrays, given = self._signature.convert(args, kwargs)
-                self._run(arrays, given, targets)
-            return out
-        arrays, given = self._signature.convert(args, kwargs)
-        if native is not None and not given:
-            return native.converted(*arrays)
-        return self._results.pack(self._run(arrays, given, None))
-
-    def _run_converted(self, *arrays: Array) -> Any:
-        """What cannot be called directly even after conversion: mistakes, and calls that fail."""
-        return self._results.pack(self._run(arrays, {}, None))
-
-    def _run_into(self, *args: Any) -> None:
-        """The same for inputs, not yet converted, followed by the arrays of `out=`."""
-        n = len(self._signature.inputs)
-        arrays, _ = self._signature.convert(args[:n], {})
-        self._run(arrays, {}, args[n:])
-
-    def _run(
-        self, arrays: Sequence[Array], given: Mapping[str, int], out: Sequence[Array] | None
+    def _execute(
+        self,
+        arrays: Sequence[Array],
+        dims: Mapping[str, int],
+        shapes: Sequence[tuple[int, ...]],
+        out: Sequence[Array] | None,
     ) -> Sequence[Array]:
-        """Call by way of ctypes, with every check."""
-        dims = self._signature.bind(arrays, given)
-        shapes = self._results.shapes(dims)
-        if out is not None:
-            self._results.check(out, shapes)
-        made = [
-            out[k] if out is not None and direct(out[k], arrays)
-            else np.empty(shape, t.dtype.numpy)
-            for k, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True))
-        ]
-        self._enter(arrays, made, dims)
-        for target, a in zip(out or (), made, strict=out is not None):
-            if target is not a:
-                target[...] = a
-        return made
-
-    def _enter(
-        self, arrays: Sequence[Array], made: Sequence[Array], dims: Mapping[str, int]
-    ) -> None:
+        """By way of ctypes."""
+        made = self._targets(arrays, shapes, out)
         state = self._state
         with state.lock if state is not None else contextlib.nullcontext():
             status = self._c(
@@ -340,6 +295,7 @@ class LoadedFunction(Direct):  # type: ignore[misc]
             )
         if status:
             raise self._failure(status)
+        return made
 
     def _failure(self, status: int) -> GraphcError:
         text = self._library._explain(status).decode("utf-8", "replace")
