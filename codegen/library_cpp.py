@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphc.codegen.library_abi import C_TYPES, Api, Entry, Names, identifier
-from graphc.codegen.library_header import comment_safe, listed, shape
+from graphc.codegen.library_header import comment_safe, listed
 from graphc.dims import Apply, Size
 from graphc.errors import CompileError
+from graphc.types import shape_text
 
 _HEAD = """\
 /* <P> for C++17: made by graphc <VERSION>. This code is its user's own; graphc claims no rights
@@ -362,8 +363,8 @@ def _entry(api: Api, e: Entry, name: str, reserve: str, run: str) -> tuple[str, 
                 [*pointer, "Arena *arena", *params, *sizes, "Misfit &misfit"], ") noexcept {"),
         f"    const int64_t bytes = {need};",
         "    if (bytes >= 0) {  // else the call itself says what is wrong",
-        *(f"      misfit.check({_quoted(c + shape(a.type))}, {c}, {_count(a.type.size, dims)});"
-          for _, c, a in args),
+        *(f"      misfit.check({_quoted(c + shape_text(a.type.shape))}, {c}, "
+          f"{_count(a.type.size, dims)});" for _, c, a in args),
         "      if (misfit.name != nullptr) return wrong_size;",
         "      if (arena != nullptr && !arena->grow(bytes)) return "
         f"{api.macro}_OUT_OF_MEMORY;",

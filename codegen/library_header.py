@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphc.codegen.library_abi import C_TYPES, Api, Arg, Entry, Field, nbytes
 from graphc.codegen.library_descriptor import file_size
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
-from graphc.types import TensorType
+from graphc.types import shape_text
 
 _INTRODUCTION = """
 Every function that returns int returns 0, or a code that {p}_strerror explains; a call that fails
@@ -113,11 +113,6 @@ def header_text(api: Api, version: str) -> str:
     return "\n".join(lines)
 
 
-def shape(t: TensorType) -> str:
-    """The shape of a type as it is written behind its dtype."""
-    return f"[{','.join(map(str, t.shape))}]"
-
-
 def listed(begin: str, items: Sequence[str], end: str) -> list[str]:
     """A list with commas between `begin` and `end`, in lines of at most 98 characters."""
     out, line = [], begin
@@ -196,4 +191,4 @@ def _entry(api: Api, e: Entry) -> list[str]:
 
 
 def _pointer(a: Arg) -> str:
-    return f"{C_TYPES[a.type.dtype.name]} *{a.c} /*{comment_safe(shape(a.type))}*/"
+    return f"{C_TYPES[a.type.dtype.name]} *{a.c} /*{comment_safe(shape_text(a.type.shape))}*/"

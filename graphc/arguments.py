@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.binding import bind_dims, lone_name, size_value
 from graphc.errors import DTypeError, Loc, ShapeError, UsageError, user_loc
-from graphc.types import DType, TensorType, as_dtype
+from graphc.types import DType, TensorType, as_dtype, shape_text
 
 Array = np.ndarray[Any, Any]
 
@@ -153,7 +153,7 @@ def _cast(what: str, array: Array, type: TensorType, loc: Loc | None) -> Array:
     if own is None or not _is_safe(own, type.dtype):
         raise DTypeError(
             f"{what} must be {type}, got an array of {array.dtype} with shape "
-            f"[{','.join(map(str, array.shape))}]; cast it with .astype({type.dtype.long!r})", loc
+            f"{shape_text(array.shape)}; cast it with .astype({type.dtype.long!r})", loc
         )
     return array.astype(want)
 
@@ -223,7 +223,7 @@ class Results:
             if any(n < 0 for n in shape):
                 raise ShapeError(
                     f"{self.name}: an output of {t} would have the shape "
-                    f"[{','.join(map(str, shape))}]; every size must be >= 0", user_loc()
+                    f"{shape_text(shape)}; every size must be >= 0", user_loc()
                 )
             out.append(shape)
         return out
@@ -247,17 +247,14 @@ class Results:
     def check(self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse arrays of `out=` that cannot take the outputs."""
         for a, t, shape in zip(given, self.types, shapes, strict=True):
-            text = f"[{','.join(map(str, shape))}]"
+            text = f"{t.dtype}{shape_text(shape)}"
             if not isinstance(a, np.ndarray):
                 self._refuse(f"out= takes arrays, got {_short(a)} for {t}")
             if a.dtype != t.dtype.numpy:
-                raise DTypeError(
-                    f"{self.name}: out= must be {t.dtype}{text}, got {a.dtype}", user_loc()
-                )
+                raise DTypeError(f"{self.name}: out= must be {text}, got {a.dtype}", user_loc())
             if a.shape != shape:
-                got = f"[{','.join(map(str, a.shape))}]"
                 raise ShapeError(
-                    f"{self.name}: out= must be {t.dtype}{text}, got shape {got}", user_loc()
+                    f"{self.name}: out= must be {text}, got shape {shape_text(a.shape)}", user_loc()
                 )
             if not a.flags.writeable:
                 self._refuse(f"out= for {t} is read-only")

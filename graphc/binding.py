@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from graphc.dims import Dim, Size, evaluate, names
 from graphc.errors import ShapeError
-from graphc.types import TensorType
+from graphc.types import TensorType, shape_text
 
 
 def lone_name(size: Size) -> str | None:
@@ -38,7 +38,7 @@ def bind_dims(
         if len(shape) != len(type.shape):
             raise ShapeError(
                 f"input {name!r}: expected {type}, which has {_axes(len(type.shape))}, "
-                f"got shape {_shape(shape)} with {len(shape)}"
+                f"got shape {shape_text(shape)} with {len(shape)}"
             )
         for size, n in zip(type.shape, shape, strict=True):
             lone = lone_name(size)
@@ -79,7 +79,7 @@ def _mismatch(
     origin: Mapping[str, str],
 ) -> str:
     size = type.shape[axis]
-    text = f"input {name!r}: expected {type}, got shape {_shape(shape)}: axis {axis} "
+    text = f"input {name!r}: expected {type}, got shape {shape_text(shape)}: axis {axis} "
     lone = lone_name(size)
     if lone is not None:
         other = f" in input {origin[lone]!r}" if origin[lone] else ""
@@ -90,7 +90,3 @@ def _mismatch(
 def _where(size: Size, env: Mapping[str, int]) -> str:
     bound = [f"{n}={env[n]}" for n in names(size) if n in env]
     return f" with {', '.join(bound)}" if bound else ""
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return f"[{','.join(str(int(n)) for n in shape)}]"

@@ -16,7 +16,7 @@ from graphc import prim, types
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, DTypeError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
-from graphc.types import DType, Shape, TensorType, as_dtype, promote
+from graphc.types import DType, Shape, TensorType, as_dtype, promote, shape_text
 
 ArrayLike: TypeAlias = Any  # a Tensor, an ndarray, a number, a Dim, or a nested list of numbers
 Axes: TypeAlias = "int | Sequence[int] | None"
@@ -179,7 +179,7 @@ def broadcast_to(x: ArrayLike, shape: Iterable[Any], *, op: str = "broadcast_to"
         target = want[lead + i] if lead >= 0 else None
         if target is None or (s != target and s != 1):
             raise ShapeError(
-                f"{op}: {t.type} does not broadcast to [{','.join(map(str, want))}]", user_loc()
+                f"{op}: {t.type} does not broadcast to {shape_text(want)}", user_loc()
             )
         if s == target:
             kept.append(s)

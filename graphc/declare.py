@@ -21,7 +21,7 @@ from graphc.dims import Dim, Size
 from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.ir import DeclaringAs, State
 from graphc.tensor import Tensor
-from graphc.types import TensorType, as_dtype
+from graphc.types import TensorType, array_text, as_dtype
 
 __all__ = [
     "Variable", "assert_dim", "constant", "dim", "dim_value", "input", "name_scope",
@@ -72,9 +72,9 @@ class Variable(Tensor):
         if not isinstance(new, (np.ndarray, np.generic)):
             array = literal_array(new).astype(self.dtype.numpy)
         if array.shape != self.shape or as_dtype(array.dtype) is not self.dtype:
-            got = f"{as_dtype(array.dtype)}[{','.join(map(str, array.shape))}]"
             raise ShapeError(
-                f"variable {self.name!r}: the value must be {self.type}, got {got}", user_loc()
+                f"variable {self.name!r}: the value must be {self.type}, got {array_text(array)}",
+                user_loc(),
             )
         with self.state.lock:
             _array_of(self.state)[...] = array

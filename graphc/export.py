@@ -97,7 +97,7 @@ def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[
     """Copies of what the variables hold, all at one moment."""
     names: dict[str, State] = {}
     for f in chosen:
-        for s in map(f._own, f.graph.variables()):
+        for s in f._variables:
             if names.setdefault(s.name, s) is not s:
                 raise UsageError(
                     f"export: two different variables are both called {s.name!r}; functions in "
@@ -130,7 +130,7 @@ def _unit(f: Function, targets: Any, debug: bool) -> Unit:
             ))
             for level, target in targets.items()
         )
-    owners = {s: f._own(s) for s in f.graph.variables()}
+    owners = {s: f._variables.own(s) for s in f.graph.variables()}
     return Unit(f.name, f.graph, programs, owners, f.options.threads, f._results.kind)
 
 
@@ -190,8 +190,8 @@ def _state(chosen: Sequence[Function], state: Any, loc: Loc | None) -> tuple[boo
     owned: dict[State, State] = {}
     for f in chosen:
         for s in f.graph.variables():
-            known.setdefault(s.name, f._own(s))
-            owned.setdefault(s, f._own(s))
+            known.setdefault(s.name, f._variables.own(s))
+            owned.setdefault(s, f._variables.own(s))
     kept = []
     for item in state:
         if isinstance(item, str) and item in known:

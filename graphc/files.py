@@ -1,5 +1,8 @@
-"""Files written as a whole: under another name first, then renamed, so that none is ever half
-there. What is no regular file (a device, a pipe) cannot be replaced and is written as it is."""
+"""Files written as a whole, and .npz files.
+
+A file is written under another name first, then renamed, so that none is ever half there. What is
+no regular file (a device, a pipe) cannot be replaced and is written as it is.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,51 @@ def replace_files(
         for partial, _ in written:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
+
+
+def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an .npz file by name; OSError if it cannot be read, ValueError if it is none.
+
+    NumPy takes whatever it does not know for a pickle and advises to read it as one, and reads a
+    single array without a name: neither is an .npz, and the message says so in our own words.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except _DAMAGED as e:
+        raise ValueError(_reason(e)) from None
+    if isinstance(archive, np.ndarray):
+        raise ValueError("it holds one array without a name: call it .npy")
+    with archive:
+        try:
+            return {name: archive[name] for name in archive.files}
+        except _DAMAGED as e:
+            raise ValueError(_reason(e)) from None
+
+
+def read_npy(path: str | os.PathLike[str]) -> np.ndarray[Any, Any]:
+    """The array of a .npy file; OSError if it cannot be read, ValueError if it is none."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except _DAMAGED as e:
+        raise ValueError(_reason(e)) from None
+    if isinstance(array, np.ndarray):
+        return array
+    array.close()
+    raise ValueError("it holds several arrays: call it .npz")
+
+
+# What np.load raises for files that are cut short, damaged or no such files at all.
+_DAMAGED = (
+    AttributeError, EOFError, KeyError, NotImplementedError, TypeError, ValueError,
+    zipfile.BadZipFile,
+)
+
+
+def _reason(e: Exception) -> str:
+    text = str(e)
+    if "pickled data" in text or "allow_pickle" in text:
+        return "no NumPy format found, or an array of Python objects"
+    return text
 
 
 def npz_writer(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Callable[[BinaryIO], None]:

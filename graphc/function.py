@@ -6,21 +6,19 @@ subclass made for it, whose `__call__` is a builtin (see `callee`).
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
 
 from graphc import declaration, inspection
 from graphc.arguments import Array, Results, Signature
 from graphc.callee import Callee
 from graphc.declaration import Options as Options
-from graphc.errors import ArgumentError, GraphcError, ShapeError, UsageError, user_loc
+from graphc.errors import ArgumentError, GraphcError, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
+from graphc.variables import Variables
 
 if TYPE_CHECKING:
     from graphc.codegen.image import Image
@@ -78,7 +76,7 @@ class Function(Callee):
         self.mode = options.mode
         self.options = options
         self.compilations = 0
-        self._private: dict[State, State] = {}
+        self._variables = Variables(graph)
         self._optimized: Graph | None = None
         self._program: Program | None = None
         self._image: Image | None = None
@@ -171,12 +169,12 @@ class Function(Callee):
                 from graphc.codegen.target import host
 
                 image = self._image or self._build()
-                states = [self._own(s) for s in image.states]
+                states = [self._variables.own(s) for s in image.states]
                 declaration.check_values(self.name, states)
                 self._connect(fastcall.Native(
                     image, host(), slow=self._call, plain=self._run_converted,
                     given=self._run_into, keys=self._results.keys, states=states,
-                    locks=self._locks(), threads=self.options.threads,
+                    locks=self._variables.locks(), threads=self.options.threads,
                 ))
         return self
 
@@ -186,7 +184,7 @@ class Function(Callee):
         from graphc.codegen.target import host
 
         o, target, key = self.options, host(), None
-        kind, locks = self._results.kind, len(self._locks())
+        kind, locks = self._results.kind, len(self._variables.locks())
         if self._program is None:
             key = remember.key(
                 self.graph, target, o.pipeline, o.fastmath, o.stabilise, kind, locks
@@ -229,7 +227,7 @@ class Function(Callee):
         native = self._native
         assert native is not None
         made = self._targets(arrays, shapes, out, native.empty)
-        with self._locked():
+        with self._variables.locked():
             status = native.run(arrays, made, dims)
         if status:
             raise failure(
@@ -241,10 +239,10 @@ class Function(Callee):
     def _interpret(self, arrays: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         debug = self.mode == "debug"
         graph = self.graph if debug else self.optimized
-        with self._locked():
+        with self._variables.locked():
             outputs, updates = self._evaluate(graph, arrays, dims, debug)
             for state, value in updates.items():
-                array = self._own(state).array
+                array = self._variables.own(state).array
                 assert array is not None
                 array[...] = value
         return outputs
@@ -252,8 +250,8 @@ class Function(Callee):
     def _evaluate(
         self, graph: Graph, arrays: Sequence[Array], dims: Mapping[str, int], debug: bool = False
     ) -> tuple[list[Array], dict[State, Array]]:
-        states = {s: a for s, p in self._private.items() if (a := p.array) is not None}
         extra = {d: dims[d] for d in self._signature.dims}
+        states = self._variables.replaced()
         return evaluate(graph, arrays, states=states, dims=extra, debug=debug)
 
     def watch(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -266,23 +264,6 @@ class Function(Callee):
 
     # -- state -----------------------------------------------------------------------------------
 
-    def _own(self, state: State) -> State:
-        return self._private.get(state, state)
-
-    def _locks(self) -> list[Any]:
-        """The locks a call takes: those of all its variables if it updates any."""
-        if not self.graph.updates:
-            return []
-        locks = {id(s.lock): s.lock for s in map(self._own, self.graph.variables())}
-        return [locks[k] for k in sorted(locks)]  # one order for all, so no two calls deadlock
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for lock in self._locks():
-                stack.enter_context(lock)
-            yield
-
     def with_state(self, values: Mapping[Any, Any] | None = None) -> Function:
         """The same function on a private copy of its variables, with their present values.
 
@@ -292,36 +273,13 @@ class Function(Callee):
         new._optimized, new._program = self._optimized, self._program
         new._image = self._image
         new.compilations = self.compilations
-        given = {k if isinstance(k, str) else k.state.name: v for k, v in (values or {}).items()}
-        for s in self.graph.variables():
-            own = self._own(s)
-            with own.lock:
-                copy = State(s.name, s.type, own.array)
-            if s.name in given:
-                array = np.asarray(given.pop(s.name))
-                if array.shape != s.type.shape or array.dtype != s.type.dtype.numpy:
-                    raise ShapeError(
-                        f"with_state: variable {s.name!r} must be {s.type}, got "
-                        f"{array.dtype}[{','.join(map(str, array.shape))}]", user_loc()
-                    )
-                copy = State(s.name, s.type, array)
-            new._private[s] = copy
-        if given:
-            raise UsageError(
-                f"with_state: {self.name} has no variable {next(iter(given))!r}; it has "
-                f"{', '.join(s.name for s in self.graph.variables()) or 'none'}", user_loc()
-            )
+        new._variables = self._variables.copy(values)
         return new
 
     @property
     def state(self) -> dict[str, Array]:
         """Copies of the variables' present values, by name."""
-        out = {}
-        for s in map(self._own, self.graph.variables()):
-            with s.lock:
-                if s.array is not None:
-                    out[s.name] = s.array.copy()
-        return out
+        return self._variables.values()
 
     # -- looking inside --------------------------------------------------------------------------
 

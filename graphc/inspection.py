@@ -25,7 +25,7 @@ def watch(f: Function, tensors: Any, args: Sequence[Any], kwargs: Mapping[str, A
     graph = collect(f.name, f.graph.inputs, d.outputs)
     arrays, given = f._signature.convert(args, kwargs)
     dims = f._signature.bind(arrays, given)
-    with f._locked():
+    with f._variables.locked():
         values, _ = f._evaluate(graph, arrays, dims)
     return Results(f.name, [v.type for v in d.outputs], d.kind, d.keys).pack(values)
 
@@ -44,12 +44,12 @@ def profile(
     dims = f._signature.bind(arrays, given)
     shapes = f._results.shapes(dims)
     outputs = [np.empty(s, t.dtype.numpy) for s, t in zip(shapes, f._results.types, strict=True)]
-    private = f.with_state()
+    own = f.with_state()._variables.own
     program = compile_graph(
         f.optimized, host(), fastmath=f.options.fastmath, name=f.name, declared=f.graph, timed=True
     )
     status, result = profile.measure(
-        program, host(), arrays, outputs, dims, [private._own(s) for s in program.states],
+        program, host(), arrays, outputs, dims, [own(s) for s in program.states],
         runs, f.options.threads,
     )
     if status:

@@ -31,7 +31,7 @@ from graphc.errors import (
 )
 from graphc.ir import Graph, Node, State, Value
 from graphc.ops.row import Kind
-from graphc.types import TensorType, as_dtype
+from graphc.types import TensorType, array_text, as_dtype
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Watch: TypeAlias = "Callable[[Value, Array], None] | MutableMapping[Any, Any]"
@@ -268,7 +268,7 @@ def _state_value(node: Node, states: Mapping[State, Array]) -> Array:
         )
     if array.shape != state.type.shape or as_dtype(array.dtype) is not state.type.dtype:
         raise ShapeError(
-            f"variable @{state.name}: expected {state.type}, got {array.dtype}{list(array.shape)}",
+            f"variable @{state.name}: expected {state.type}, got {array_text(array)}",
             node.loc,
         )
     return array
@@ -306,12 +306,11 @@ def _typed(node: Node, r: Array, want: TensorType) -> Array:
     if r.dtype == np.float32 and dtype.compute is not dtype:
         r = r.astype(dtype.numpy)
     if r.shape != want.shape or r.dtype != dtype.numpy:
-        got = f"{r.dtype}[{','.join(map(str, r.shape))}]"
         symbolic = any(not o.type.is_static for o in (*node.args, *node.outs))
         raise _located(
             ShapeError if symbolic else ExecutionError,
             node,
-            f"the result must be {want}, got {got}",
+            f"the result must be {want}, got {array_text(r)}",
         )
     return r
 

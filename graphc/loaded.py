@@ -30,7 +30,7 @@ from graphc.errors import (
 from graphc.failure import BY_KIND
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
-from graphc.types import TensorType, as_dtype
+from graphc.types import TensorType, array_text, as_dtype
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
@@ -160,8 +160,9 @@ class LoadedState(Mapping[str, Array]):
         t, _ = self._layout.variables[name]
         array = np.asarray(value)
         if array.shape != t.shape or as_dtype(array.dtype) is not t.dtype:
-            got = f"{as_dtype(array.dtype)}[{','.join(map(str, array.shape))}]"
-            raise ShapeError(f"state: variable {name!r} must be {t}, got {got}", user_loc())
+            raise ShapeError(
+                f"state: variable {name!r} must be {t}, got {array_text(array)}", user_loc()
+            )
         with self.lock:
             self._views[name][...] = array
 

@@ -23,7 +23,7 @@ from graphc.convert import broadcast_to as _broadcast_to
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
-from graphc.types import Shape
+from graphc.types import Shape, shape_text
 
 __all__ = [
     "atleast_1d", "atleast_2d", "broadcast_arrays", "broadcast_to", "concat", "concatenate",
@@ -56,7 +56,7 @@ def reshape(x: ArrayLike, shape: Any, *, copy: bool | None = None) -> Tensor:
     if exact is None and (rest == 0 or not (isinstance(t.size, Dim) or isinstance(rest, Dim))):
         raise ShapeError(
             f"reshape: {t.size} elements of {t.type} cannot be divided by {rest}, "
-            f"for shape {_text(sizes)}",
+            f"for shape {shape_text(sizes)}",
             user_loc(),
         )
     solved = exact if exact is not None else dims.floordiv(t.size, dims.maximum(rest, 1))
@@ -64,15 +64,14 @@ def reshape(x: ArrayLike, shape: Any, *, copy: bool | None = None) -> Tensor:
     return t if want == t.shape else prim.reshape(t, shape=want, checked=exact is None)
 
 
-def _text(sizes: Sequence[Any]) -> str:
-    return f"[{','.join(map(str, sizes))}]"
-
-
 def _check_count(t: Tensor, want: Shape) -> None:
     n = dims.product(want)
     if t.size == n:
         return
-    text = f"reshape: element counts must be equal, got {t.type} to {_text(want)}: {t.size} and {n}"
+    text = (
+        f"reshape: element counts must be equal, got {t.type} to {shape_text(want)}: {t.size} "
+        f"and {n}"
+    )
     if isinstance(t.size, Dim) or isinstance(n, Dim):
         text += "; if they always are, put -1 for one size and name it with gx.assert_dim"
     raise ShapeError(text, user_loc())

@@ -49,6 +49,7 @@ from graphc.manipulation import matrix_transpose
 from graphc.products import matmul
 from graphc.selection import one_hot
 from graphc.tensor import Tensor
+from graphc.types import shape_text
 
 __all__ = [
     "binary_cross_entropy_with_logits", "cross_entropy", "dropout", "elu", "embedding", "erf",
@@ -155,7 +156,7 @@ def _norm_operands(
         if u is not None and u.shape != sizes:
             raise ShapeError(
                 f"{op}: {name} must have the sizes of the normalised axes "
-                f"[{','.join(map(str, sizes))}], got {u.type}",
+                f"{shape_text(sizes)}, got {u.type}",
                 user_loc(),
             )
         pair.append(u)

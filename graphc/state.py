@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,9 +11,10 @@ import numpy as np
 from graphc import types
 from graphc.descriptor import decode_type, read_descriptor
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
+from graphc.files import npz_writer, read_npz
 from graphc.ir import State
 from graphc.state_file import is_state_file, read_state_file, write_file, write_state_file
-from graphc.types import as_dtype
+from graphc.types import array_text, as_dtype
 
 _BF16 = "bfloat16:"  # .npz knows no bfloat16: such arrays are kept as uint16 under a marked name
 
@@ -67,7 +67,7 @@ def save_state(
             arrays[_BF16 + s.name] = value.view(np.uint16)
         else:
             arrays[s.name] = value
-    write_file(path, lambda f: np.savez(f, **arrays))  # type: ignore[arg-type]
+    write_file(path, npz_writer(arrays))
 
 
 def _save_for(path: Any, library: Any, states: list[State], optional: set[str]) -> None:
@@ -126,9 +126,9 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
     for name, s in wanted.items():
         a = arrays[name]
         if a.shape != s.type.shape or as_dtype(a.dtype) is not s.type.dtype:
-            got = f"{as_dtype(a.dtype)}[{','.join(map(str, a.shape))}]"
             raise ShapeError(
-                f"load_state: variable {name!r} must be {s.type}, got {got} in {path}", user_loc()
+                f"load_state: variable {name!r} must be {s.type}, got {array_text(a)} in {path}",
+                user_loc(),
             )
     for name, s in wanted.items():
         with s.lock:
@@ -139,12 +139,10 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
 
 def _read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
     try:
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-    except (AttributeError, TypeError, ValueError, EOFError, zipfile.BadZipFile):
-        # NumPy takes whatever it does not know for a pickle, and a single array comes as it is.
+        arrays = read_npz(path)
+    except ValueError as e:
         raise ArgumentError(
-            f"load_state: {path} is not an .npz of arrays, as save_state writes, or it is damaged",
+            f"load_state: {path} is not an .npz of arrays, as save_state writes: {e}",
             user_loc(),
         ) from None
     for name in [n for n in arrays if n.startswith(_BF16)]:

@@ -110,6 +110,17 @@ def as_dtype(d: Any) -> DType:
     return found
 
 
+def shape_text(shape: Iterable[object]) -> str:
+    """A shape as types and messages show it: [batch,64]."""
+    return f"[{','.join(map(str, shape))}]"
+
+
+def array_text(array: np.ndarray[Any, Any]) -> str:
+    """An array's type as text, f32[2,3]; by NumPy's name where graphc has no such dtype."""
+    name = array.dtype.name
+    return f"{BY_NAME.get(name, name)}{shape_text(array.shape)}"
+
+
 class TensorType:
     """dtype and shape; interned, so identity is equality."""
 
@@ -125,7 +136,7 @@ class TensorType:
         if t is None:
             t = object.__new__(cls)
             t.dtype, t.shape = key
-            t._text = f"{dtype.name}[{','.join(map(str, t.shape))}]"
+            t._text = f"{dtype.name}{shape_text(t.shape)}"
             t = cls._interned.setdefault(key, t)
         return t
 

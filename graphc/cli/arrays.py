@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from graphc import files
 from graphc.cli import CommandLineError
 from graphc.cli.sources import unreadable
 from graphc.errors import CompileError, UsageError
-from graphc.files import npz_writer, replace_file
-from graphc.types import TensorType, as_dtype, bf16
+from graphc.types import TensorType, array_text, bf16
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 SMALL = 64  # elements that are printed in full
 _NAMED = re.compile(r"(@?[A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 
@@ -65,44 +65,22 @@ def _is_numeric(value: Any) -> bool:
 
 
 def read_npy(path: str) -> Array:
-    """The array in a .npy file."""
-    array = _load(path)
-    if not isinstance(array, np.ndarray):
-        raise UsageError(f"{path} holds several arrays; call it .npz")
-    return array
+    """The array in a .npy file; UsageError says why there is none."""
+    return _read(files.read_npy, path, "a .npy")
 
 
 def read_npz(path: str) -> dict[str, Array]:
-    """The arrays in an .npz file by name."""
-    archive = _load(path)
-    if isinstance(archive, np.ndarray):
-        raise UsageError(f"{path} holds a single array without a name; call it .npy")
-    with archive:
-        try:
-            return {name: archive[name] for name in archive.files}
-        except _DAMAGED as e:
-            raise UsageError(f"{path} is not an .npz file of numbers: {_reason(e)}") from None
+    """The arrays in an .npz file by name; UsageError says why there are none."""
+    return _read(files.read_npz, path, "an .npz")
 
 
-_DAMAGED = (ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError)
-
-
-def _load(path: str) -> Any:
+def _read(read: Callable[[str], T], path: str, kind: str) -> T:
     try:
-        return np.load(path, allow_pickle=False)
+        return read(path)
     except OSError as e:
         raise unreadable(path, e) from None
-    except _DAMAGED as e:
-        kind = "an .npz" if path.endswith(".npz") else "a .npy"
-        raise UsageError(f"{path} is not {kind} file of numbers: {_reason(e)}") from None
-
-
-def _reason(e: Exception) -> str:
-    """NumPy's reason; it takes whatever it does not know for a pickle."""
-    text = str(e)
-    if "pickled data" in text or "allow_pickle" in text:
-        return "no NumPy format found, or an array of Python objects"
-    return text
+    except ValueError as e:
+        raise UsageError(f"{path} is not {kind} file of numbers: {e}") from None
 
 
 def as_stored(array: Any, type: TensorType) -> Any:
@@ -114,7 +92,7 @@ def as_stored(array: Any, type: TensorType) -> Any:
 
 def write_npz(path: str, arrays: Mapping[str, Array]) -> None:
     """Write an .npz file, as a whole or not at all."""
-    _write(path, npz_writer(arrays))
+    _write(path, files.npz_writer(arrays))
 
 
 def write_text(path: str, text: str) -> None:
@@ -124,15 +102,14 @@ def write_text(path: str, text: str) -> None:
 
 def _write(path: str, write: Callable[[BinaryIO], object]) -> None:
     try:
-        replace_file(path, write)
+        files.replace_file(path, write)
     except OSError as e:
         raise CompileError(f"cannot write {path}: {e.strerror or e}") from None
 
 
 def describe(name: str, array: Array) -> str:
     """An array as text: in full where it is small, its ends and its range where it is not."""
-    dtype = as_dtype(array.dtype)
-    head = f"{name}: {dtype}[{','.join(map(str, array.shape))}]"
+    head = f"{name}: {array_text(array)}"
     body = np.array2string(
         array, threshold=SMALL, separator=", ", max_line_width=100, prefix="  "
     )

@@ -81,10 +81,10 @@ class Sources:
         """
         f = self._function(parse_spec(text))
         for s in f.graph.variables():
-            own = f._own(s)
+            own = f._variables.own(s)
             known = self._variables.setdefault(own.name, own)
             if text.endswith(".gir") and known.type is own.type:
-                f._private[s] = known
+                f._variables.replace(s, known)
         return f
 
     def _function(self, spec: Spec) -> Function:

@@ -19,7 +19,7 @@ from graphc.text.literals import (
     literal_of,
 )
 from graphc.text.scanner import Scanner
-from graphc.types import BY_NAME, TensorType
+from graphc.types import BY_NAME, TensorType, array_text
 
 _FLOAT = re.compile(r"-?(?:0x[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?p[+-]?[0-9]+|inf\b|[0-9]+\.[0-9]*|"
                     r"[0-9]+(?:\.[0-9]*)?e[+-]?[0-9]+)|nan\b")
@@ -59,7 +59,7 @@ class AttributeReader(Scanner):
         if array.dtype.kind == "V" and array.dtype.itemsize == type.dtype.itemsize:
             array = array.view(type.dtype.numpy)
         if array.shape != type.shape or array.dtype != type.dtype.numpy:
-            came = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            came = array_text(array)
             self.fail(f"{name} has type {type}, but the .npz has {came}", pos, found=False)
         return array
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from graphc.errors import CompileError, ParseError, user_loc
-from graphc.files import npz_writer, replace_files
+from graphc.files import npz_writer, read_npz, replace_files
 from graphc.ir import Graph
 from graphc.text.literals import MissingLiteral
 from graphc.text.parser import parse
@@ -62,11 +61,8 @@ def load(path: str | os.PathLike[str]) -> Graph:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     if os.path.exists(npz):
         try:
-            with np.load(npz, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        except (AttributeError, TypeError, OSError, ValueError, EOFError, KeyError,
-                zipfile.BadZipFile):
-            # NumPy's own text advises to read it as a pickle, whatever it is.
+            arrays = read_npz(npz)
+        except (OSError, ValueError):
             raise ParseError(
                 f"{os.path.basename(npz)}: expected an .npz of NumPy arrays, as save writes"
             ) from None

@@ -71,10 +71,14 @@ def test_files_that_are_no_arrays(graphc: Any, folder: Path) -> None:
         assert ran.err.startswith(f"graphc: error: {name} is not {kind} file of numbers: ")
     np.savez("two.npz", a=1, b=2)
     (folder / "two.npz").rename(folder / "two.npy")
-    graphc(*run, "two.npy").fails("two.npy holds several arrays; call it .npz")
+    graphc(*run, "two.npy").fails(
+        "two.npy is not a .npy file of numbers: it holds several arrays: call it .npz"
+    )
     np.save("one.npy", np.float32(1))
     (folder / "one.npy").rename(folder / "one.npz")
-    graphc(*run, "one.npz").fails("one.npz holds a single array without a name; call it .npy")
+    graphc(*run, "one.npz").fails(
+        "one.npz is not an .npz file of numbers: it holds one array without a name: call it .npy"
+    )
 
 
 def test_shapes_and_dtypes(graphc: Any) -> None:

@@ -68,8 +68,12 @@ def test_private_state(mode):
         assert g.compilations == f.compilations == 1
     with pytest.raises(UsageError, match="has no variable 'w'; it has v"):
         f.with_state({"w": np.zeros(2)})
-    with pytest.raises(ShapeError, match=r"variable 'v' must be f32\[2\], got float32\[3\]"):
+    with pytest.raises(ShapeError, match=r"variable 'v' must be f32\[2\], got f32\[3\]"):
         f.with_state({v: np.zeros(3, "f4")})
+    with pytest.raises(UsageError, match="keys are variables or their names, got 3"):
+        f.with_state({3: np.zeros(2, "f4")})
+    with pytest.raises(UsageError, match="takes a dict of arrays by variable or name, got list"):
+        f.with_state([np.zeros(2, "f4")])
 
 
 def test_a_failed_call_changes_nothing(mode):

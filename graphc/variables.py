@@ -1,0 +1,110 @@
+"""The variables of one function: which State stands for each, and the locks that a call takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphc.arguments import Array
+from graphc.declare import Variable
+from graphc.errors import ShapeError, UsageError, user_loc
+from graphc.ir import Graph, State
+from graphc.types import array_text
+
+
+class Variables:
+    """The states behind the variables of a graph: those declared, or others in their place.
+
+    Iterating gives the states in the order of `Graph.variables`.
+    """
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self._declared = graph.variables()
+        self._instead: dict[State, State] = {}
+
+    def __iter__(self) -> Iterator[State]:
+        return map(self.own, self._declared)
+
+    def own(self, declared: State) -> State:
+        """The state that stands for a declared one."""
+        return self._instead.get(declared, declared)
+
+    def replace(self, declared: State, state: State) -> None:
+        """Let `state`, of the same type, stand for a declared one."""
+        self._instead[declared] = state
+
+    def replaced(self) -> dict[State, Array]:
+        """The arrays of other states by the declared ones, as the interpreter takes them."""
+        return {s: a for s, p in self._instead.items() if (a := p.array) is not None}
+
+    def values(self) -> dict[str, Array]:
+        """Copies of the present values, by name."""
+        out = {}
+        for s in self:
+            with s.lock:
+                if s.array is not None:
+                    out[s.name] = s.array.copy()
+        return out
+
+    def locks(self) -> list[Any]:
+        """The locks a call takes: those of all variables if it updates any."""
+        if not self._graph.updates:
+            return []
+        locks = {id(s.lock): s.lock for s in self}
+        return [locks[k] for k in sorted(locks)]  # one order for all, so no two calls deadlock
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """While active, no other call updates what a call of this function reads or updates."""
+        with contextlib.ExitStack() as stack:
+            for lock in self.locks():
+                stack.enter_context(lock)
+            yield
+
+    def copy(self, values: Mapping[Any, Any] | None) -> Variables:
+        """Private copies with the present values, or with those of `values` by variable or name.
+
+        Raises UsageError for variables that the graph lacks, ShapeError for other types.
+        """
+        given = _by_name(values)
+        new = Variables(self._graph)
+        for s in self._declared:
+            if s.name in given:
+                array = np.asarray(given.pop(s.name))
+                if array.shape != s.type.shape or array.dtype != s.type.dtype.numpy:
+                    raise ShapeError(
+                        f"with_state: variable {s.name!r} must be {s.type}, got "
+                        f"{array_text(array)}", user_loc()
+                    )
+                new.replace(s, State(s.name, s.type, array))
+            else:
+                present = self.own(s)
+                with present.lock:
+                    new.replace(s, State(s.name, s.type, present.array))
+        if given:
+            raise UsageError(
+                f"with_state: {self._graph.name} has no variable {next(iter(given))!r}; it has "
+                f"{', '.join(s.name for s in self._declared) or 'none'}", user_loc()
+            )
+        return new
+
+
+def _by_name(values: Any) -> dict[str, Any]:
+    """{name: array} of {variable or its name: array}."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f"with_state: takes a dict of arrays by variable or name, got {type(values).__name__}",
+            user_loc(),
+        )
+    for k in values:
+        if not isinstance(k, (str, Variable)):
+            raise UsageError(
+                f"with_state: the keys are variables or their names, got {k!r}", user_loc()
+            )
+    return {k if isinstance(k, str) else k.name: v for k, v in values.items()}
