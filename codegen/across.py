@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.ahead import Ahead
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
-from graphc.codegen.reductions import Reduction, reduction_of
+from graphc.codegen.reductions import Reduction, counted, reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, memory_of
 
@@ -159,6 +159,11 @@ class Across(Body):
             for r, vectors in parts.items():
                 kind = in_lanes(r)
                 self.e.note(r.node)
+                condition = counted(r, self.f.target)
+                if condition is not None:
+                    hits = [x[-1].lanes(True).active(x[-1].vector(condition)) for x in earlier]
+                    scope.scalars[r] = kind.finish(one, [kind.count(L, hits)], r.dtype)
+                    continue
                 scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
         return scope
 

@@ -206,7 +206,11 @@ class Lanes:
     def fail_where(self, cond: str) -> None:
         """Report the active lanes where `cond` holds as failed."""
         if self._fail is not None:
-            self._fail(cond if self.mask is None else self.op("and", "i1", cond, self.mask))
+            self._fail(self.active(cond))
+
+    def active(self, cond: str) -> str:
+        """`cond`, but false in lanes that are not active."""
+        return cond if self.mask is None else self.op("and", "i1", cond, self.mask)
 
     # --- parts of registers ----------------------------------------------------------------
 

@@ -20,7 +20,8 @@ from graphc.codegen.halves import narrow_to_odd
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.scalars import emit
-from graphc.types import DType, f16, f64, i32, i64
+from graphc.codegen.target import Target
+from graphc.types import DType, bool_, f16, f64, i32, i64
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,17 @@ class Reduction:
             group = L.e(f"zext {p} {group} to i64")
         return [greatest[0], L.e(f"add i64 {L.e(f'mul i64 {group}, {lanes}')}, {lane}")]
 
+    def count(self, L: Lanes, hits: Sequence[str]) -> str:
+        """In how many lanes of vectors of conditions these hold, as a state."""
+        (t,) = self.types
+        total = "0"
+        L.e.module.declare("llvm.ctpop.i32", "declare i32 @llvm.ctpop.i32(i32)")
+        for hit in hits:
+            bits = L.e(f"bitcast {L.vec('i1')} {hit} to i{L.width}")
+            bits = L.e(f"zext i{L.width} {bits} to i32")
+            total = L.e(f"add i32 {total}, {L.e(f'call i32 @llvm.ctpop.i32(i32 {bits})')}")
+        return L.e(f"sitofp i32 {total} to {t}")
+
     def finish(self, L: Lanes, state: Sequence[str], out: DType) -> str:
         """The result from a state."""
         if self.name == "argmax":
@@ -240,3 +252,14 @@ class Reduction:
 def reduction_of(e: Expr) -> Reduction:
     """The reduction that a `reduce` or `scan` expression stands for."""
     return Reduction(e.attrs[0], e.args[0].dtype if e.attrs[0] == "argmax" else e.dtype)
+
+
+def counted(e: Expr, target: Target) -> Expr | None:
+    """The condition of a sum of ones and zeros of floats, where its bits are counted instead: that
+    is exact for the rows of a sweep without loops, and short where masks have registers."""
+    x = e.args[0]
+    if not (target.masked and e.attrs[0] == "reduce_sum" and e.dtype.is_float):
+        return None
+    if x.kind != "op" or x.attrs[0] != "cast" or x.args[0].dtype is not bool_:
+        return None
+    return x.args[0]

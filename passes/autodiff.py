@@ -39,6 +39,7 @@ from graphc.errors import GradientError, Loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.passes.cotangents import add_up
+from graphc.passes.factors import out_of_sum
 from graphc.tensor import Tensor
 from graphc.types import TensorType
 
@@ -161,7 +162,7 @@ class _Sweep:
                         f"{n.op.name}: the cotangent of an operand must have the operand's type "
                         f"{a.type}, the vjp row gave {ct.type}", n.loc,
                     )
-                self.pending.setdefault(a, []).append(ct)
+                self.pending.setdefault(a, []).append(out_of_sum(ct))
 
     def enter_body(self, n: Node, cts: Sequence[Value | None]) -> list[Node]:
         """Hand the cotangents of a call to the results of a copy of its body."""

@@ -114,3 +114,22 @@ def test_several_reductions_of_a_row(m, dtype):
         want = [wide.var(axis=1), np.ptp(wide, axis=1), c / ((c * c).sum(1, keepdims=True) + 1)]
         for got, w in zip([*f(a), g(a)], want, strict=True):
             np.testing.assert_allclose(got, w, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("m", [1, 5, 16, 17, 31, 64, 100, 257])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_truths_of_a_row_are_counted(dtype, m):
+    """By the bits of its conditions where masks have registers, which is as exact as a sum."""
+    x = gx.input("x", ("n", m), dtype)
+    hit = gx.equal(x, gx.max(x, axis=1, keepdims=True))
+    count = gx.sum(gx.astype(hit, dtype), axis=1)
+    f = gx.function([x], [count, x / gx.expand_dims(count, 1), gx.grad(gx.sum(gx.max(x, 1)), x)])
+    a = RNG.integers(0, 4, (37, m)).astype(dtype)
+    a[3], a[5, 0] = 1, np.nan
+    want = (a == a.max(axis=1, keepdims=True)).astype(np.float64)
+    total = want.sum(axis=1, keepdims=True)
+    got = f(a)
+    np.testing.assert_array_equal(got[0], total[:, 0])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got[1], a / total.astype(dtype))
+        np.testing.assert_array_equal(got[2], (want / np.maximum(total, 1)).astype(dtype))

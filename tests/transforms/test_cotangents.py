@@ -41,3 +41,39 @@ def test_symbolic_places_are_added():
     f = gx.function([x], gx.grad(cost, [x]))
     got = f(np.ones((3, 4), "f4"))[0]
     np.testing.assert_array_equal(got, np.repeat([[2.0], [7.0], [5.0]], 4, 1))
+
+
+def kernels_of(f):
+    return [n.attrs["axes"] for n in f.optimized.nodes if n.op.name == "fused"]
+
+
+def test_factors_leave_sums_that_get_smaller():
+    """A Hessian's product: sum over n of v[k, d] * m[n, k] is v[k, d] * (sum over n of m[n, k])."""
+    x, c, v = gx.input("x", ("n", 3)), gx.input("c", (5, 3)), gx.input("v", (5, 3))
+    w = gx.input("w", ("n", 5))
+    cost = gx.sum(w * gx.sum((gx.expand_dims(x, 1) - c) ** 2, axis=2))
+    f = gx.function([x, c, v, w], [gx.grad(cost, c), gx.hvp(cost, c, v)])
+    rng = np.random.default_rng(2)
+    for n in (0, 1, 70):
+        a, m, u, s = (rng.normal(size=size).astype("f4") for size in
+                      ((n, 3), (5, 3), (5, 3), (n, 5)))
+        slope, product = f(a, m, u, s)
+        np.testing.assert_allclose(
+            slope, np.einsum("nk,nkd->kd", 2 * s, m - a[:, None]), rtol=1e-4, atol=1e-4
+        )
+        np.testing.assert_allclose(product, 2 * s.sum(0)[:, None] * u, rtol=1e-5, atol=1e-4)
+    g = gx.function([x, c, v, w], gx.hvp(cost, c, v))
+    assert ("n", 5, 3) not in [tuple(map(str, axes)) for axes in kernels_of(g)]
+    assert all(len(axes) == 2 for axes in kernels_of(g))
+
+
+def test_factors_that_leave_no_axis_stay():
+    """The others vary along every axis that is left, so that nothing would be saved; and a sum
+    that is declared keeps its order."""
+    x, c = gx.input("x", ("n", 4)), gx.input("c", (4,))
+    f = gx.function([x, c], gx.grad(gx.sum(gx.exp(x * c)), c))
+    names = ops(f)
+    assert names.index("mul", names.index("exp")) < names.index("reduce_sum")
+    v, m = gx.input("v", (5, 4)), gx.input("m", ("n", 5))
+    f = gx.function([v, m], gx.sum(gx.expand_dims(m, 2) * v, axis=0))
+    assert ops(f)[-1] == "reduce_sum"
