@@ -10,29 +10,79 @@ from __future__ import annotations
 # The futex (wait 128, wake 129: private) is the generation; a sleeper counts itself before it
 # looks at the word again, and the caller writes the word before it looks for sleepers.
 WORKER = """
-define internal void @P_work(ptr %pool, ptr %scratch) nounwind {
+define internal i1 @P_claim(ptr %pool, ptr %scratch, i64 %part) nounwind {
 entry:
+  %share.at = getelementptr i8, ptr %pool, i64 <share>
+  %share = load i64, ptr %share.at
+  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
+  %rest = load i32, ptr %rest.at
+  %rest64 = zext i32 %rest to i64
+  %larger = icmp slt i64 %part, %rest64
+  %more = zext i1 %larger to i64
+  %length = add i64 %share, %more
+  %before = select i1 %larger, i64 %part, i64 %rest64
+  %shares = mul i64 %part, %share
+  %low = add i64 %shares, %before
+  %generation.at = getelementptr i8, ptr %pool, i64 <generation>
+  %generation = load atomic i32, ptr %generation.at monotonic, align 4
+  %gen = zext i32 %generation to i64
+  %fresh = shl i64 %gen, 32
+  %part.at = shl i64 %part, 6
+  %parts = getelementptr i8, ptr %pool, i64 <parts>
+  %taken.at = getelementptr i8, ptr %parts, i64 %part.at
+  %first = load atomic i64, ptr %taken.at monotonic, align 8
+  br label %look
+look:
+  %seen = phi i64 [ %first, %entry ], [ %other, %take ]
+  %of = lshr i64 %seen, 32
+  %ours = icmp eq i64 %of, %gen
+  %taken = select i1 %ours, i64 %seen, i64 %fresh
+  %begin = sub i64 %taken, %fresh
+  %left = icmp slt i64 %begin, %length
+  br i1 %left, label %take, label %none
+take:
+  %step.at = getelementptr i8, ptr %pool, i64 <step>
+  %step = load i64, ptr %step.at
+  %upto = add i64 %taken, %step
+  %swap = cmpxchg ptr %taken.at, i64 %seen, i64 %upto monotonic monotonic
+  %other = extractvalue { i64, i1 } %swap, 0
+  %got = extractvalue { i64, i1 } %swap, 1
+  br i1 %got, label %run, label %look
+run:
   %task.at = getelementptr i8, ptr %pool, i64 <task>
   %task = load ptr, ptr %task.at
   %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
   %ctx = load ptr, ptr %ctx.at
-  %n.at = getelementptr i8, ptr %pool, i64 <n>
-  %n = load i64, ptr %n.at
-  %step.at = getelementptr i8, ptr %pool, i64 <step>
-  %step = load i64, ptr %step.at
-  %next = getelementptr i8, ptr %pool, i64 <next>
+  %most = add i64 %begin, %step
+  %over = icmp sgt i64 %most, %length
+  %stop = select i1 %over, i64 %length, i64 %most
+  %from = add i64 %low, %begin
+  %to = add i64 %low, %stop
+  call void %task(ptr %ctx, i64 %from, i64 %to, ptr %scratch)
+  ret i1 true
+none:
+  ret i1 false
+}
+define internal void @P_work(ptr %pool, ptr %scratch, i64 %first) nounwind {
+entry:
+  %count.at = getelementptr i8, ptr %pool, i64 <count>
+  %count32 = load i32, ptr %count.at
+  %count = zext i32 %count32 to i64
+  br label %each
+each:
+  %k = phi i64 [ 0, %entry ], [ %k, %claim ], [ %k.next, %following ]
+  %plain = add i64 %first, %k
+  %round = sub i64 %plain, %count
+  %wraps = icmp sge i64 %round, 0
+  %part = select i1 %wraps, i64 %round, i64 %plain
   br label %claim
 claim:
-  %begin = atomicrmw add ptr %next, i64 %step monotonic
-  %got = icmp slt i64 %begin, %n
-  br i1 %got, label %run, label %done
-run:
-  %end = add i64 %begin, %step
-  %over = icmp sgt i64 %end, %n
-  %stop = select i1 %over, i64 %n, i64 %end
-  call void %task(ptr %ctx, i64 %begin, i64 %stop, ptr %scratch)
-  %last = icmp eq i64 %stop, %n
-  br i1 %last, label %done, label %claim
+  %ran = call i1 @P_claim(ptr %pool, ptr %scratch, i64 %part)
+  br i1 %ran, label %each, label %following
+following:
+  %k.next = add i64 %k, 1
+  %more = icmp slt i64 %k.next, %count
+  br i1 %more, label %each, label %done
 done:
   ret void
 }
@@ -42,6 +92,7 @@ entry:
   %pool = load atomic ptr, ptr @P_pool acquire, align 8
   %index = ptrtoint ptr %arg to i64
   %index32 = trunc i64 %index to i32
+  %part = add i64 %index, 1
   %at = shl i64 %index, 4
   %slots = getelementptr i8, ptr %pool, i64 <slots>
   %slot = getelementptr i8, ptr %slots, i64 %at
@@ -70,7 +121,7 @@ join:
 work:
   %fp.word = load i32, ptr %fpcw
 <load_fp>
-  call void @P_work(ptr %pool, ptr %scratch)
+  call void @P_work(ptr %pool, ptr %scratch, i64 %part)
   br label %worked
 worked:
   %left = atomicrmw sub ptr %word, i64 1 acq_rel
@@ -120,7 +171,10 @@ nounwind {
 }
 """
 
-# A region is cut into eight claims a thread: enough to even out, few enough to stay cheap.
+# A region is cut into a part for each thread, so that in the next region on the same data each
+# finds its own in its cache; of a part an eighth is claimed at a time: enough to even out, few
+# enough to stay cheap. Who has finished its part helps with those of others. What is claimed of a
+# part stands beside the generation it belongs to, so nobody need clear it: below 2^31 chunks.
 REGION = """
 define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {
   call void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 <max>)
@@ -137,8 +191,9 @@ size:
   %less = icmp slt i32 %limit, %wanted
   %threads = select i1 %less, i32 %limit, i32 %wanted
   %single = icmp slt i32 %threads, 2
-  %one = icmp eq i64 %n, 1
-  %trivial = or i1 %single, %one
+  %several = add i64 %n, -2
+  %many = icmp ugt i64 %several, 2147483645
+  %trivial = or i1 %single, %many
   br i1 %trivial, label %alone, label %find
 alone:
   call void %task(ptr %ctx, i64 0, i64 %n, ptr %scratch)
@@ -170,11 +225,17 @@ announce:
   store ptr %task, ptr %task.at
   %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
   store ptr %ctx, ptr %ctx.at
-  %n.at = getelementptr i8, ptr %pool, i64 <n>
-  store i64 %n, ptr %n.at
+  %count.at = getelementptr i8, ptr %pool, i64 <count>
+  store i32 %threads, ptr %count.at
   %threads.wide = zext i32 %threads to i64
-  %claims = shl i64 %threads.wide, 3
-  %part = udiv i64 %n, %claims
+  %share = udiv i64 %n, %threads.wide
+  %share.at = getelementptr i8, ptr %pool, i64 <share>
+  store i64 %share, ptr %share.at
+  %rest = urem i64 %n, %threads.wide
+  %rest32 = trunc i64 %rest to i32
+  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
+  store i32 %rest32, ptr %rest.at
+  %part = lshr i64 %share, 3
   %few = icmp eq i64 %part, 0
   %step = select i1 %few, i64 1, i64 %part
   %step.at = getelementptr i8, ptr %pool, i64 <step>
@@ -184,8 +245,6 @@ announce:
 <save_fp>
   %fpcw = getelementptr i8, ptr %pool, i64 <fpcw>
   store i32 %fp.word, ptr %fpcw
-  %next = getelementptr i8, ptr %pool, i64 <next>
-  store atomic i64 0, ptr %next monotonic, align 8
   %word = getelementptr i8, ptr %pool, i64 <word>
   %w = load atomic i64, ptr %word monotonic, align 8
   %gen = lshr i64 %w, 32
@@ -196,14 +255,16 @@ announce:
   %sleepers = getelementptr i8, ptr %pool, i64 <sleepers>
   %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
   %awake = icmp eq i32 %asleep, 0
-  br i1 %awake, label %work, label %wake
+  br i1 %awake, label %work, label %cold
+cold:
+<weigh>
 wake:
   %generation = getelementptr i8, ptr %pool, i64 <generation>
   %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 129, \
 i32 2147483647, ptr null, ptr null, i32 0)
   br label %work
 work:
-  call void @P_work(ptr %pool, ptr %scratch)
+  call void @P_work(ptr %pool, ptr %scratch, i64 0)
   %w.last = atomicrmw and ptr %word, i64 <closed> acq_rel
   br label %wait
 wait:
@@ -229,6 +290,25 @@ done:
   ret void
 }
 """
+
+# Where workers sleep. To wake one takes the caller some 13 us on a virtual machine, and its help
+# comes 20 us later, so the first claim is timed: what the others will take is owed. When that sum
+# reaches <wake> ticks, they are woken; a few short regions are not worth it, many are.
+WEIGH = """  %debt.at = getelementptr i8, ptr %pool, i64 <debt>
+  %t0 = call i64 @llvm.readcyclecounter()
+  %first = call i1 @P_claim(ptr %pool, ptr %scratch, i64 0)
+  %t1 = call i64 @llvm.readcyclecounter()
+  %took = sub i64 %t1, %t0
+  %claims = udiv i64 %n, %step
+  %others = sub i64 %claims, 1
+  %left = mul i64 %took, %others
+  %owed = load i64, ptr %debt.at
+  %debt = add i64 %owed, %left
+  %pays = icmp sge i64 %debt, <wake>
+  %kept = select i1 %pays, i64 0, i64 %debt
+  store i64 %kept, ptr %debt.at
+  br i1 %pays, label %wake, label %work"""
+WAKE = "  br label %wake"
 
 STOPPING = """
 define <link> void @P_stop() nounwind {

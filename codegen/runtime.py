@@ -14,30 +14,33 @@ One region at a time uses the pool: a caller that finds it busy, which a nested 
 runs alone. Everything mutable lives in one mapping that a fork wipes, so a child starts afresh.
 A region is announced by one 64-bit word, generation << 32 | stop << 17 | open << 16 | joined.
 Workers join by compare-and-swap while it is open, so a worker that sleeps or is scheduled out
-delays nobody; chunks are claimed by an atomic counter, and the caller closes the region when none
-are left and waits for those who joined.
+delays nobody; chunks are claimed by atomic counters, one for each thread's part, and the caller
+closes the region when none are left and waits for those who joined.
 """
 
 from __future__ import annotations
 
 import re
 
-from graphc.codegen.regions import REGION, STOPPING, WORKER
+from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
 from graphc.codegen.target import Platform
 
 SCRATCH_BYTES = 4 << 20
 MAX_THREADS = 256
-SPIN = 2000  # pauses before a worker sleeps: some 20 to 100 us
+SPIN = 10000  # pauses before a worker sleeps, 0.1 to 0.5 ms: longer than a program between regions
+WAKE_TICKS = 1 << 17  # of work that sleeping workers would have shared, some 50 us: then wake them
 
 # Byte offsets in the wiped mapping; words that different threads write stand in different lines.
 _LAYOUT = {
     "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16,
     "word": 64, "generation": 68,        # announced together, so they share a line
-    "task": 72, "ctx": 80, "n": 88, "step": 96, "limit": 104, "fpcw": 108,
-    "next": 192,
+    "task": 72, "ctx": 80, "share": 88, "step": 96, "rest": 104, "count": 108,
+    "limit": 112, "fpcw": 116,
+    "debt": 192,
     "sleepers": 256,
     "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }
-    "bytes": 4096 + 16 * MAX_THREADS,
+    "parts": 8192,                       # MAX_THREADS x { generation, chunks taken }, a line each
+    "bytes": 8192 + 64 * MAX_THREADS,
 }
 _OPEN = 1 << 16
 _STOP = 1 << 17
@@ -47,7 +50,7 @@ _STOP = 1 << 17
 _ARCH = {
     "x86_64": {
         "futex": "202",
-        "declare": "declare void @llvm.x86.sse2.pause()\n"
+        "declare": "declare i64 @llvm.readcyclecounter()\ndeclare void @llvm.x86.sse2.pause()\n"
         "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
         "pause": "call void @llvm.x86.sse2.pause()",
         "save_fp": "  call void @llvm.x86.sse.stmxcsr(ptr %fp)\n"
@@ -88,7 +91,7 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
     tokens = {k: str(v) for k, v in _LAYOUT.items()} | {
         "link": linkage, "spin": str(SPIN), "max": str(MAX_THREADS), "scratch": str(SCRATCH_BYTES),
         "open": str(_OPEN), "closed": str(~_OPEN), "stop": str(_STOP),
-        "size": f"i{platform.base.pointer_bits}",
+        "size": f"i{platform.base.pointer_bits}", "wake": str(WAKE_TICKS),
     }
     text = _SINGLE
     if platform.threads:
@@ -105,7 +108,9 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
                 "declare_stack": "declare i32 @pthread_attr_init(ptr) nounwind\n"
                 f"declare i32 @pthread_attr_setstacksize(ptr, {size}) nounwind",
             }
-        text = _DECLARATIONS + _THREADS + _MAPPING + _START + WORKER + REGION + STOPPING
+        weigh = WEIGH if "readcyclecounter" in tokens["declare"] else WAKE
+        region = REGION.replace("<weigh>", weigh)
+        text = _DECLARATIONS + _THREADS + _MAPPING + _START + WORKER + region + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
 

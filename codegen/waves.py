@@ -16,8 +16,10 @@ from graphc.codegen.plan import Plan
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Size
 
-ENOUGH = 40_000   # cycles of a wave from which a second thread pays, some 12 us
-LARGE = 200_000   # cycles of a kernel from which it uses all threads by itself
+# Kernels side by side pass data from core to core, some 25 us for each 100 KB, which is more than
+# kernels of a few tens of us save: steps of an MLP 64-128-128-10 lost a tenth by that.
+ENOUGH = 400_000  # cycles of a wave from which a second thread pays, some 120 us
+LARGE = 800_000   # cycles of a kernel from which it uses all threads by itself
 COUNTER = "llvm.readcyclecounter"
 TICKS = "graphc_ticks"  # of a timed program: ticks spent in each kernel, [kernels x i64]
 

@@ -237,3 +237,50 @@ def test_other_targets_compile(name):
     text = runtime_text(PLATFORMS[name], prefix="lib", linkage="hidden")
     assert "@lib_parallel(" in text
     assert jit.compile_object(text, PLATFORMS[name].base, use_cache=False)
+
+
+HELPED = """
+declare void @graphc_parallel(ptr, ptr, i64, ptr)
+declare i32 @sched_yield()
+define internal void @task(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %worker = icmp ne ptr %scratch, null
+  br i1 %worker, label %help, label %first
+help:
+  store atomic i64 1, ptr %ctx seq_cst, align 8
+  ret void
+first:
+  %is = icmp eq i64 %begin, 0
+  %most = select i1 %is, i64 10000, i64 100000000
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %first ], [ %j, %loop ]
+  %y = call i32 @sched_yield()
+  %j = add i64 %i, 1
+  %helped = load atomic i64, ptr %ctx seq_cst, align 8
+  %alone = icmp eq i64 %helped, 0
+  %early = icmp slt i64 %j, %most
+  %more = and i1 %alone, %early
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define void @helped(ptr %ctx, i64 %n) {
+  call void @graphc_parallel(ptr @task, ptr %ctx, i64 %n, ptr null)
+  ret void
+}
+"""
+
+
+def test_sleeping_workers_are_woken_for_long_regions():
+    jit.set_threads(2)
+    regions()(100, 10)  # starts the worker
+    time.sleep(0.05)
+    code = jit.load(
+        [jit.compile_object(HELPED, host())], exports=["helped"],
+        imports={"graphc_parallel": jit.parallel_address(),
+                 "sched_yield": jit.process_symbol("sched_yield")},
+    )
+    flag = np.zeros(1, np.int64)  # set by a worker
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["helped"])(flag.ctypes.data, 16)
+    assert flag[0] == 1
