@@ -62,7 +62,7 @@ def from_buffers(
         if any(a in env for a in n.args):
             new = Node(
                 n.op, tuple(env.get(a, a) for a in n.args), n.attrs,
-                [o.type for o in n.outs], n.loc, n.scope, n.name,
+                [o.type for o in n.outs], n.origin,
             )
             env.update(zip(n.outs, new.outs, strict=True))
             if n in codes:

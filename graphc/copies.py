@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphc import ir
-from graphc.ir import Graph, Node, Value
+from graphc.ir import Graph, Node, Origin, Value
 
 
 def copy_node(n: Node, args: tuple[Value, ...], caller: Node | None = None) -> Node:
@@ -13,12 +13,12 @@ def copy_node(n: Node, args: tuple[Value, ...], caller: Node | None = None) -> N
 
     Inside a call it gets the call's line where it has none, and the call's name as outer scope.
     """
-    loc, scope = n.loc, n.scope
+    origin = n.origin
     if caller is not None:
-        loc = n.loc or caller.loc
         name = caller.attrs.get("name", "")
         scope = "/".join([s for s in (caller.scope, name, n.scope) if s])
-    return Node(n.op, args, n.attrs, [o.type for o in n.outs], loc, scope, n.name)
+        origin = Origin(n.loc or caller.loc, scope, n.name)
+    return Node(n.op, args, n.attrs, [o.type for o in n.outs], origin)
 
 
 def substitute(values: Sequence[Value], env: Mapping[Value, Value]) -> list[Value]:
@@ -73,6 +73,6 @@ def expand(values: Sequence[Value], keep: str = "") -> list[Value]:
                 bodies[body] = ir.collect(body.name, body.inputs, expand(body.outputs, keep))
             attrs = {**n.attrs, "body": bodies[body]}
             types = [o.type for o in n.outs]
-            new = Node(n.op, args, attrs, types, n.loc, n.scope, n.name)
+            new = Node(n.op, args, attrs, types, n.origin)
             done.update(zip(n.outs, new.outs, strict=True))
     return [done.get(v, v) for v in values]

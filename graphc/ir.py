@@ -4,8 +4,8 @@
     Node  ::= op, args: Value*, attrs, outs: Value*
     Value ::= node, index, type
 
-Nodes are immutable, compared by identity, and do not know their users. Loc, scope and name ride
-along on a node but are never part of what makes two nodes equal.
+Nodes are immutable, compared by identity, and do not know their users. Their origin (line, scope
+and name) rides along but is never part of what makes two nodes equal.
 
 `apply` makes a node at declaration, uninterned. `collect` gathers what some values need into a
 Graph. `rebuild` is how passes make a new Graph from an old one; it interns equal pure nodes.
@@ -16,71 +16,21 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphc.aligned import aligned_copy
-from graphc.dims import Dim, Size
+from graphc.contents import Literal as Literal
+from graphc.contents import State as State
+from graphc.dims import Dim
 from graphc.dims import names as dim_names
 from graphc.errors import GraphcError, Loc, UsageError, user_loc
 from graphc.ops.row import OPS, Kind, Op
-from graphc.types import TensorType, as_dtype
+from graphc.types import TensorType
 
 _serial = itertools.count()
 _scope = threading.local()
-
-
-class Literal:
-    """The value of a constant: equal when dtype, shape and bytes are (so 0.0 is not -0.0)."""
-
-    __slots__ = ("_key", "array", "type")
-
-    def __init__(self, array: np.ndarray[Any, Any]):
-        a = aligned_copy(np.asarray(array))
-        a.flags.writeable = False
-        self.array = a
-        self.type = TensorType(as_dtype(a.dtype), a.shape)
-        self._key: tuple[Any, ...] | None = None
-
-    def key(self) -> tuple[Any, ...]:
-        if self._key is None:
-            self._key = (self.type, self.array.tobytes())
-        return self._key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and (self is other or self.key() == other.key())
-
-    def __hash__(self) -> int:
-        return hash(self.key())
-
-    def __repr__(self) -> str:
-        return f"Literal({self.array!r})"
-
-
-class State:
-    """What a variable holds: an array, shared by every function that uses it, and its lock.
-
-    `array` may be None for a graph parsed without its .npz: it verifies but does not run.
-    """
-
-    __slots__ = ("array", "initial", "lock", "name", "type")
-
-    def __init__(self, name: str, type: TensorType, array: np.ndarray[Any, Any] | None):
-        self.name, self.type = name, type
-        self.array = None if array is None else aligned_copy(np.asarray(array))
-        self.initial = None if self.array is None else _kept(self.array)
-        self.lock = threading.RLock()
-
-    def __repr__(self) -> str:
-        return f"@{self.name}: {self.type}"
-
-
-def _kept(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy. One of zero bits, as optimizers start with, takes no memory until it is read."""
-    if array.reshape(-1).view(np.uint8).any():
-        return array.copy()
-    return np.zeros(array.shape, array.dtype)
+NO_LINE = Loc("", 0)  # what `DeclaringAs` takes where nodes are to have no line
 
 
 class Value:
@@ -95,10 +45,25 @@ class Value:
         return f"<{self.node.op.name}: {self.type}>"
 
 
+class Origin(NamedTuple):
+    """Where a node comes from: the user's line, the name scope, a name of its own."""
+
+    loc: Loc | None = None
+    scope: str = ""
+    name: str = ""
+
+    def unnamed(self) -> Origin:
+        """The same without the name, for nodes that are only parts of what they replace."""
+        return Origin(self.loc, self.scope) if self.name else self
+
+
+NOWHERE = Origin()
+
+
 class Node:
     """An op applied to values. Never mutated after it is made."""
 
-    __slots__ = ("__weakref__", "args", "attrs", "loc", "name", "op", "outs", "scope", "serial")
+    __slots__ = ("__weakref__", "args", "attrs", "op", "origin", "outs", "serial")
 
     def __init__(
         self,
@@ -106,13 +71,10 @@ class Node:
         args: tuple[Value, ...],
         attrs: Mapping[str, Any],
         types: Sequence[TensorType],
-        loc: Loc | None = None,
-        scope: str = "",
-        name: str = "",
+        origin: Origin = NOWHERE,
     ):
-        self.op, self.args, self.attrs = op, args, attrs
+        self.op, self.args, self.attrs, self.origin = op, args, attrs, origin
         self.outs = tuple([Value(self, i, t) for i, t in enumerate(types)])
-        self.loc, self.scope, self.name = loc, scope, name
         self.serial = next(_serial)
 
     def __repr__(self) -> str:
@@ -124,6 +86,21 @@ class Node:
         """The only result."""
         (out,) = self.outs
         return out
+
+    @property
+    def loc(self) -> Loc | None:
+        """The user's line."""
+        return self.origin.loc
+
+    @property
+    def scope(self) -> str:
+        """The name scope, "encoder/layer1"."""
+        return self.origin.scope
+
+    @property
+    def name(self) -> str:
+        """A name of its own, which printing uses; mostly empty."""
+        return self.origin.name
 
 
 def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
@@ -141,6 +118,8 @@ def apply(op: Op | str, args: Sequence[Value], **attrs: Any) -> tuple[Value, ...
     row = OPS[op] if isinstance(op, str) else op
     current = getattr(_scope, "current", None)
     loc = current.loc if current is not None and current.loc is not None else user_loc()
+    if loc is NO_LINE:
+        loc = None
     ordered = {k: attrs[k] for k in row.attrs if k in attrs}
     if len(ordered) != len(attrs):
         ordered = attrs
@@ -150,9 +129,8 @@ def apply(op: Op | str, args: Sequence[Value], **attrs: Any) -> tuple[Value, ...
         if e.loc is None and loc is not None:
             raise type(e)(e.message, loc) from None
         raise
-    return Node(
-        row, tuple(args), ordered, types, loc, current.scope if current is not None else ""
-    ).outs
+    origin = Origin(loc, current.scope if current is not None else "")
+    return Node(row, tuple(args), ordered, types, origin).outs
 
 
 class DeclaringAs:
@@ -264,6 +242,9 @@ class Graph:
         return load(path)
 
 
+Like = Node | Origin
+
+
 class Builder:
     """Collects the nodes of a new Graph, merging equal pure ones as they come."""
 
@@ -274,9 +255,9 @@ class Builder:
         self.nodes: list[Node] = []
 
     def emit(
-        self, op: Op | str, args: Sequence[Value], like: Node | None = None, **attrs: Any
+        self, op: Op | str, args: Sequence[Value], like: Like = NOWHERE, **attrs: Any
     ) -> tuple[Value, ...]:
-        """A node with inferred types; loc, scope and name come from `like`."""
+        """A node with inferred types; its origin is `like`, or that of the node `like`."""
         row = OPS[op] if isinstance(op, str) else op
         ordered = {k: attrs[k] for k in row.attrs}
         args = tuple(args)
@@ -285,17 +266,18 @@ class Builder:
             if found is not None:
                 return found.outs
         types = infer(row, [a.type for a in args], ordered)
-        loc, scope, name = (like.loc, like.scope, like.name) if like is not None else (None, "", "")
-        return self.keep(Node(row, args, ordered, types, loc, scope, name))
+        origin = like.origin if isinstance(like, Node) else like
+        return self.keep(Node(row, args, ordered, types, origin))
 
     def one(
-        self, op: Op | str, args: Sequence[Value], like: Node | None = None, **attrs: Any
+        self, op: Op | str, args: Sequence[Value], like: Like = NOWHERE, **attrs: Any
     ) -> Value:
         """`emit` for an op with a single result."""
         (out,) = self.emit(op, args, like, **attrs)
         return out
 
-    def constant(self, array: Any, like: Node | None = None) -> Value:
+    def constant(self, array: Any, like: Like = NOWHERE) -> Value:
+        """A constant of an array's elements."""
         return self.one("constant", (), like, value=Literal(np.asarray(array)))
 
     def keep(self, node: Node) -> tuple[Value, ...]:
@@ -308,6 +290,10 @@ class Builder:
         if found is node:
             self.nodes.append(node)
         return found.outs
+
+    def copy(self, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...]:
+        """n on these operands; n itself where they are its own."""
+        return self.keep(n) if args == n.args else self.emit(n.op, args, n, **n.attrs)
 
 
 Rewrite = Callable[[Builder, Node, tuple[Value, ...]], "Sequence[Value] | None"]
@@ -325,16 +311,17 @@ def rebuild(g: Graph, rewrite: Rewrite) -> Graph:
         args = tuple([env[a] for a in n.args])
         new = rewrite(b, n, args)
         if new is None:
-            new = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+            new = b.copy(n, args)
         for o, v in zip(n.outs, new, strict=True):
             env[o] = v
+    return finish_as(b, g, env)
+
+
+def finish_as(b: Builder, g: Graph, env: Mapping[Value, Value]) -> Graph:
+    """The Graph of a builder's live nodes that gives what g gives; env: g's values -> new ones."""
     return finish(
-        b,
-        g.name,
-        g.inputs,
-        [env[o] for o in g.outputs],
-        [(s, env[v]) for s, v in g.updates],
-        g.output_names,
+        b, g.name, g.inputs, [env[o] for o in g.outputs],
+        [(s, env[v]) for s, v in g.updates], g.output_names,
     )
 
 
@@ -389,18 +376,3 @@ def collect(
             )
     g = Graph(name, inputs, nodes, outputs, updates, output_names)
     return rebuild(g, lambda b, n, args: None)
-
-
-def free_sizes(attrs: Mapping[str, Any]) -> list[Size]:
-    """Every symbolic size that stands somewhere in a node's attributes."""
-    out: list[Size] = []
-    stack: list[Any] = list(attrs.values())
-    while stack:
-        a = stack.pop()
-        if isinstance(a, Dim):
-            out.append(a)
-        elif isinstance(a, tuple):
-            stack.extend(a)
-        elif isinstance(a, TensorType):
-            stack.extend(a.shape)
-    return out

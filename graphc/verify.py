@@ -11,13 +11,13 @@ message shows the lines around the culprit:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphc.binding import lone_name
-from graphc.dims import Dim, names
+from graphc.dims import Dim, Size, names
 from graphc.errors import GraphcError, VerifyError
-from graphc.ir import Graph, Literal, Node, State, Value, free_sizes, infer
+from graphc.ir import Graph, Literal, Node, State, Value, infer
 from graphc.ops import OPS, Kind
 from graphc.types import DType, TensorType
 
@@ -120,7 +120,7 @@ class _Check:
         else:
             self.types(n, types, i)
         self.defined.update(n.outs)
-        if sizes := free_sizes(n.attrs):
+        if sizes := _sizes(n.attrs):
             self.dims(sizes, op, i)
 
     def types(self, n: Node, types: tuple[TensorType, ...], i: int) -> None:
@@ -205,3 +205,18 @@ def _excerpt(g: Graph, at: int) -> list[str]:
         lines.append(f"  > return {outputs}".rstrip())
         lines += [f"    update @{s.name} = {values[v]}" for s, v in g.updates]
     return lines
+
+
+def _sizes(attrs: Mapping[str, Any]) -> list[Size]:
+    """Every symbolic size that stands somewhere in a node's attributes."""
+    out: list[Size] = []
+    stack: list[Any] = list(attrs.values())
+    while stack:
+        a = stack.pop()
+        if isinstance(a, Dim):
+            out.append(a)
+        elif isinstance(a, tuple):
+            stack.extend(a)
+        elif isinstance(a, TensorType):
+            stack.extend(a.shape)
+    return out

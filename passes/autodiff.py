@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from graphc import ir, prim
 from graphc.copies import inline
-from graphc.errors import GradientError, Loc
+from graphc.errors import GradientError
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.passes.cotangents import add_up
@@ -44,7 +44,6 @@ from graphc.tensor import Tensor
 from graphc.types import TensorType
 
 CHECKPOINT = "checkpoint"
-_NOWHERE = Loc("", 0)
 _barrier_ids = itertools.count(1)
 
 
@@ -66,18 +65,14 @@ def run(g: Graph) -> Graph:
         if n.op.name == "variable" and n.out.type.dtype.is_float:
             wrt.append(n.out)
             names.append(n.attrs["state"].name)
-    with ir.DeclaringAs(loc=_NOWHERE, scope=""):
+    with ir.DeclaringAs(loc=ir.NO_LINE, scope=""):
         found = backward([cost], [prim.full(cost.type, 1)._value], wrt)
         grads = [zeros(w.type) if v is None else v for w, v in zip(wrt, found, strict=True)]
     named = any(g.output_names)
     extra = [f"grad_{name}" if named else "" for name in names]
-    out = ir.collect(
+    return ir.collect(
         g.name, g.inputs, [*g.outputs, *grads], g.updates, [*g.output_names, *extra]
     )
-    for n in out.nodes:  # nodes made above, where the forward node had no line to give
-        if n.loc is _NOWHERE:
-            n.loc = None
-    return out
 
 
 def backward(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import Loc
-from graphc.ir import Builder, Graph, Literal, Node, Value, rebuild
+from graphc.ir import Builder, Graph, Literal, Node, Origin, Value, rebuild
 from graphc.ops.row import OPS, Kind
 from graphc.text.literals import MissingLiteral
 from graphc.types import TensorType
@@ -16,7 +16,7 @@ from graphc.types import TensorType
 
 def operand(name: str, t: TensorType, loc: Loc | None = None) -> Value:
     """An input of a body."""
-    return Node(OPS["input"], (), {"name": name, "type": t}, [t], loc).out
+    return Node(OPS["input"], (), {"name": name, "type": t}, [t], Origin(loc)).out
 
 
 def body_attrs(n: Node) -> dict[str, Graph]:
@@ -64,8 +64,3 @@ def with_bodies(attrs: Mapping[str, Any], new: Mapping[Graph, Graph]) -> dict[st
 def array_of(literal: Literal) -> np.ndarray[Any, Any] | None:
     """A constant's elements; None where the graph was read without its .npz file."""
     return None if isinstance(literal, MissingLiteral) else literal.array
-
-
-def unnamed(n: Node) -> Node:
-    """n's line and scope without its name, for nodes that are only parts of what replaces n."""
-    return Node(n.op, (), {}, (), n.loc, n.scope) if n.name else n

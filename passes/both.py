@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphc.ir import Builder, Graph, Node, Value, finish
+from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.types import TensorType, f32, f64
@@ -144,15 +144,10 @@ def _joined(g: Graph, pairs: dict[Node, tuple[Product, Product]]) -> Graph:
             if n in pairs:
                 args, attrs = _body(*pairs[n])
                 new = b.emit(OPS["fused"], [env[a] for a in args], both[0], **attrs)
-            elif n.args:
-                new = b.emit(n.op, [env[a] for a in n.args], n, **n.attrs)
             else:
-                new = b.keep(n)
+                new = b.copy(n, tuple([env[a] for a in n.args]))
             env.update(zip((o for m in both for o in m.outs), new, strict=True))
-    return finish(
-        b, g.name, g.inputs, [env[v] for v in g.outputs],
-        [(s, env[v]) for s, v in g.updates], g.output_names,
-    )
+    return finish_as(b, g, env)
 
 
 def _body(r: Product, c: Product) -> tuple[list[Value], dict[str, object]]:
@@ -170,7 +165,7 @@ def _body(r: Product, c: Product) -> tuple[list[Value], dict[str, object]]:
                 given.append(a)
             env[v] = inside[a]
         for n in body.nodes:
-            new = b.emit(n.op, [env[a] for a in n.args], n, **n.attrs) if n.args else b.keep(n)
+            new = b.copy(n, tuple([env[a] for a in n.args]))
             env.update(zip(n.outs, new, strict=True))
         made = [env[o] for o in body.outputs]
         outputs += made

@@ -22,7 +22,7 @@ from functools import cache
 
 from graphc import dims
 from graphc.dims import Size
-from graphc.ir import Builder, Graph, Node, Value, finish
+from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
@@ -54,15 +54,10 @@ def run(g: Graph) -> Graph:
         if n in ends:
             args, attrs = _joined(ends[n])
             new = b.emit(OPS["fused"], [env[a] for a in args], n, **attrs)
-        elif all(env[a] is a for a in n.args):
-            new = b.keep(n)
         else:
-            new = b.emit(n.op, [env[a] for a in n.args], n, **n.attrs)
+            new = b.copy(n, tuple([env[a] for a in n.args]))
         env.update(zip(n.outs, new, strict=True))
-    return finish(
-        b, g.name, g.inputs, [env[v] for v in g.outputs],
-        [(s, env[v]) for s, v in g.updates], g.output_names,
-    )
+    return finish_as(b, g, env)
 
 
 def is_chain(n: Node) -> bool:

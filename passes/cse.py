@@ -54,14 +54,14 @@ def _merge(g: Graph) -> Graph:
         if n.op.kind is Kind.RANDOM:
             key = (n.op, args, tuple(n.attrs.values()))
             if key not in ordered:
-                ordered[key] = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+                ordered[key] = b.copy(n, args)
             return ordered[key]
         if n.op.name not in COMMUTATIVE:
             return None
         swapped = ordered.get((n.op, args[::-1]))
         if swapped is not None:
             return swapped
-        outs = b.keep(n) if args == n.args else b.emit(n.op, args, n)
+        outs = b.copy(n, args)
         return ordered.setdefault((n.op, args), outs)
 
     return rebuild(g, rewrite)

@@ -111,7 +111,7 @@ def _emit(g: Graph, kept: list[Node], pruned: dict[Node, _Pruned]) -> Graph:
             env.update(zip([n.outs[i] for i in p.results], outs, strict=True))
         else:
             args = tuple([env[a] for a in n.args])
-            outs = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+            outs = b.copy(n, args)
             env.update(zip(n.outs, outs, strict=True))
     return Graph(
         g.name, g.inputs, b.nodes, [env[o] for o in g.outputs],

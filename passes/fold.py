@@ -32,7 +32,7 @@ import numpy as np
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
-from graphc.passes.bodies import array_of, deep, unnamed
+from graphc.passes.bodies import array_of, deep
 from graphc.passes.folding import evaluate
 
 MAX_ELEMENTS = 1 << 16
@@ -72,7 +72,7 @@ def _fold(g: Graph) -> Graph:
             return None
         stored = sum(known[a][1] for a in args)
         if n.op.name == "broadcast":  # known, but stays: it costs nothing where it is used
-            out = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+            out = b.copy(n, args)
         else:
             out, stored = _constant(b, array, n)
         known[out[0]] = array, stored
@@ -107,6 +107,6 @@ def _constant(b: Builder, array: Array, n: Node) -> tuple[tuple[Value, ...], int
     if array.ndim and array.size > 1:
         bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
         if (bits == bits[0]).all():
-            c = b.constant(array.reshape(-1)[0], unnamed(n))
+            c = b.constant(array.reshape(-1)[0], n.origin.unnamed())
             return b.emit("broadcast", (c,), n, shape=array.shape, axes=()), 1
     return (b.constant(array, n),), array.size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphc.ir import Node, Value
-from graphc.passes.bodies import unnamed
 from graphc.passes.patterns import Lit
 from graphc.passes.rewrite import Match, splat
 
@@ -37,7 +36,7 @@ def peel(m: Match, v: Value, views: frozenset[str] = KEEPDIMS) -> tuple[Value, l
 def wrap(m: Match, v: Value, around: list[Node]) -> Value:
     """v in these views, which keep their lines: a gather may fail."""
     for n in reversed(around):
-        v = m.rewriter.emit(n.op, (v, *n.args[1:]), unnamed(n), n.attrs)
+        v = m.rewriter.emit(n.op, (v, *n.args[1:]), n.origin.unnamed(), n.attrs)
     return v
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 
-from graphc.ir import Builder, Graph, Node, Value, finish
+from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes import both, chains, copies
 from graphc.passes.bodies import operand
@@ -84,20 +84,15 @@ class Fusion(Joining):
                 args, outs, attrs = bodies[u]
                 like = u.nodes[-1]
                 new = b.emit(OPS["fused"], [env[a] for a in args], like, **attrs)
-                for v, w in zip(outs, new, strict=True):
-                    env[v] = w
+                env.update(zip(outs, new, strict=True))
             else:
-                new = b.emit(u.op, [env[a] for a in u.args], u, **u.attrs) if u.args else b.keep(u)
-                for v, w in zip(u.outs, new, strict=True):
-                    env[v] = w
+                new = b.copy(u, tuple([env[a] for a in u.args]))
+                env.update(zip(u.outs, new, strict=True))
             for t in users[u]:
                 waiting[t] -= 1
                 if not waiting[t]:
                     heapq.heappush(ready, (rank[t], t.ident if isinstance(t, Group) else -1))
-        return finish(
-            b, g.name, g.inputs, [env[v] for v in g.outputs],
-            [(s, env[v]) for s, v in g.updates], g.output_names,
-        )
+        return finish_as(b, g, env)
 
     def body(
         self, h: Group, owner: dict[Node, Group]

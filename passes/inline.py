@@ -31,8 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graphc.errors import Loc
-from graphc.ir import Builder, Graph, Node, Value, finish
+from graphc.ir import NOWHERE, Builder, Graph, Node, Origin, Value, finish_as
 from graphc.passes.bodies import deep
 
 CALL = "call"
@@ -46,8 +45,7 @@ class _Frame:
     rest: Iterator[Node]
     env: dict[Value, Value]
     call: Node | None    # what the graph is the body of
-    loc: Loc | None      # line and scope of that call, as seen from the outermost graph
-    scope: str
+    origin: Origin       # of that call, as seen from the outermost graph
 
 
 def run(g: Graph) -> Graph:
@@ -60,7 +58,7 @@ def _inline(g: Graph) -> Graph:
         return g
     b = Builder()
     env: dict[Value, Value] = {v: v for v in g.inputs}
-    stack = [_Frame(g, iter(g.nodes), env, None, None, "")]
+    stack = [_Frame(g, iter(g.nodes), env, None, NOWHERE)]
     while stack:
         frame = stack[-1]
         n = next(frame.rest, None)
@@ -72,15 +70,12 @@ def _inline(g: Graph) -> Graph:
         elif n.op.name == CALL:
             body: Graph = n.attrs["body"]
             inner = dict(zip(body.inputs, [frame.env[a] for a in n.args], strict=True))
-            loc, scope = _place(frame, n)
-            scope = _join(scope, str(n.attrs["name"]))
-            stack.append(_Frame(body, iter(body.nodes), inner, n, loc, scope))
+            at = _place(frame, n)
+            origin = Origin(at.loc, _join(at.scope, str(n.attrs["name"])))
+            stack.append(_Frame(body, iter(body.nodes), inner, n, origin))
         else:
             _copy(b, frame, n)
-    return finish(
-        b, g.name, g.inputs, [env[o] for o in g.outputs],
-        [(s, env[v]) for s, v in g.updates], g.output_names,
-    )  # fmt: skip
+    return finish_as(b, g, env)
 
 
 def _copy(b: Builder, frame: _Frame, n: Node) -> None:
@@ -90,23 +85,24 @@ def _copy(b: Builder, frame: _Frame, n: Node) -> None:
     else:
         # a copy even on the same operands: a body may be shared by several calls, and what is
         # unique (random bits, a barrier) is so in each of them
-        loc, scope = _place(frame, n)
-        like = Node(n.op, (), {}, (), loc, scope, n.name)
-        outs = b.emit(n.op, args, like, **n.attrs)
+        outs = b.emit(n.op, args, _place(frame, n), **n.attrs)
     frame.env.update(zip(n.outs, outs, strict=True))
 
 
-def _place(frame: _Frame, n: Node) -> tuple[Loc | None, str]:
-    """Line and scope of a node of the frame's graph, as seen from the outermost graph."""
+def _place(frame: _Frame, n: Node) -> Origin:
+    """The origin of a node of the frame's graph, as seen from the outermost graph."""
     if frame.call is None:
-        return n.loc, n.scope
+        return n.origin
     inputs = frame.graph.inputs  # they were declared by the first call, at its line, in its scope
     first = inputs[0].node if inputs else None
-    loc = n.loc if n.loc is not None and (first is None or n.loc != first.loc) else frame.loc
+    loc = n.loc if n.loc is not None and (first is None or n.loc != first.loc) else (
+        frame.origin.loc
+    )
     inner = n.scope
     if first is not None and first.scope and _join(inner, "").startswith(_join(first.scope, "")):
         inner = inner[len(first.scope) :].lstrip("/")
-    return loc, _join(frame.scope, inner) if inner else frame.scope
+    scope = _join(frame.origin.scope, inner) if inner else frame.origin.scope
+    return Origin(loc, scope, n.name)
 
 
 def _join(outer: str, inner: str) -> str:

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphc.ir import Builder, Graph, Node, Value, rebuild
-from graphc.passes.bodies import deep, unnamed
+from graphc.ir import Builder, Graph, Node, Origin, Value, rebuild
+from graphc.passes.bodies import deep
 from graphc.passes.rewrite import count_uses
 
 MAX_FACTORS = 24
@@ -72,9 +72,9 @@ def _reorder(g: Graph) -> Graph:
         order = orders.get(n.outs[0]) if n.outs else None
         if order is not None:
             factors = [_Factor(env[v], t) for v, t in chains[n.outs[0]].factors]
-            out: Sequence[Value] = [_multiply(b, factors, order, unnamed(n)).value]
+            out: Sequence[Value] = [_multiply(b, factors, order, n.origin.unnamed()).value]
         else:
-            out = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+            out = b.copy(n, args)
         env.update(zip(n.outs, out, strict=True))
         return out
 
@@ -137,7 +137,7 @@ def _order(chain: _Chain) -> Order | None:
     return split if cost[0, n - 1] < chain.cost else None
 
 
-def _multiply(b: Builder, factors: Sequence[_Factor], order: Order, like: Node) -> _Factor:
+def _multiply(b: Builder, factors: Sequence[_Factor], order: Order, origin: Origin) -> _Factor:
     """The chain's product; recursion is no deeper than MAX_FACTORS."""
 
     def product(i: int, j: int) -> _Factor:
@@ -147,7 +147,7 @@ def _multiply(b: Builder, factors: Sequence[_Factor], order: Order, like: Node) 
         nb = x.value.type.ndim - 2
         contract = ((nb if x.flipped else nb + 1,), (nb + 1 if y.flipped else nb,))
         batch = (tuple(range(nb)),) * 2
-        dot = b.one("dot", [x.value, y.value], like, contract=contract, batch=batch)
+        dot = b.one("dot", [x.value, y.value], origin, contract=contract, batch=batch)
         return _Factor(dot, False)
 
     return product(0, len(factors) - 1)

@@ -52,7 +52,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc import dims
-from graphc.ir import Builder, Graph, Node, Value, finish
+from graphc.ir import Builder, Graph, Node, Value, finish_as
 from graphc.ops.row import Kind
 from graphc.passes.grouping import cost
 
@@ -198,12 +198,9 @@ class _Emit:
                 args = tuple([self.copies[a] if a.node in self.again else env[a] for a in n.args])
             else:
                 args = tuple([env[a] for a in n.args])
-            outs = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+            outs = b.copy(n, args)
             env.update(zip(n.outs, outs, strict=True))
-        return finish(
-            b, g.name, g.inputs, [env[o] for o in g.outputs],
-            [(s, env[v]) for s, v in g.updates], g.output_names,
-        )  # fmt: skip
+        return finish_as(b, g, env)
 
     def demand(self, late: Node) -> None:
         """Copy what a late node reads and is not there yet, with all it needs beyond the cut."""

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import ShapeError, VerifyError
-from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild
+from graphc.ir import Builder, Graph, Node, Origin, Value, infer, reachable, rebuild
 from graphc.ops.row import OPS, Kind, Op
-from graphc.passes.bodies import deep, unnamed
+from graphc.passes.bodies import deep
 from graphc.passes.folding import fold_splat
 from graphc.passes.patterns import Apply, Attr, Const, Lit, Pattern, Right, Rule, Var
 from graphc.types import TensorType
@@ -79,7 +79,7 @@ def _may_match(p: Apply, names: Sequence[str]) -> bool:
 class Match:
     """What a rule's left side took, and the means to build its right side."""
 
-    __slots__ = ("args", "attrs", "bound", "like", "rewriter", "type")
+    __slots__ = ("args", "attrs", "bound", "origin", "rewriter", "type")
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Match:
         args: Sequence[Value],
         attrs: Mapping[str, Any],
         type: TensorType,
-        like: Node,
+        origin: Origin,
     ):
         self.rewriter, self.args, self.attrs = rewriter, args, attrs
-        self.type, self.like = type, like
+        self.type, self.origin = type, origin
         self.bound: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
@@ -104,12 +104,12 @@ class Match:
 
     def emit(self, op: str, *args: Value, **attrs: Any) -> Value:
         """A new node, itself simplified."""
-        return self.rewriter.emit(OPS[op], args, self.like, attrs)
+        return self.rewriter.emit(OPS[op], args, self.origin, attrs)
 
     def full(self, number: Any, type: TensorType | None = None) -> Value:
         """A constant with `number` in every place; of the whole's type unless said otherwise."""
         t = self.type if type is None else type
-        return self.rewriter.full(np.asarray(number, t.dtype.numpy), t, self.like)
+        return self.rewriter.full(np.asarray(number, t.dtype.numpy), t, self.origin)
 
     def inline(self, call: Node) -> Value:
         """The only result of a call's body on the call's operands, simplified."""
@@ -117,7 +117,7 @@ class Match:
         env = dict(zip(body.inputs, call.args, strict=True))
         for n in body.nodes:
             args = [env[a] for a in n.args]
-            env.update(zip(n.outs, self.rewriter.emit_all(n, args, self.like), strict=True))
+            env.update(zip(n.outs, self.rewriter.emit_all(n, args, self.origin), strict=True))
         return env[body.outputs[0]]
 
     def single_use(self, v: Value) -> bool:
@@ -201,27 +201,27 @@ class Rewriter:
         self.opaque: frozenset[Value] = frozenset()
 
     def emit(
-        self, op: Op, args: Sequence[Value], like: Node, attrs: Mapping[str, Any]
+        self, op: Op, args: Sequence[Value], origin: Origin, attrs: Mapping[str, Any]
     ) -> Value:
         """The value of a single-result op, simplified."""
-        new = self.try_rules(op, args, like, attrs, None) if self.depth < MAX_DEPTH else None
+        new = self.try_rules(op, args, origin, attrs, None) if self.depth < MAX_DEPTH else None
         if new is None:
-            new = self._fold(op, args, like, attrs)
+            new = self._fold(op, args, origin, attrs)
         if new is None:
-            new = self.builder.one(op, args, like, **attrs)
+            new = self.builder.one(op, args, origin, **attrs)
         return new
 
-    def emit_all(self, n: Node, args: Sequence[Value], like: Node) -> tuple[Value, ...]:
+    def emit_all(self, n: Node, args: Sequence[Value], origin: Origin) -> tuple[Value, ...]:
         """Every result of a node like n on other operands."""
         if len(n.outs) == 1:
-            return (self.emit(n.op, args, like, n.attrs),)
-        return self.builder.emit(n.op, args, like, **n.attrs)
+            return (self.emit(n.op, args, origin, n.attrs),)
+        return self.builder.emit(n.op, args, origin, **n.attrs)
 
     def try_rules(
         self,
         op: Op,
         args: Sequence[Value],
-        like: Node,
+        origin: Origin,
         attrs: Mapping[str, Any],
         type: TensorType | None,
     ) -> Value | None:
@@ -229,7 +229,7 @@ class Rewriter:
         for r in self.rules.candidates(op, args):
             if type is None:
                 (type,) = infer(op, [a.type for a in args], {k: attrs[k] for k in op.attrs})
-            m = Match(self, args, attrs, type, like)
+            m = Match(self, args, attrs, type, origin)
             if not m.match(r.left, args, attrs) or (r.where is not None and not r.where(m)):
                 continue
             self.depth += 1
@@ -242,12 +242,12 @@ class Rewriter:
             if new is not None:
                 self.fired.append(r)
                 if new.type is not type:
-                    raise VerifyError(f"rule {r.law!r} made {new.type} of {type}", like.loc)
+                    raise VerifyError(f"rule {r.law!r} made {new.type} of {type}", origin.loc)
                 return new
         return None
 
     def _fold(
-        self, op: Op, args: Sequence[Value], like: Node, attrs: Mapping[str, Any]
+        self, op: Op, args: Sequence[Value], origin: Origin, attrs: Mapping[str, Any]
     ) -> Value | None:
         """An elementwise op on numbers, at once, so that rules see the number it gives."""
         if op.kind is not Kind.ELEMENTWISE or op.unique:
@@ -260,23 +260,23 @@ class Rewriter:
             numbers.append(number)
         (type,) = infer(op, [a.type for a in args], {k: attrs[k] for k in op.attrs})
         out = fold_splat(op, numbers, attrs, type.dtype)
-        return None if out is None else self.full(out, type, like)
+        return None if out is None else self.full(out, type, origin)
 
-    def full(self, number: np.ndarray[Any, Any], type: TensorType, like: Node) -> Value:
+    def full(self, number: np.ndarray[Any, Any], type: TensorType, origin: Origin) -> Value:
         """A 0-d constant, broadcast where `type` has axes."""
-        c = self.builder.constant(number, like)
+        c = self.builder.constant(number, origin)
         if type.shape:
-            c = self.builder.one("broadcast", (c,), like, shape=type.shape, axes=())
+            c = self.builder.one("broadcast", (c,), origin, shape=type.shape, axes=())
         return c
 
     def rewrite(self, b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """What takes the place of a node on these operands, or None to keep it."""
         if len(n.outs) != 1 or n.op.unique:
             return None
-        type, like = n.outs[0].type, unnamed(n)
-        new = self.try_rules(n.op, args, like, n.attrs, type)
+        type, origin = n.outs[0].type, n.origin.unnamed()
+        new = self.try_rules(n.op, args, origin, n.attrs, type)
         if new is None:
-            new = self._fold(n.op, args, like, n.attrs)
+            new = self._fold(n.op, args, origin, n.attrs)
         return None if new is None else (new,)
 
 
@@ -333,7 +333,7 @@ def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
             if found is not None:
                 new = found
             else:
-                new = b.keep(n) if args == n.args else b.emit(n.op, args, n, **n.attrs)
+                new = b.copy(n, args)
         for o, v in zip(n.outs, new, strict=True):  # what used o now uses v
             r.uses[v] = r.uses.get(v, 0) + old_uses.get(o, 0)
         return new

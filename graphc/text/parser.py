@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from graphc.errors import GraphcError, Loc
-from graphc.ir import Graph, Node, State, Value, infer
+from graphc.ir import Graph, Node, Origin, State, Value, infer
 from graphc.ops import OPS, Op
 from graphc.text.attributes import AttributeReader
 from graphc.text.literals import STRING, string_value
@@ -280,7 +280,7 @@ class _Parser(AttributeReader):
         name = "" if not n.results else _plain_name(n.results[0][0])
         if op.name == "variable" and name == attrs["state"].name:
             name = ""
-        node = Node(op, tuple(n.args), attrs, types, loc, scope, name)
+        node = Node(op, tuple(n.args), attrs, types, Origin(loc, scope, name))
         for (key, _, _), out in zip(n.results, node.outs, strict=True):
             g.values[key] = out
         g.nodes.append(node)

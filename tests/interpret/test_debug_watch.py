@@ -30,7 +30,7 @@ def test_the_first_nan_is_named():
     x = given("x", f32, B, 2)
     shifted = one("sub", x, one("broadcast", one("constant", value=ir.Literal(np.float32(1))),
                                 shape=(B, 2), axes=()))
-    shifted.node.name = "shifted"
+    shifted.node.origin = shifted.node.origin._replace(name="shifted")
     y = one("log", shifted)
     a = np.float32([[2, 3], [0.5, 1]])
     with pytest.raises(NonFiniteError) as info:
@@ -77,7 +77,7 @@ def test_divisions_scalars_casts_and_bodies():
 def graph():
     x = given("x", f32, B)
     y = one("exp", x)
-    y.node.name = "loss"
+    y.node.origin = y.node.origin._replace(name="loss")
     a = given("a", f32, B)
     body = ir.collect("inner", [a], [one("neg", a)])
     (z,) = ir.apply("call", (y,), name="inner", body=body)

@@ -20,7 +20,7 @@ from graphc.errors import (
 )
 from graphc.interpret import evaluate
 from graphc.ops.row import Kind, Op
-from graphc.types import TensorType, f16, f32, f64, i32, i64
+from graphc.types import TensorType, bf16, f16, f32, f64, i32, i64, u16
 
 B, N = dim("batch"), dim("n")
 
@@ -133,13 +133,13 @@ def test_half_precision_computes_in_f32_and_rounds_once():
     assert product.dtype == np.float16 and np.isinf(product[1])
     (s,) = run([x], [one("reduce_sum", x, axes=(0,))], np.ones(4000, np.float16))
     assert s == 4000  # in f16 the sum would stand still at 2048
-    (bits,) = run([x], [one("bitcast", x, dtype=ir.as_dtype("uint16"))], np.float16([1]))
+    (bits,) = run([x], [one("bitcast", x, dtype=u16)], np.float16([1]))
     assert bits.tolist() == [0x3C00]
 
 
 def test_bfloat16():
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    x = given("x", ir.as_dtype("bfloat16"), 2)
+    x = given("x", bf16, 2)
     a = np.array([1.0, 3.0], ml_dtypes.bfloat16)
     (y,) = run([x], [one("div", constant(a), x)], a)
     assert y.dtype == a.dtype and y.astype(float).tolist() == [1, 1]

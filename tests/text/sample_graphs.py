@@ -143,7 +143,7 @@ def graphs(draw, depth: int = 1) -> Graph:
                 v = one("variable", state=state)
                 states.append((state, one("exp", v)))
         if draw(st.booleans()):
-            values[-1].node.name = draw(NAMES)
+            values[-1].node.origin = values[-1].node.origin._replace(name=draw(NAMES))
     outputs = draw(st.lists(st.sampled_from(values + others), max_size=4))
     if not depth:
         outputs.append(values[-1])

@@ -93,7 +93,7 @@ def test_the_form():
     with ir.DeclaringAs(push="dense"):
         y = one("dot", x, w, contract=((1,), (0,)), batch=((), ()))
     half = one("mul", y, one("broadcast", constant(np.float32(0.5)), shape=(B, 10), axes=()))
-    half.node.name = "half y"
+    half.node.origin = half.node.origin._replace(name="half y")
     inner = graph_input("a", f32, B, 10)
     body = ir.collect("norm", [inner], [one("exp", inner), one("reduce_max", inner, axes=(1,))])
     outs = ir.apply("call", (half,), name="norm", body=body)

@@ -13,6 +13,7 @@ from graphc import ir
 from graphc.interpret import evaluate
 from graphc.passes import PIPELINE, load_pass
 from graphc.text import load, parse, save, to_text
+from graphc.types import f32
 from graphc.verify import verify
 
 
@@ -63,7 +64,7 @@ def test_every_op_computes_the_same_after_a_round_trip():
 @pytest.mark.parametrize("n", [10_000])
 def test_large_graphs_are_quick(n):
     """Far above what it takes (0.02 s to print, 0.1 s to parse), far below anything quadratic."""
-    x = v = given("x", ir.as_dtype("float32"), B, 3)
+    x = v = given("x", f32, B, 3)
     for _ in range(n // 2):
         v = one("reverse", one("add", v, x), axes=(0,))
     g = ir.collect("f", [x], [v])

@@ -1,0 +1,63 @@
+"""What leaf nodes hold: the Literal of a constant, the State of a variable."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from graphc.aligned import aligned_copy
+from graphc.types import TensorType, as_dtype
+
+
+class Literal:
+    """The value of a constant: equal when dtype, shape and bytes are (so 0.0 is not -0.0)."""
+
+    __slots__ = ("_key", "array", "type")
+
+    def __init__(self, array: np.ndarray[Any, Any]):
+        a = aligned_copy(np.asarray(array))
+        a.flags.writeable = False
+        self.array = a
+        self.type = TensorType(as_dtype(a.dtype), a.shape)
+        self._key: tuple[Any, ...] | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        if self._key is None:
+            self._key = (self.type, self.array.tobytes())
+        return self._key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and (self is other or self.key() == other.key())
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __repr__(self) -> str:
+        return f"Literal({self.array!r})"
+
+
+class State:
+    """What a variable holds: an array, shared by every function that uses it, and its lock.
+
+    `array` may be None for a graph parsed without its .npz: it verifies but does not run.
+    """
+
+    __slots__ = ("array", "initial", "lock", "name", "type")
+
+    def __init__(self, name: str, type: TensorType, array: np.ndarray[Any, Any] | None):
+        self.name, self.type = name, type
+        self.array = None if array is None else aligned_copy(np.asarray(array))
+        self.initial = None if self.array is None else _kept(self.array)
+        self.lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"@{self.name}: {self.type}"
+
+
+def _kept(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy. One of zero bits, as optimizers start with, takes no memory until it is read."""
+    if array.reshape(-1).view(np.uint8).any():
+        return array.copy()
+    return np.zeros(array.shape, array.dtype)
