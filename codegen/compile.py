@@ -11,7 +11,7 @@ import numpy as np
 from graphc.codegen.chain import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.flush import can_flush, define_flushed
+from graphc.codegen.fpmode import can_flush, define_flushed
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest

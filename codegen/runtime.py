@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 
+from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
 from graphc.codegen.target import Platform
 
@@ -45,43 +46,22 @@ _LAYOUT = {
 _OPEN = 1 << 16
 _STOP = 1 << 17
 
-# Per architecture: the futex system call, the pause instruction, reading and writing the
-# floating-point control word (rounding and flushing modes, without the sticky flags).
+# Per architecture: the number of the futex system call, the pause instruction, declarations.
 _ARCH = {
     "x86_64": {
-        "futex": "202",
-        "declare": "declare i64 @llvm.readcyclecounter()\ndeclare void @llvm.x86.sse2.pause()\n"
-        "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
-        "pause": "call void @llvm.x86.sse2.pause()",
-        "save_fp": "  call void @llvm.x86.sse.stmxcsr(ptr %fp)\n"
-        "  %fp.all = load i32, ptr %fp\n  %fp.word = and i32 %fp.all, -64",
-        "load_fp": "  store i32 %fp.word, ptr %fp\n  call void @llvm.x86.sse.ldmxcsr(ptr %fp)",
+        "futex": "202", "pause": "call void @llvm.x86.sse2.pause()",
+        "declare": "declare void @llvm.x86.sse2.pause()\ndeclare i64 @llvm.readcyclecounter()",
     },
     "aarch64": {
-        "futex": "98",
-        "declare": "declare void @llvm.aarch64.hint(i32)\n"
-        "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
-        "pause": "call void @llvm.aarch64.hint(i32 1)",
-        "save_fp": "  %fp.all = call i64 @llvm.aarch64.get.fpcr()\n"
-        "  %fp.word = trunc i64 %fp.all to i32",
-        "load_fp": "  %fp.wide = zext i32 %fp.word to i64\n"
-        "  call void @llvm.aarch64.set.fpcr(i64 %fp.wide)",
+        "futex": "98", "pause": "call void @llvm.aarch64.hint(i32 1)",
+        "declare": "declare void @llvm.aarch64.hint(i32)",
     },
     "armv7": {
-        "futex": "240",
-        "declare": "declare void @llvm.arm.hint(i32)\n"
-        "declare i32 @llvm.arm.get.fpscr()\ndeclare void @llvm.arm.set.fpscr(i32)",
-        "pause": "call void @llvm.arm.hint(i32 1)",
-        "save_fp": "  %fp.all = call i32 @llvm.arm.get.fpscr()\n"
-        f"  %fp.word = and i32 %fp.all, {0x07C00000}",
-        "load_fp": "  call void @llvm.arm.set.fpscr(i32 %fp.word)",
+        "futex": "240", "pause": "call void @llvm.arm.hint(i32 1)",
+        "declare": "declare void @llvm.arm.hint(i32)",
     },
-    "riscv64": {  # the pause instruction is an extension, and flushing there is none
-        "futex": "98",
-        "declare": "declare i32 @llvm.get.rounding()\ndeclare void @llvm.set.rounding(i32)",
-        "pause": "fence syncscope(\"singlethread\") acq_rel",
-        "save_fp": "  %fp.word = call i32 @llvm.get.rounding()",
-        "load_fp": "  call void @llvm.set.rounding(i32 %fp.word)",
+    "riscv64": {  # the pause instruction is an extension
+        "futex": "98", "pause": "fence syncscope(\"singlethread\") acq_rel", "declare": "",
     },
 }
 
@@ -95,7 +75,12 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
     }
     text = _SINGLE
     if platform.threads:
-        tokens |= _ARCH[platform.base.arch]
+        arch = platform.base.arch
+        control = CONTROLS[arch]
+        tokens |= _ARCH[arch] | {
+            "declare_fp": control.declarations, "save_fp": control.save,
+            "load_fp": control.write("%fp.word"),
+        }
         tokens |= {"attributes": "null", "ask_stack": "", "declare_stack": ""}
         if platform.stack:
             size = tokens["size"]
@@ -159,6 +144,7 @@ declare i32 @pthread_join(<size>, ptr) nounwind
 declare i32 @pthread_sigmask(i32, ptr, ptr) nounwind
 declare i64 @llvm.ctpop.i64(i64)
 <declare>
+<declare_fp>
 <declare_stack>
 """
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.flush import can_flush
+from graphc.codegen.fpmode import can_flush
 from graphc.codegen.target import host
 
 TINY = np.float32(1e-40)
