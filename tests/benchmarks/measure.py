@@ -48,7 +48,10 @@ def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
     env["NUMBA_CACHE_DIR"] = f"{folder}/numba"
     env["GRAPHC_CACHE_DIR"] = f"{folder}/graphc"
     if threads == 1:
-        env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        env["XLA_FLAGS"] = " ".join((
+            env.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false",
+            "intra_op_parallelism_threads=1",
+        ))
     for name in ("GRAPHC_VERIFY", "GRAPHC_DUMP", "GRAPHC_STOP_AFTER"):
         env.pop(name, None)
     return env
