@@ -13,7 +13,7 @@ from graphc.codegen import stripes
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import Reduction, reduction_of
-from graphc.codegen.schedule import BLOCK, group_of
+from graphc.codegen.schedule import group_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.stripes import ROWS
 from graphc.codegen.sweep import Body, Totals, least, memory_of, under
@@ -64,7 +64,7 @@ class Along(Body):
             width //= 2
         step = group * width
         main_end = low
-        fits = isinstance(n, int) and n % step == 0 and n <= BLOCK
+        fits = isinstance(n, int) and n % step == 0
         if not (isinstance(n, int) and n < s.width):
             if fits:
                 main_end = high

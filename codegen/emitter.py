@@ -140,8 +140,10 @@ class Emitter:
             for (ty, init), value in zip(carried, new, strict=True)
         ]
 
-    def outer_loop(self, begin: str, end: str, body: Callable[[str], None]) -> None:
-        """for (i = begin; i < end; i++) body(i), for bodies of many instructions.
+    def outer_loop(
+        self, begin: str, end: str, body: Callable[[str], None], step: int = 1
+    ) -> None:
+        """for (i = begin; i < end; i += step) body(i), for bodies of many instructions.
 
         It counts in i128: LLVM's loop strength reduction leaves alone what no register holds, and
         so takes no fifth of the compile time and keeps no running pointer for every buffer.
@@ -157,7 +159,7 @@ class Emitter:
         wide, following = f"%{head}.i", f"%{head}.n"
         i = self(f"trunc i128 {wide} to i64")
         body(i)
-        self.do(f"{following} = add i128 {wide}, 1")
+        self.do(f"{following} = add i128 {wide}, {step}")
         again = self(f"icmp slt i64 {self(f'trunc i128 {following} to i64')}, {end}")
         phis.append(f"  {wide} = phi i128 [ {first}, %{pre} ], [ {following}, %{self.block} ]")
         self.do(f"br i1 {again}, label %{head}, label %{exit_}, !llvm.loop !0")

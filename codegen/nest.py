@@ -70,6 +70,9 @@ class NestKernel:
         }
         if s.sums and s.tile is not None:
             f.places = turned.Places(f)
+        if s.merges:
+            self.merged(f, body, chunk)
+            return self.finish_task(f)
 
         def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
@@ -100,10 +103,27 @@ class NestKernel:
                     at += 1
 
         e.outer_loop("%begin", "%end", chunk_body)
+        return self.finish_task(f)
+
+    def finish_task(self, f: Frame) -> str:
         return f.finish(
             f"define internal void @{self.name}.task(ptr %ctx, i64 %begin, i64 %end, "
             "ptr %scratch)"
         )
+
+    def merged(self, f: Frame, body: Across | Along, chunk: str) -> None:
+        """The items of all chunks as one, in pieces of BLOCK columns."""
+        e, s = f.e, self.schedule
+        assert s.vector is not None
+        low = e(f"mul nsw i64 {e(f'mul nsw i64 %begin, {chunk}')}, {s.block}")
+        last = e(f"mul nsw i64 {e(f'mul nsw i64 %end, {chunk}')}, {s.block}")
+        high = least(e, last, f.top.size(self.nest.sizes[s.vector]))
+
+        def piece(i: str) -> None:
+            end = least(e, e(f"add nsw i64 {i}, {BLOCK}"), high)
+            body.run(Scope(f, f.top, e.section(), {}), i, end, {})
+
+        e.outer_loop(low, high, piece, BLOCK)
 
     @property
     def partial_words(self) -> int:
@@ -140,7 +160,8 @@ class NestKernel:
         self.module.define("graphc.share_out", _share_out(self.module))
         return f.e(
             f"call i64 @graphc.share_out(ptr @{self.name}.task, ptr %ctx, ptr %scratch, "
-            f"i64 {items}, i64 {cycles}, i64 {self.slots.items})"
+            f"i64 {items}, i64 {cycles}, i64 {self.slots.items}, "
+            f"i1 {str(self.schedule.merges).lower()})"
         )
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
@@ -187,7 +208,8 @@ class NestKernel:
 
 
 def _share_out(module: Module) -> str:
-    """`i64 @graphc.share_out(task, ctx, scratch, items, cycles of one, slot of the items)`."""
+    """`i64 @graphc.share_out(task, ctx, scratch, items, cycles of one, slot of the items, merges)`.
+    """
     module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
     e = Emitter(module)
     e.label("entry")
@@ -208,14 +230,15 @@ def _share_out(module: Module) -> str:
         e.do(f"store i64 {value}, ptr {at}, align 8")
     e.do(f"br i1 {e(f'icmp sgt i64 {chunks}, 1')}, label %parallel, label %alone")
     e.label("parallel")
-    e.do(f"call void @graphc_parallel(ptr %task, ptr %ctx, i64 {chunks}, ptr %scratch)")
+    pieces = e(f"select i1 %merges, i64 {e(f'sub i64 0, {chunks}')}, i64 {chunks}")
+    e.do(f"call void @graphc_parallel(ptr %task, ptr %ctx, i64 {pieces}, ptr %scratch)")
     e.do(f"ret i64 {chunks}")
     e.label("alone")
     e.do(f"call void %task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
     e.do(f"ret i64 {chunks}")
     return (
         "define internal i64 @graphc.share_out(ptr %task, ptr %ctx, ptr %scratch, i64 %items, "
-        f"i64 %cycles, i64 %slot) nounwind {{\n{e.text()}\n}}"
+        f"i64 %cycles, i64 %slot, i1 %merges) nounwind {{\n{e.text()}\n}}"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 # The futex (wait 128, wake 129: private) is the generation; a sleeper counts itself before it
 # looks at the word again, and the caller writes the word before it looks for sleepers.
 WORKER = """
-define internal i1 @P_claim(ptr %pool, ptr %scratch, i64 %part) nounwind {
+define internal i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step) nounwind {
 entry:
   %share.at = getelementptr i8, ptr %pool, i64 <share>
   %share = load i64, ptr %share.at
@@ -41,8 +41,6 @@ look:
   %left = icmp slt i64 %begin, %length
   br i1 %left, label %take, label %none
 take:
-  %step.at = getelementptr i8, ptr %pool, i64 <step>
-  %step = load i64, ptr %step.at
   %upto = add i64 %taken, %step
   %swap = cmpxchg ptr %taken.at, i64 %seen, i64 %upto monotonic monotonic
   %other = extractvalue { i64, i1 } %swap, 0
@@ -68,6 +66,8 @@ entry:
   %count.at = getelementptr i8, ptr %pool, i64 <count>
   %count32 = load i32, ptr %count.at
   %count = zext i32 %count32 to i64
+  %step.at = getelementptr i8, ptr %pool, i64 <step>
+  %step = load i64, ptr %step.at
   br label %each
 each:
   %k = phi i64 [ 0, %entry ], [ %k, %claim ], [ %k.next, %following ]
@@ -77,7 +77,7 @@ each:
   %part = select i1 %wraps, i64 %round, i64 %plain
   br label %claim
 claim:
-  %ran = call i1 @P_claim(ptr %pool, ptr %scratch, i64 %part)
+  %ran = call i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step)
   br i1 %ran, label %each, label %following
 following:
   %k.next = add i64 %k, 1
@@ -180,10 +180,13 @@ define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwi
   call void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 <max>)
   ret void
 }
-define <link> void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 %limit) \
-nounwind {
+define <link> void @P_parallel_limited(ptr %task, ptr %ctx, i64 %chunks, ptr %scratch, \
+i32 %limit) nounwind {
 entry:
   %fp = alloca i32, align 4
+  %whole = icmp slt i64 %chunks, 0
+  %opposite = sub i64 0, %chunks
+  %n = select i1 %whole, i64 %opposite, i64 %chunks
   %any = icmp sgt i64 %n, 0
   br i1 %any, label %size, label %done
 size:
@@ -235,7 +238,9 @@ announce:
   %rest32 = trunc i64 %rest to i32
   %rest.at = getelementptr i8, ptr %pool, i64 <rest>
   store i32 %rest32, ptr %rest.at
-  %part = lshr i64 %share, 3
+  %eighth = lshr i64 %share, 3
+  %all = add i64 %share, 1
+  %part = select i1 %whole, i64 %all, i64 %eighth
   %few = icmp eq i64 %part, 0
   %step = select i1 %few, i64 1, i64 %part
   %step.at = getelementptr i8, ptr %pool, i64 <step>
@@ -292,15 +297,14 @@ done:
 """
 
 # Where workers sleep. To wake one takes the caller some 13 us on a virtual machine, and its help
-# comes 20 us later, so the first claim is timed: what the others will take is owed. When that sum
+# comes 20 us later, so the first chunk is timed: what the others will take is owed. When that sum
 # reaches <wake> ticks, they are woken; a few short regions are not worth it, many are.
 WEIGH = """  %debt.at = getelementptr i8, ptr %pool, i64 <debt>
   %t0 = call i64 @llvm.readcyclecounter()
-  %first = call i1 @P_claim(ptr %pool, ptr %scratch, i64 0)
+  %first = call i1 @P_claim(ptr %pool, ptr %scratch, i64 0, i64 1)
   %t1 = call i64 @llvm.readcyclecounter()
   %took = sub i64 %t1, %t0
-  %claims = udiv i64 %n, %step
-  %others = sub i64 %claims, 1
+  %others = sub i64 %n, 1
   %left = mul i64 %took, %others
   %owed = load i64, ptr %debt.at
   %debt = add i64 %owed, %left

@@ -2,6 +2,7 @@
 
     void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch)
         Calls task(ctx, begin, end, scratch) so that the chunks [0, n) are covered exactly once.
+        Of -n chunks each thread takes its share in one piece, if they cost less side by side.
     void @P_parallel_limited(..., i32 %limit)    the same with at most `limit` threads
     void @P_set_threads(i32 %n)                  1 never creates a thread
     i32  @P_threads()                            the number in force
@@ -101,8 +102,11 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
 
 
 _SINGLE = """
-define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {
+define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %chunks, ptr %scratch) nounwind {
 entry:
+  %whole = icmp slt i64 %chunks, 0
+  %opposite = sub i64 0, %chunks
+  %n = select i1 %whole, i64 %opposite, i64 %chunks
   %any = icmp sgt i64 %n, 0
   br i1 %any, label %run, label %done
 run:

@@ -39,6 +39,8 @@ TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows wr
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
 LONG_COLUMN = 64     # elements summed over beside which reading operands once costs little
 SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
+COLUMN_BYTES = 512   # likewise of columns that are summed: their share of a row ..
+MANY_BLOCKS = 16     # .. where there are fewer blocks than so many
 ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
@@ -82,6 +84,12 @@ class Schedule:
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
     block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
+
+    @property
+    def merges(self) -> bool:
+        """Whether items side by side are run as one: blocks of columns, which leave no trace in
+        the order of sums. Rows are read in long pieces so, by a task of many items."""
+        return self.block < BLOCK and self.tile is None
 
     def rows_of(self, axis: str) -> int:
         """How many rows of an axis of the grid an item takes."""
@@ -177,6 +185,8 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
             tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
         if tile is not None:
             _take_rows(schedule, tile, target.registers)
+        elif nest.reduced and not grid and not schedule.sums and not schedule.columns:
+            _take_columns(schedule, 8 * COLUMN_BYTES // bits)
     return schedule
 
 
@@ -237,6 +247,18 @@ def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
     s.items = dims.product(
         ceildiv(sizes[n], s.rows_of(n)) for n in s.grid
     ) * ceildiv(sizes[s.vector], s.block)
+
+
+def _take_columns(s: Schedule, columns: int) -> None:
+    """Make items of few columns, or all rows of a matrix would be one, for one thread."""
+    assert s.vector is not None
+    size = s.nest.sizes[s.vector]
+    if isinstance(size, int) and size >= MANY_BLOCKS * BLOCK:
+        return
+    s.block = columns
+    s.items = ceildiv(size, columns)
+    each = s.cost * dims.product(s.nest.sizes[n] for n in s.nest.reduced)
+    s.cycles = dims.floordiv(dims.minimum(size, columns) * each, s.lanes // 4) + 20
 
 
 def _side_by_side(s: Schedule) -> Tile | None:

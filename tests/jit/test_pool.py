@@ -54,9 +54,9 @@ def regions(threads=None):
     )
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code["regions"])
 
-    def run(n, count):
+    def run(n, count, whole=False):
         a = np.zeros(n, np.int64)
-        call(a.ctypes.data, n, count)
+        call(a.ctypes.data, -n if whole else n, count)
         assert code is not None
         return a
 
@@ -75,6 +75,7 @@ def thread_count():
 def test_every_chunk_once(threads, n):
     jit.set_threads(threads)
     assert (regions()(n, 50) == 50).all()
+    assert (regions()(n, 50, whole=True) == 50).all()
 
 
 def test_limits_of_one_function():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen import jit
 
 RNG = np.random.default_rng(12)
 ROWS = (1, 256, 513, 700)
@@ -84,3 +85,24 @@ def test_a_kept_axis_of_size_1_costs_no_division(m):
     (kernel,) = gx.function([x], gx.var(x, axis=0)).kernels
     assert kernel.text.count("in0[") == 1
     assert "mod(" not in kernel.text and "floordiv(" not in kernel.text
+
+
+@pytest.fixture
+def four_threads():
+    before = jit.threads()
+    jit.set_threads(4)
+    yield
+    jit.set_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.parametrize("m", [127, 128, 129, 385, 1000, 4099])
+def test_threads_share_columns(m):
+    a = (RNG.normal(size=(2600, m)) + 0.5).astype("float32")
+    for size in (m, "m"):
+        x = gx.input("x", (len(a), size))
+        runs = [gx.function([x], outputs(x), threads=t)(a) for t in (1, 2, 3, 4)]
+        for got, want in zip(runs[3], expected(a), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+        for run in runs[:3]:
+            assert all(p.tobytes() == q.tobytes() for p, q in zip(run, runs[3], strict=True))
