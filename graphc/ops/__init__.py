@@ -3,7 +3,8 @@
     leaf.py         input variable constant dim iota cast bitcast stop_gradient barrier
     unary.py        neg abs sign ... not
     binary.py       add sub ... less_equal, select
-    layout.py       reshape transpose broadcast slice update_slice pad concat reverse
+    layout.py       reshape transpose broadcast reverse
+    slices.py       slice update_slice pad concat
     index.py        gather scatter scatter_add
     reduce.py       reduce_sum ... argmax, cumsum cumprod cummax
     contract.py     dot
@@ -25,6 +26,7 @@ from graphc.ops import (  # noqa: F401 -- importing a module enters its rows
     random,
     reduce,
     region,
+    slices,
     unary,
 )
 from graphc.ops.row import OPS, Kind, Op, op

@@ -23,6 +23,11 @@ _CLASS = {
 }
 
 
+def text(sizes: Sequence[object]) -> str:
+    """Sizes or axes of an attribute as messages show them: (2,batch)."""
+    return f"({','.join(map(str, sizes))})"
+
+
 def came(types: Types) -> str:
     """The operand types as a message shows them."""
     return ", ".join(map(str, types)) if types else "no operands"

@@ -13,6 +13,7 @@ import pytest
 import test_rows
 from foreign_calls import NodeCalls, agree, needs_node, plain
 from library_samples import batch, digits_functions, export_loaded, same_bits
+from native_reference import Reference
 
 import graphc as gx
 from graphc import interpret
@@ -82,7 +83,7 @@ def test_random_graphs(shard, tmp_path):
     results = agree(calls, jobs, tmp_path)
     assert sum(r is not None for r in results) > 20
     for got, (f, arrays, sizes) in zip(results, references, strict=True):
-        ng.Reference(f.graph, arrays, sizes).check(got, f"wasm, {sizes}")
+        Reference(f.graph, arrays, sizes).check(got, f"wasm, {sizes}")
 
 
 def test_products(tmp_path):

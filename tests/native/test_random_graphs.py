@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from native_reference import Reference
 
 import graphc as gx
 from graphc import interpret, prim
@@ -32,7 +33,7 @@ def profile(examples: int):
 
 def stages(g, arrays, sizes):
     """The optimised graph; every pass on the way is checked."""
-    reference = ng.Reference(g, arrays, sizes)
+    reference = Reference(g, arrays, sizes)
     for name in PASSES:
         run = load_pass(name)
         after = run(g)
@@ -69,7 +70,7 @@ def test_passes_and_native_code(shard, record_property):
                 stages(f.graph, arrays, sizes)
                 checked = True
             got = f(*arrays, **extra(f, known))
-            ng.Reference(f.optimized, arrays, sizes).check(got, f"native code, {sizes}")
+            Reference(f.optimized, arrays, sizes).check(got, f"native code, {sizes}")
         assert f.compilations == 1
         seen[seed, steps] = len(f.graph.nodes)
         ops.update(n.op.name for n in f.graph.nodes)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from native_reference import Reference
 
 import graphc as gx
 from graphc import interpret
@@ -79,7 +80,7 @@ def test_random_graphs(shard):
             return
         counts[1] += 1
         got = run(program, host(), arrays)
-        ng.Reference(f.optimized, arrays, {}).check(got, "straight")
+        Reference(f.optimized, arrays, {}).check(got, "straight")
         for level in [v for v in OWN_LEVELS if v >= "v3"][:-1]:
             other = x86(level, host().triple)
             again = run(compile_graph(f.optimized, other, name="random"), other, arrays)
