@@ -11,7 +11,8 @@ where in scratch.
 
 A block is some rows of one member, or some whole members, and so on outwards. How large it is
 follows from the shapes alone; that no element's arithmetic depends on it is what the kernels
-promise anyway.
+promise anyway. Where a kernel adds up over the blocks of the innermost axis, one thread takes them
+in order; what it adds up stands in the result and beside it, in a workspace of the same size.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from graphc.codegen.frame import Slots
 from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.loops import print_nest, strides
 from graphc.codegen.matmul_ir import Function
-from graphc.codegen.plan import ALIGN, Place, align, make_plan
+from graphc.codegen.plan import ALIGN, Place, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
+from graphc.codegen.summed import define_summed
 from graphc.codegen.target import Target
 from graphc.dims import Dim, Size
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS
-from graphc.passes import chains
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
+from graphc.passes.labels import inner, operand_labels, operands, summed_operands, sums
 from graphc.types import TensorType, i64
 
 # Bytes of a block that stay in the second cache beside what the products pack.
@@ -55,8 +57,11 @@ class ChainKernel:
         self.names = [f"block.{a}" for a in range(len(self.axes))]
         self.begins: dict[int, Value] = {}
         self.labels: list[Label] = []  # of the operands
+        self.summed: dict[Node, list[TensorType]] = {}  # what sums over blocks: its whole operands
         self.body = self._blocks()
         self.calls = [
+            define_summed(module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1])
+            if n in self.summed else
             define_kernel(module, target, n, f"{name}.{k}", codes, fastmath, frozenset())
             for k, n in enumerate(self.body.nodes)
         ]
@@ -65,7 +70,8 @@ class ChainKernel:
         for v in (*node.args, *node.outs, *(o for n in node.attrs["body"].nodes for o in n.outs)):
             for size in v.type.shape:
                 seen.update(dict.fromkeys(dims.names(size)))
-        self.slots = Slots(len(node.args), len(node.outs), tuple(seen))
+        self.params = len(node.args) + bool(self.summed)
+        self.slots = Slots(self.params, len(node.outs), tuple(seen))
         one = dict.fromkeys(self.names, 1)
         # every array's size is this much times the sizes of the block
         self.unit = dims.total(
@@ -81,8 +87,12 @@ class ChainKernel:
         labels: dict[Value, Label] = dict(
             zip(body.outputs, self.node.attrs["outputs"], strict=True)
         )
+        count = len(self.axes)
         for n in reversed(body.nodes):
-            found = chains.operands(n, [labels[o] for o in n.outs])
+            found = operands(n, [labels[o] for o in n.outs])
+            if sums(labels[n.outs[0]], count):
+                sum_ = summed_operands(n, count)
+                found = None if sum_ is None else sum_[1]
             assert found is not None, "chains groups only what has labels"
             labels.update(found)
         self.labels = [labels[v] for v in body.inputs]
@@ -93,21 +103,41 @@ class ChainKernel:
         }
         for n in body.nodes:
             outs = [labels[o] for o in n.outs]
-            inner, used = self._block(n.attrs["body"], outs)
+            if sums(outs[0], count):
+                within, used = self._sum(n, env), [count - 1]
+            else:
+                within, used = self._block(n.attrs["body"], outs)
             sizes = list(n.attrs["axes"])
             for own, label in zip(n.attrs["outputs"], outs, strict=True):
                 for axis, shared in zip(own, label, strict=True):
                     if shared != ONE:
                         sizes[axis] = self._size(shared)
             args = [*(env[a] for a in n.args), *(self.begins[a] for a in used)]
-            new = b.emit(OPS["fused"], args, n, **{**n.attrs, "body": inner, "axes": tuple(sizes)})
+            new = b.emit(OPS["fused"], args, n, **{**n.attrs, "body": within, "axes": tuple(sizes)})
+            if sums(outs[0], count):
+                self.summed[new[0].node] = [
+                    a.type if a in body.inputs else env[a].type for a in n.args
+                ]
             env.update(zip(n.outs, new, strict=True))
         inputs = [*(env[v] for v in body.inputs), *self.begins.values()]
         return finish(b, body.name, inputs, [env[v] for v in body.outputs])
 
+    def _sum(self, n: Node, env: dict[Value, Value]) -> Graph:
+        """The body of a kernel that sums over blocks: a product of blocks of its operands."""
+        body: Graph = n.attrs["body"]
+        dot = body.nodes[0]
+        b = Builder()
+        given = {
+            v: operand(str(v.node.attrs["name"]), env[a].type)
+            for a, v in zip(n.args, body.inputs, strict=True)
+        }
+        begin = operand("begin", TensorType(i64, ()))
+        out = b.one(dot.op, [given[v] for v in dot.args], dot, **dot.attrs)
+        return finish(b, body.name, [*given.values(), begin], [out])
+
     def _block(self, body: Graph, outs: list[Label]) -> tuple[Graph, list[int]]:
         """One kernel's body on blocks, and the axes whose beginnings are its last operands."""
-        labels = chains.inner(body, outs)
+        labels = inner(body, outs)
         assert labels is not None
         b = Builder()
         begins: dict[int, Value] = {}
@@ -119,7 +149,7 @@ class ChainKernel:
             attrs = dict(n.attrs)
             if "shape" in attrs:
                 attrs["shape"] = self._of(n.out, label).shape
-            given = chains.operand_labels(n, label)
+            given = operand_labels(n, label)
             assert given is not None
             new = b.one(n.op, [env[key] for key in zip(n.args, given, strict=True)], n, **attrs)
             if n.op.name == "iota" and (a := label[n.attrs["axis"]]) != ONE:
@@ -158,6 +188,17 @@ class ChainKernel:
         return total + ALIGN * len(self.plan.slots)
 
     @property
+    def workspace(self) -> Size:
+        """Bytes of what kernels that sum over blocks have begun."""
+        return dims.total(align(size_of(v)) for v in self._sums)
+
+    @property
+    def _sums(self) -> list[Value]:
+        """The results that are summed over blocks."""
+        outs = zip(self.node.outs, self.node.attrs["outputs"], strict=True)
+        return [v for v, label in outs if sums(label, len(self.axes))]
+
+    @property
     def work(self) -> Size:
         """Estimated cycles."""
         whole = dict(zip(self.names, self.axes, strict=True))
@@ -178,8 +219,8 @@ class ChainKernel:
         self._task()
         self._driver()
         return Call(
-            self.name, self.node, self.slots, 0, self.scratch, False, None, work=self.work,
-            text=self.text,
+            self.name, self.node, self.slots, self.workspace, self.scratch, False, None,
+            work=self.work, text=self.text,
         )
 
     def _dims(self, f: Function) -> dict[str, str]:
@@ -209,11 +250,14 @@ class ChainKernel:
         for a in reversed(range(n)):
             whole = sizes.value(self.axes[a])
             count = f.ceildiv(whole, f.max(f.min(room, whole), "1"))
+            in_order = bool(self.summed) and a == n - 1
+            if in_order:
+                count = f.max(count, "1")  # an empty sum has a value
             size = f.max(f.ceildiv(whole, f.max(count, "1")), "1")
             f.do(f"store i64 {size}, ptr {f.at(record, 8 * (a + 1))}, align 8")
             f.do(f"store i64 {count}, ptr {f.at(record, 8 * (n + a + 1))}, align 8")
             room = f.select(f.cmp("sgt", count, "1"), "1", f.udiv(room, size))
-            blocks = f.mul(blocks, count)
+            blocks = blocks if in_order else f.mul(blocks, count)
             regs[self.names[a]] = size
         need = SizeCode(f, regs).value(dims.total(map(align, self.plan.slots)))
         fits = f.cmp("sle", need, str(SCRATCH_BYTES))
@@ -225,7 +269,10 @@ class ChainKernel:
         f.finish()
 
     def _task(self) -> None:
-        """The kernels, one after the other, on each of the blocks [begin, end)."""
+        """The kernels, one after the other, on each of the blocks [begin, end).
+
+        Where some sum over blocks, a task's number counts all blocks of the innermost axis.
+        """
         f = Function(
             self.module, f"{self.name}.task", "ptr %record, i64 %begin, i64 %end, ptr %scratch",
             self.target,
@@ -249,7 +296,15 @@ class ChainKernel:
             f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8")
             for k in range(self.slots.params + self.slots.outputs)
         ]
-        with f.each("%begin", "%end") as index:
+        begun = given[self.params - 1]  # one behind the other
+        parts: dict[Value, str] = {}
+        for v in self._sums:
+            parts[v] = begun
+            begun = f.at(begun, whole.value(align(size_of(v))))
+        first, last = "%begin", "%end"
+        if self.summed:
+            first, last = f.mul(first, count[-1]), f.mul(last, count[-1])
+        with f.each(first, last) as index:
             rest, at = index.index, [""] * n
             for a in reversed(range(n)):
                 place = rest if a == 0 else f(f"urem i64 {rest}, {count[a]}")
@@ -276,18 +331,22 @@ class ChainKernel:
             for a in self.begins:
                 pointers[Place("input", len(args) + a)] = f.at(begins, 8 * a)
             outs = zip(self.node.outs, self.node.attrs["outputs"], strict=True)
+            own: dict[Value, str] = {}  # where a kernel has what it began, by its result
             for k, (v, label) in enumerate(outs):
-                pointers[Place("output", k)] = moved(given[len(args) + k], v, label)
+                pointers[Place("output", k)] = moved(given[self.params + k], v, label)
+                if v in parts:
+                    own[self.body.outputs[k]] = moved(parts[v], v, label)
             for k, slot in enumerate(slots):
                 pointers[Place("arena", k)] = slot
             for k, c in enumerate(self.plan.calls):
                 values = [("ptr", pointers[self.plan.places[v]]) for v in c.args]
                 made = [pointers[self.plan.places[v]] for v in c.outs]
-                if c.slots.params > len(c.args):
-                    own = made[c.c_output] if c.c_output is not None else slots[
+                if c.node in self.summed:
+                    values.append(("ptr", own[c.outs[0]]))
+                elif c.slots.params > len(c.args):
+                    values.append(("ptr", made[c.c_output] if c.c_output is not None else slots[
                         self.plan.workspaces[k]
-                    ]
-                    values.append(("ptr", own))
+                    ]))
                 values += [("ptr", p) for p in made]
                 values += [("i64", regs[name]) for name in c.slots.dims]
                 for j, (t, value) in enumerate(values):

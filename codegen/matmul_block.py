@@ -105,7 +105,7 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     in_panels = f(f"or i1 {before}, {keep}")
     whole = f.mul(f.udiv(n, tiles.columns), tiles.columns)
     rest = f.select(before, "0", f.select(keep, whole, n))
-    a = _Strips(f, dtype, tiles, pack, packed_a, n)
+    a = Strips(f, dtype, tiles, pack, packed_a, n)
     with f.each("0", "%k", k_block(dtype)) as block:
         depth = f.min(f.sub("%k", block.index), str(k_block(dtype)))
         a.begin(block.index, depth)
@@ -171,7 +171,7 @@ def _full_strips(f: Function, tiles: Tiling) -> str:
     return f.sub(full, f.select(fewer, over, "0"))
 
 
-class _Strips:
+class Strips:
     """Emits the packing of strips of A, where they are packed."""
 
     def __init__(

@@ -106,12 +106,15 @@ def tail_mask(f: Function, dtype: DType, lanes: int, count: str) -> str:
     return f(f"icmp ult <{lanes} x {t}> <{steps}>, {wide}")
 
 
-def strip(module: Module, target: Target, tiles: Tiling, height: int, *, keep: bool = False) -> str:
+def strip(
+    module: Module, target: Target, tiles: Tiling, height: int, *, keep: bool = False,
+    begun: bool = False,
+) -> str:
     """Define the kernel for `height` rows; its name."""
-    name = f"{prefix(tiles.dtype)}_strip_{height}{'_keeping' * keep}"
+    name = f"{prefix(tiles.dtype)}_strip_{height}{'_keeping' * keep}{'_going_on' * begun}"
     if name in module.functions:
         return name
-    params = KERNEL_PARAMS + ", ptr noalias %packed" * keep
+    params = KERNEL_PARAMS + ", ptr noalias %packed" * keep + ", ptr %begun, i1 %on" * begun
     f = Function(module, name, params, target, tuned=True)
     f.do(f"%ahead = mul i64 %b_row, {AHEAD}")
     done = "0"
@@ -126,7 +129,7 @@ def strip(module: Module, target: Target, tiles: Tiling, height: int, *, keep: b
                 f.udiv("%columns", step), step
             )
         with f.each(done, end, step) as col:
-            _tile(f, tiles, height, width, rows, col.index, keep)
+            _tile(f, tiles, height, width, rows, col.index, keep, begun)
         done = end
     f.finish()
     return name
@@ -134,7 +137,7 @@ def strip(module: Module, target: Target, tiles: Tiling, height: int, *, keep: b
 
 def _tile(
     f: Function, tiles: Tiling, height: int, width: int, rows: list[tuple[str, int]], col: str,
-    keep: bool,
+    keep: bool, begun: bool,
 ) -> None:
     """The tile of `width` registers at column `col`."""
     size, lanes = tiles.bytes, tiles.lanes
@@ -151,8 +154,16 @@ def _tile(
     lines = [f.at(c, f.mul("%c_row", i)) for i in range(height)]
     if height == tiles.rows and width == tiles.tiles[0][1][0]:
         _request(f, lines, width * lanes * size)
-    sums = _chains(f, tiles, vectors, rows, b, packed)
     t = vectors[0].reg(tiles.dtype)
+    starts = [["zeroinitializer"] * width] * height
+    if begun:
+        first = f.at("%begun", f.mul(col, size))
+        places = [f.at(first, f.mul("%c_row", i)) for i in range(height)]
+        starts = [[
+            f.select("%on", L.load(tiles.dtype, f.at(p, j * lanes * size)), "zeroinitializer", t)
+            for j, L in enumerate(vectors)
+        ] for p in places]
+    sums = _chains(f, tiles, vectors, rows, b, packed, starts)
     where = [[f.at(line, j * lanes * size) for j in range(width)] for line in lines]
     with f.either("%accumulate") as branches:
         for places, chains in zip(where, sums, strict=True):
@@ -186,9 +197,9 @@ def _opaque(f: Function, x: str) -> str:
 
 def _chains(
     f: Function, tiles: Tiling, vectors: list[Lanes], rows: list[tuple[str, int]], b: str,
-    packed: str,
+    packed: str, starts: list[list[str]],
 ) -> list[list[str]]:
-    """The loop over k (at least one step): sums[row][register]."""
+    """The loop over k (at least one step) from `starts`: sums[row][register]."""
     head, end = f.fresh("k"), f.fresh("sums")
     before = f.block
     t = vectors[0].reg(tiles.dtype)
@@ -229,9 +240,9 @@ def _chains(
         next_p = f.at(pp, len(vectors) * step)
         phis.append(f"  {pp} = phi ptr [{packed}, %{before}], [{next_p}, %{head}]")
     phis += [
-        f"  {s} = phi {t} [zeroinitializer, %{before}], [{new}, %{head}]"
-        for line, news in zip(chains, sums, strict=True)
-        for s, new in zip(line, news, strict=True)
+        f"  {s} = phi {t} [{start}, %{before}], [{new}, %{head}]"
+        for line, begin, news in zip(chains, starts, sums, strict=True)
+        for s, start, new in zip(line, begin, news, strict=True)
     ]
     f.lines[at:at] = phis
     again = f.cmp("ne", following, "0")

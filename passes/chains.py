@@ -13,19 +13,27 @@ the other, and nothing but blocks exists of what is made and used up between the
 `axes` are the shared ones, `outputs` says where the results have them. A chain ends in a product
 whose left operand it makes, and grows against the flow of data as long as what a kernel makes is
 not much smaller than what it reads. Rows stay whole, so that each is computed as it was before.
+
+In the gradient two products sum over the rows: they get their own result from each block, and add
+it up (`labels.summed_operands`). The rows' softmax, which the forward pass needs as well, is
+computed once more by a chain of the backward pass where it is large: then neither stores it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 
 from graphc import dims
 from graphc.dims import Size
-from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
+from graphc.ir import Builder, Graph, Node, Value, finish, finish_as, reachable
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
+from graphc.passes.labels import is_block, operands, summed_operands
 from graphc.types import TensorType
 
 # Chains are worth their blocks where what need not be stored would leave the nearest caches, and
@@ -35,28 +43,53 @@ from graphc.types import TensorType
 LEAST_BYTES = 1 << 20
 BLOCK_ROWS = 512
 GAIN = 3
-MOST_KERNELS = 8  # of a chain: they are written for it alone, and share no code with others
-TYPICAL = 2048  # what a symbolic dimension counts as for that
+AGAIN_BYTES = 1 << 22  # of a value from which it is computed a second time rather than kept
+MOST_KERNELS = 12      # of a chain: they are written for it alone, and share no code with others
+TYPICAL = 2048         # what a symbolic dimension counts as for that
+
+Readers = dict[Value, list[Node | None]]  # None: the graph's results
+
+
+@dataclass(eq=False)
+class Chain:
+    """Kernels that become one node."""
+
+    nodes: list[Node]         # in order
+    again: set[Node]          # those of them that stay outside as well
+    axes: list[Size]
+    results: dict[Value, Label]
+
+    @property
+    def args(self) -> list[Value]:
+        """What it reads."""
+        made = {o for n in self.nodes for o in n.outs}
+        return list(dict.fromkeys(a for n in self.nodes for a in n.args if a not in made))
+
+    @property
+    def outs(self) -> Iterable[Value]:
+        """What it makes for others."""
+        return self.results
+
+
+Unit = Node | Chain
 
 
 def run(g: Graph) -> Graph:
     """Make the chains of a graph of kernels."""
-    chains = find(g)
-    if not chains:
+    order, readers = find(g)
+    if not any(isinstance(u, Chain) for u in order):
         return g
-    ends = {c[-1]: c for c in chains}
-    inside = {n for c in chains for n in c[:-1]}
     b = Builder()
     env: dict[Value, Value] = {v: v for v in g.inputs}
-    for n in g.nodes:
-        if n in inside:
-            continue
-        if n in ends:
-            args, attrs = _joined(ends[n])
-            new = b.emit(OPS["fused"], [env[a] for a in args], n, **attrs)
+    for u in order:
+        if isinstance(u, Chain):
+            args, attrs = _joined(u)
+            new = b.emit(OPS["fused"], [env[a] for a in args], u.nodes[-1], **attrs)
+            env.update(zip(u.results, new, strict=True))
+        elif u.op.name == "fused":
+            _emit(b, u, env, {o for o in u.outs if readers.get(o)})
         else:
-            new = b.copy(n, tuple([env[a] for a in n.args]))
-        env.update(zip(n.outs, new, strict=True))
+            env.update(zip(u.outs, b.copy(u, tuple([env[a] for a in u.args])), strict=True))
     return finish_as(b, g, env)
 
 
@@ -65,22 +98,20 @@ def is_chain(n: Node) -> bool:
     return any(m.op.name == "fused" for m in n.attrs["body"].nodes)
 
 
-def find(g: Graph) -> list[list[Node]]:
-    """The chains of g, each in the order of its nodes."""
-    readers: dict[Value, list[Node | None]] = {v: [None] for v in g.results}
+def find(g: Graph) -> tuple[list[Unit], Readers]:
+    """The nodes of g in order, with chains in the place of their kernels; what reads each value."""
+    readers: Readers = {v: [None] for v in g.results}
     for n in g.nodes:
         for a in n.args:
             readers.setdefault(a, []).append(n)
-    position = {n: k for k, n in enumerate(g.nodes)}
-    taken: set[Node] = set()
-    chains: list[list[Node]] = []
+    position: dict[Unit, int] = {n: k for k, n in enumerate(g.nodes)}
+    order: list[Unit | None] = [*g.nodes]
+    search = Search(readers, position)
     for n in reversed(g.nodes):
-        if n.op.name == "fused" and n not in taken and (rows := _rows(n)):
-            chain, labels = _grow(n, rows, readers)
-            if len(chain) > 1 and _pays(chain, labels, _shared(n, rows)[0]):
-                chains.append(sorted(chain, key=position.__getitem__))
-                taken |= chain
-    return chains
+        chain = search.chain(n) if n.op.name == "fused" else None
+        if chain is not None and _place(chain, order, position):
+            search.take(chain)
+    return [u for u in order if u is not None], readers
 
 
 def _rows(n: Node) -> int:
@@ -99,50 +130,127 @@ def _shared(last: Node, rows: int) -> tuple[list[Size], list[Label]]:
     return [shape[a] for a in kept], [label + (ONE,) * (o.type.ndim - rows) for o in last.outs]
 
 
-def _grow(
-    last: Node, rows: int, readers: dict[Value, list[Node | None]]
-) -> tuple[set[Node], dict[Value, Label]]:
-    """The kernels that may run block by block with the last one, and the labels of operands."""
-    axes, outs = _shared(last, rows)
-    before = any(
-        a.node.op.name == "fused" and set(readers[a]) == {last} and _inflates(a.node)
-        for a in last.args
-    )
-    found = operands(last, outs) if axes and before else None
-    if found is None:
-        return set(), {}
-    chain, labels = {last}, found
-    waiting = list(found)
-    while waiting and len(chain) < MOST_KERNELS:
-        n = waiting.pop().node
-        if n in chain or n.op.name != "fused" or not _inflates(n):
-            continue
-        if not all(set(readers.get(o, ())) <= chain and o in labels for o in n.outs):
-            continue
-        if any({*labels[o]} - {ONE} != {*range(len(axes))} for o in n.outs):
-            continue
-        more = operands(n, [labels[o] for o in n.outs])
-        if more is None or any(labels.get(v, label) != label for v, label in more.items()):
-            continue
-        chain.add(n)
-        labels.update(more)
-        waiting += more
-    return chain, labels
+class Search:
+    """Looks for chains, from the end of a graph to its beginning."""
+
+    def __init__(self, readers: Readers, position: dict[Unit, int]):
+        self.readers, self.position = readers, position
+        self.taken: set[Node] = set()
+
+    def chain(self, last: Node, without: AbstractSet[Node] = frozenset()) -> Chain | None:
+        """The chain that ends in a product, if it pays; `without` says who reads no longer."""
+        if (rows := _rows(last)) == 0 or last in self.taken:
+            return None
+        for again in (False,) if without else (True, False):
+            found = self.grow(last, rows, again, without)
+            if found is None:
+                return None
+            chain, labels = found
+            if _pays(chain, labels) and all(self._freed(n, chain) for n in chain.again):
+                return chain
+        return None
+
+    def grow(
+        self, last: Node, rows: int, again: bool, without: AbstractSet[Node]
+    ) -> tuple[Chain, dict[Value, Label]] | None:
+        """The kernels that may run block by block with the last one, and the labels of operands.
+
+        If `again`, kernels whose results are read elsewhere as well may be among them.
+        """
+        axes, outs = _shared(last, rows)
+        before = any(
+            a.node.op.name == "fused" and _bytes([a]) >= LEAST_BYTES and _inflates(a.node)
+            for a in last.args
+        )
+        labels = operands(last, outs) if axes and before else None
+        if labels is None:
+            return None
+        chain, results = {last}, dict(zip(last.outs, outs, strict=True))
+        waiting = list(labels)
+        while waiting and len(chain) < MOST_KERNELS:
+            n = waiting.pop().node
+            if n in chain or n in self.taken or n.op.name != "fused" or not _inflates(n):
+                continue
+            found = labels.copy()
+            others = [m for m in self._others(n, chain) if m not in without]
+            sums: dict[Node, Label] = {}
+            for m in others:
+                sum_ = summed_operands(m, len(axes)) if m is not None else None
+                if m is None or sum_ is None or m in self.taken or not _agree(found, sum_[1]):
+                    continue
+                if not all(is_block(o, sum_[1][o]) for o in n.outs if o in sum_[1]):
+                    continue
+                found.update(sum_[1])
+                sums[m] = sum_[0]
+            made = [o for o in n.outs if o in found]
+            if None in others or (len(sums) < len(others) and not again) or any(
+                {*found[o]} - {ONE} != {*range(len(axes))} or not is_block(o, found[o])
+                for o in made
+            ):
+                continue
+            more = operands(n, [found.get(o) for o in n.outs])
+            if more is None or not _agree(found, more):
+                continue
+            found.update(more)
+            labels = found
+            chain |= {n, *sums}
+            results.update((m.outs[0], label) for m, label in sums.items())
+            waiting += [a for m in (n, *sums) for a in m.args if a in labels]
+        if len(chain) < 2 or not results.keys().isdisjoint(labels):
+            return None
+        nodes = sorted(chain, key=self.position.__getitem__)
+        results = {o: results[o] for n in nodes for o in n.outs if o in results}
+        ends = {o.node for o in results}
+        twice: set[Node] = set()
+        for n in reversed(nodes):
+            if n not in ends and any(m not in without for m in self._others(n, chain - twice)):
+                twice.add(n)
+        return Chain(nodes, twice, axes, results), labels
+
+    def _others(self, n: Node, chain: AbstractSet[Node]) -> list[Node | None]:
+        """What reads results of n outside of a chain."""
+        found = dict.fromkeys(m for o in n.outs for m in self.readers.get(o, ()))
+        return [m for m in found if m not in chain]
+
+    def _freed(self, n: Node, chain: Chain) -> bool:
+        """Whether nobody needs the results of n as a whole, if a chain computes them again."""
+        nodes = set(chain.nodes)
+        for m in self._others(n, nodes):
+            other = self.chain(m, nodes - chain.again) if m is not None else None
+            if other is None or n not in other.nodes:
+                return False
+        return True
+
+    def take(self, chain: Chain) -> None:
+        """Take the kernels of a chain out of the search."""
+        self.taken |= set(chain.nodes) - chain.again
+        made = {o for n in chain.nodes for o in n.outs}
+        for n in chain.again:
+            for o in n.outs:
+                self.readers[o] = [m for m in self.readers[o] if m not in chain.nodes]
+            for a in n.args:
+                if a not in made:
+                    self.readers[a].append(chain.nodes[-1])
+
+
+def _agree(labels: dict[Value, Label], more: dict[Value, Label]) -> bool:
+    return all(labels.get(v, label) == label for v, label in more.items())
 
 
 def _inflates(n: Node) -> bool:
-    """Whether a kernel makes no less than two thirds of what it reads."""
-    return 3 * _bytes(n.outs) >= 2 * _bytes(n.args)
+    """Whether a kernel makes no less than two thirds of the largest that it reads."""
+    return 3 * _bytes(n.outs) >= 2 * max((_typical_bytes(a.type) for a in n.args), default=0)
 
 
-def _pays(chain: set[Node], labels: dict[Value, Label], axes: list[Size]) -> bool:
-    made = {o for n in chain for o in n.outs}
-    read = {a for n in chain for a in n.args}
+def _pays(chain: Chain, labels: dict[Value, Label]) -> bool:
+    made = {o for n in chain.nodes for o in n.outs}
+    read = {a for n in chain.nodes for a in n.args}
     kept = _bytes(made & read)
-    rows = max(_typical(_reuse(n, labels, axes)) for n in chain)
+    rows = max(_typical(_reuse(n, labels, chain.axes)) for n in chain.nodes)
     gain = GAIN if rows > BLOCK_ROWS else 1
-    largest = max(_bytes({v}) for v in made & read)  # small ones stay in cache by themselves
-    return largest >= LEAST_BYTES and kept >= gain * _bytes(made ^ read)
+    largest = max(_typical_bytes(v.type) for v in made & read)  # small ones stay in cache
+    least = AGAIN_BYTES if chain.again else LEAST_BYTES
+    return largest >= least and kept >= gain * _bytes({*chain.args, *chain.results})
 
 
 def _reuse(n: Node, labels: dict[Value, Label], axes: list[Size]) -> Size:
@@ -168,108 +276,67 @@ def _typical(size: Size) -> int:
     return dims.evaluate(size, dict.fromkeys(dims.names(size), TYPICAL))
 
 
-def _joined(chain: list[Node]) -> tuple[list[Value], dict[str, object]]:
+def _place(chain: Chain, order: list[Unit | None], position: dict[Unit, int]) -> bool:
+    """Put a chain where its last kernel stands, and behind it what needs its results.
+
+    False where it would need them itself, by way of something else.
+    """
+    inside = {*chain.nodes} - chain.again
+    places = [position[n] for n in inside]
+    first, end = min(places), max(places) + 1
+    late = set(chain.results)
+    before: list[Unit | None] = []
+    after: list[Unit] = []
+    for u in order[first:end]:
+        if u is None or u in inside:
+            continue
+        if late.isdisjoint(u.args):
+            before.append(u)
+        else:
+            after.append(u)
+            late.update(u.outs)
+    if not late.isdisjoint(chain.args):
+        return False
+    units = [*before, chain, *after]
+    order[first:end] = [None] * (end - first - len(units)) + units
+    position.update((u, k) for k, u in enumerate(order[first:end], first) if u is not None)
+    return True
+
+
+def _joined(chain: Chain) -> tuple[list[Value], dict[str, object]]:
     """(operands, attributes) of the fused node of a chain."""
-    made = {o for n in chain for o in n.outs}
-    args = list(dict.fromkeys(a for n in chain for a in n.args if a not in made))
+    wanted = {a for n in chain.nodes for a in n.args} | set(chain.results)
     b = Builder()
     env: dict[Value, Value] = {}
-    for k, a in enumerate(args):
+    for k, a in enumerate(chain.args):
         env[a] = operand(f"p{k}", a.type, a.node.loc)
-    for n in chain:
-        new = b.emit(n.op, [env[a] for a in n.args], n, **n.attrs)
-        env.update(zip(n.outs, new, strict=True))
-    last = chain[-1]
-    axes, outs = _shared(last, _rows(last))
-    body = finish(b, "chain", [env[a] for a in args], [env[o] for o in last.outs])
-    return args, {
-        "body": body, "axes": tuple(axes), "reduced": (), "outputs": tuple(outs),
+    for n in chain.nodes:
+        _emit(b, n, env, wanted)
+    body = finish(
+        b, "chain", [env[a] for a in chain.args], [env[o] for o in chain.results]
+    )
+    return chain.args, {
+        "body": body, "axes": tuple(chain.axes), "reduced": (),
+        "outputs": tuple(chain.results.values()),
     }
 
 
-# --- labels ------------------------------------------------------------------------------------
-
-
-def operands(n: Node, outs: list[Label]) -> dict[Value, Label] | None:
-    """Which dimensions of a kernel's operands are the shared axes, given those of its results.
-
-    None where a block of it would not be a kernel on blocks: where elements move along a shared
-    axis, or a block of an operand would not be contiguous.
-    """
-    body: Graph = n.attrs["body"]
-    labels = inner(body, outs)
-    if labels is None or any(v not in labels for v in body.inputs):
-        return None
-    found: dict[Value, Label] = {}
-    for a, v in zip(n.args, body.inputs, strict=True):
-        (label,) = labels[v]
-        if not _is_block(v, label) or found.setdefault(a, label) != label:
-            return None
-    return found
-
-
-def _is_block(v: Value, label: Label) -> bool:
-    """Whether shared axes are outer ones, in order: then blocks are contiguous."""
-    real = [a for a, size in zip(label, v.type.shape, strict=True) if size != 1]
-    shared = [a for a in real if a != ONE]
-    return shared == sorted(set(shared)) and real[: len(shared)] == shared
-
-
-def inner(body: Graph, outs: list[Label]) -> dict[Value, list[Label]] | None:
-    """The labels of the values of a body; None where a block of it would not be such a kernel.
-
-    What is made from nothing (the positions that a causal mask compares) may have several.
-    """
-    free: set[Value] = set()
-    for n in body.nodes:
-        if all(a in free for a in n.args):
-            free.update(n.outs)
-    labels: dict[Value, list[Label]] = {}
-
-    def fits(v: Value, label: Label) -> bool:
-        known = labels.setdefault(v, [])
-        if label not in known:
-            known.append(label)
-        return len(known) == 1 or v in free
-
-    if not all(map(fits, body.outputs, outs)):
-        return None
-    for n in reversed(body.nodes):
-        if len(n.outs) != 1:
-            return None
-        for out in labels.get(n.out, ()):
-            given = operand_labels(n, out)
-            if given is None or not all(map(fits, n.args, given)):
-                return None
-    return labels
-
-
-def operand_labels(n: Node, out: Label) -> list[Label] | None:
-    """The labels of a node's operands by its result's."""
-    kind, name = n.op.kind, n.op.name
-    if n.op.fails_on([a.type for a in n.args]) or n.op.unique:
-        return None
-    if kind is Kind.ELEMENTWISE:
-        return [out] * len(n.args)
-    if name == "iota" or (name == "constant" and set(out) <= {ONE}):
-        return []
-    if name == "broadcast":
-        return [tuple(out[a] for a in n.attrs["axes"])]
-    if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"):
-        rest = iter(out)
-        ndim = n.args[0].type.ndim
-        return [tuple(ONE if a in n.attrs["axes"] else next(rest) for a in range(ndim))]
-    if kind is Kind.CONTRACT:
-        at = len(n.attrs["batch"][0])
-        labels = []
-        for s, v in enumerate(n.args):
-            label = [ONE] * v.type.ndim
-            for k, a in enumerate(n.attrs["batch"][s]):
-                label[a] = out[k]
-            for a in range(v.type.ndim):
-                if a not in n.attrs["batch"][s] and a not in n.attrs["contract"][s]:
-                    label[a] = out[at]
-                    at += 1
-            labels.append(tuple(label))
-        return labels
-    return None
+def _emit(b: Builder, n: Node, env: dict[Value, Value], wanted: Container[Value]) -> None:
+    """A kernel without those of its results that nobody wants any more."""
+    outs = [o for o in n.outs if o in wanted]
+    if len(outs) == len(n.outs):
+        new = b.copy(n, tuple([env[a] for a in n.args]))
+    else:
+        body: Graph = n.attrs["body"]
+        picked = [k for k, o in enumerate(n.outs) if o in wanted]
+        results = [body.outputs[k] for k in picked]
+        live = set(reachable(results))
+        read = [v.node in live for v in body.inputs]
+        args = [env[a] for a in compress(n.args, read)]
+        less = Graph(
+            body.name, tuple(compress(body.inputs, read)), [m for m in body.nodes if m in live],
+            results,
+        )
+        labels = tuple(n.attrs["outputs"][k] for k in picked)
+        new = b.emit(n.op, args, n, **{**n.attrs, "body": less, "outputs": labels})
+    env.update(zip(outs, new, strict=True))

@@ -59,11 +59,12 @@ def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] |
         shape = args[s].type.shape
         if all(joined(shape, axes) for axes in (batch[s], free, contract[s])):
             continue
-        perm = (*batch[s], *free, *contract[s])
+        # what lies innermost stays there: rows are copied whole, and other products want them too
+        inner, outer = (free, contract[s]) if ndim - 1 in free else (contract[s], free)
+        perm = (*batch[s], *outer, *inner)
         new[s] = b.one("transpose", (args[s],), n, perm=perm)
-        nb, nf = len(batch[s]), len(free)
-        batch[s] = tuple(range(nb))
-        contract[s] = tuple(range(nb + nf, ndim))
+        batch[s] = tuple(map(perm.index, batch[s]))
+        contract[s] = tuple(map(perm.index, contract[s]))
     if new == list(args):
         return None
     return b.emit(n.op, new, n, contract=tuple(contract), batch=tuple(batch))
