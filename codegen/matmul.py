@@ -21,9 +21,10 @@ rewrite them. `scratch` has `product_scratch` bytes.
 A `passing` product has no C: each block stands in scratch until the epilogue has used it up, and
 `c` is such that the block's elements have the addresses they would have in a whole C.
 
-Large products are split into tasks (member, block of rows, block of columns). The split follows
-from the shapes alone, and no split changes the arithmetic of an element: a product is bit-identical
-for any number of threads, for a row alone and among others, and on every CPU level with fma.
+Large products are split into tasks (member, block of columns, block of rows). The split follows
+from the shapes alone; those that a thread is given one after the other it takes as one, to pack B
+once. No split changes the arithmetic of an element: a product is bit-identical for any number of
+threads, for a row alone and among others, and on every CPU level with fma.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from graphc.types import DType, f32, f64
 TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
 SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
 VECTOR_WEIGHT = 8.0      # times as long takes an operation of a product with a vector
-MOST_TASKS = 8           # split no further for threads: every block of rows packs B again
+MOST_TASKS = 8           # split no further for threads: each task of a thread packs B again
 FEW_TASKS = 8            # accept small blocks up to so many tasks
 LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
 LEAST_ROWS = 120         # of a block: every block of rows packs B again
@@ -62,6 +63,8 @@ PASSING_ROWS = 240       # most rows of a block that passes through scratch; wit
 PASSING_BYTES = 2 << 20  # .. bytes at most from its first row to its last, packing fits beside it
 THIN = 32                # steps of k up to which there is little to pack: blocks may be small, ..
 THIN_BYTES = 1 << 15     # .. of so many bytes, which stay in the nearest cache
+
+NEAR_BYTES = 1 << 20     # of blocks taken together, for an epilogue to find them in a near cache
 
 ROW_UNIT = 12  # of the rows of a passing block, whatever the height of tiles: scratch depends on it
 
@@ -263,18 +266,23 @@ def _define_task(
     }
     unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
     across = _streamed(f, dtype, v["m"], v["n"], v["k"], unit) if "stream" in kinds else "false"
+    together = _most_together(f, target, dtype, kinds, v, across)
     with f.each("%begin", "%end") as task:
-        above = f.udiv(task.index, v["col_blocks"])
-        block = f(f"urem i64 {task.index}, {v['col_blocks']}")
-        col = f.mul(block, v["cols"])
-        member = f.udiv(above, v["row_blocks"])
-        row = f.mul(f(f"urem i64 {above}, {v['row_blocks']}"), v["rows"])
-        row_end = f.min(f.add(row, v["rows"]), v["m"])
-        cols = v["cols"]
-        if "stream" in kinds:  # blocks side by side are one: the longer its rows the better
-            beside = f.min(f.sub("%end", task.index), f.sub(v["col_blocks"], block))
-            task.step = f.select(across, beside, "1")
-            cols = f.mul(task.step, cols)
+        left = f.sub("%end", task.index)
+        above = f.udiv(task.index, v["row_blocks"])
+        line = f(f"urem i64 {task.index}, {v['row_blocks']}")
+        member = f.udiv(above, v["col_blocks"])
+        block = f(f"urem i64 {above}, {v['col_blocks']}")
+        row, col = f.mul(line, v["rows"]), f.mul(block, v["cols"])
+        rows, cols = v["rows"], v["cols"]
+        if "passing" not in kinds:  # blocks that this thread has one after the other are one
+            down = f.min(f.min(left, f.sub(v["row_blocks"], line)), together[0])
+            beside = f.min(f.udiv(left, v["row_blocks"]), f.sub(v["col_blocks"], block))
+            beside = f.min(beside, together[1])
+            beside = f.select(f.cmp("eq", down, v["row_blocks"]), beside, "1")
+            task.step = f.mul(down, beside)
+            rows, cols = f.mul(down, rows), f.mul(beside, cols)
+        row_end = f.min(f.add(row, rows), v["m"])
         col_end = f.min(f.add(col, cols), v["n"])
         m, n = f.sub(row_end, row), f.sub(col_end, col)
         a = f.at(f.at(v["a"], f.mul(member, v["a_batch"])), f.mul(row, v["a_row"]))
@@ -295,6 +303,23 @@ def _define_task(
                  f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr {whole}, ptr {room})")
     f.finish()
     return name
+
+
+def _most_together(
+    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], across: str
+) -> tuple[str, str]:
+    """How many blocks of rows and of columns may be one: B is then packed once for all."""
+    most = most_rows(target, dtype) if dtype.is_float else ROWS
+    near = f.udiv(str(NEAR_BYTES // dtype.itemsize), f.min(f.max(v["n"], "1"), str(COLUMNS)))
+    far = f(f"icmp eq ptr {v['epilogue']}, null")
+    rows = f.select(far, str(most), f.min(near, str(most)))
+    down = f.max(f.udiv(rows, v["rows"]), "1")
+    if "dots" in kinds:
+        down = f.select(f.cmp("eq", v["n"], "1"), "1", down)
+    beside = f.max(f.udiv(str(COLUMNS), v["cols"]), "1")
+    if "stream" in kinds:  # the longer its rows the better
+        beside = f.select(across, v["col_blocks"], beside)
+    return down, beside
 
 
 def _compute(
