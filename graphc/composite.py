@@ -66,6 +66,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
     bodies: dict[Hashable, _Body] = {}
+    if not callable(fn):
+        raise UsageError(f"{name}: takes a function of Tensors, got {fn!r}", user_loc())
     signature = inspect.signature(fn)
 
     @functools.wraps(fn)

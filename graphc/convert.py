@@ -7,7 +7,7 @@ stands here, and shows in the graph as casts, reshapes and broadcasts.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,9 +27,12 @@ def is_weak(x: Any) -> bool:
     return isinstance(x, (bool, int, float, Dim)) and not isinstance(x, np.generic)
 
 
-def literal_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+def literal_array(
+    value: Any, dtype: Any = None, what: str = "an operand"
+) -> np.ndarray[Any, Any]:
     """An ndarray with graphc's defaults: arrays keep their dtype, numbers and lists become
-    float32, int64 or bool. Complex numbers, strings and objects are refused by name.
+    float32, int64 or bool. Complex numbers, strings and objects are refused; `what` names
+    the value in messages.
     """
     if isinstance(value, Tensor):
         raise UsageError(
@@ -41,10 +44,10 @@ def literal_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         array = np.asarray(value)
     except (UsageError, ValueError):  # a Tensor inside, or rows of unequal length
         array = np.array(None)
-    if array.dtype == object:
+    if array.dtype.kind in "OSUMm":  # objects, strings, dates
         advice = "; join Tensors with gx.stack or gx.concat" if _holds_tensor(value) else ""
         raise UsageError(
-            "constant: takes a number or a rectangular array of numbers, got "
+            f"{what} must be a number or a rectangular array of numbers, got "
             f"{type(value).__name__} {reprlib.repr(value)}{advice}",
             user_loc(),
         )
@@ -57,6 +60,11 @@ def literal_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     except GraphcError as e:
         raise type(e)(e.message, e.loc or user_loc()) from None
     return array
+
+
+def listed(x: Any) -> list[Any]:
+    """Several things as a list, one (a Tensor, or what is no such thing) alone in it."""
+    return [x] if isinstance(x, Tensor) or not isinstance(x, Iterable) else list(x)
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -206,6 +214,11 @@ def as_shape(shape: Any) -> Shape:
     """A tuple of sizes from an int, a name, a Dim, or a sequence of them."""
     if isinstance(shape, (int, str, Dim, np.integer)):
         shape = (shape,)
+    if not isinstance(shape, Iterable) or isinstance(shape, (Mapping, Set)):
+        raise ShapeError(
+            "shape: takes a size, or several in order, as in ('batch', 64), got "
+            f"{reprlib.repr(shape)}", user_loc()
+        )
     try:
         return tuple([types.as_size(s) for s in shape])
     except (TypeError, ValueError) as e:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from graphc.errors import ArgumentError, DTypeError, Loc, ShapeError, UsageError
 from graphc.ir import Graph, State, Value
 from graphc.tensor import Tensor
@@ -108,8 +110,6 @@ def _value(x: Any, what: str, loc: Loc | None, like: Value | None = None) -> Val
     """The Value of a Tensor, or of the constant that a number or an array is."""
     if isinstance(x, Tensor):
         return x._value
-    import numpy as np
-
     from graphc.declare import constant
 
     if isinstance(x, (bool, int, float, np.generic, np.ndarray)):
@@ -155,6 +155,21 @@ def _updates(updates: Any, name: str, loc: Loc | None) -> tuple[tuple[State, Val
             )
         seen[state] = value
     return tuple(seen.items())
+
+
+def check_count(what: str, n: Any, loc: Loc | None) -> None:
+    """ArgumentError if `n` is not a whole number of at least 1."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ArgumentError(f"{what} must be a whole number of at least 1, got {n!r}", loc)
+
+
+def check_pipeline(pipeline: Any, loc: Loc | None) -> None:
+    """UsageError if `pipeline` is no list of passes; which there are is seen when it runs."""
+    if pipeline is not None and not isinstance(pipeline, (list, tuple)):
+        raise UsageError(
+            "function: pipeline must be a list of passes, such as (*gx.PIPELINE, my_pass), got "
+            f"{pipeline!r}", loc
+        )
 
 
 def check_mode(mode: str, loc: Loc | None) -> None:

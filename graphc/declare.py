@@ -70,7 +70,8 @@ class Variable(Tensor):
     def value(self, new: Any) -> None:
         array = np.asarray(new)
         if not isinstance(new, (np.ndarray, np.generic)):
-            array = literal_array(new).astype(self.dtype.numpy)
+            what = f"variable {self.name!r}: the value"
+            array = literal_array(new, what=what).astype(self.dtype.numpy)
         if array.shape != self.shape or as_dtype(array.dtype) is not self.dtype:
             raise ShapeError(
                 f"variable {self.name!r}: the value must be {self.type}, got {array_text(array)}",
@@ -97,7 +98,7 @@ def variable(value: ArrayLike, name: str | None = None, dtype: Any = None) -> Va
             f"variable: the name must be an identifier or identifiers joined by dots, got {name!r}",
             user_loc(),
         )
-    array = literal_array(value, dtype)
+    array = literal_array(value, dtype, "variable: the value")
     state = State(name, TensorType(as_dtype(array.dtype), array.shape), array)
     (out,) = ir.apply("variable", [], state=state)
     return Variable(out)
@@ -107,7 +108,7 @@ def constant(value: ArrayLike, dtype: Any = None) -> Tensor:
     """A value baked into the graph."""
     if isinstance(value, Dim):
         return as_tensor(value, dtype)
-    return as_tensor(literal_array(value, dtype))
+    return as_tensor(literal_array(value, dtype, "constant: the value"))
 
 
 def dim(name: str) -> Dim:

@@ -36,6 +36,8 @@ def define_op(row: Op, emit: Callable[..., str] | None = None) -> Callable[..., 
     The function promotes and broadcasts its operands like every elementwise operation; the row's
     attributes are its keyword arguments.
     """
+    if not isinstance(row, Op):
+        raise UsageError(f"define_op: takes a row, gx.Op(...), got {row!r}", user_loc())
     if row.kind is not Kind.ELEMENTWISE:
         raise UsageError(
             f"define_op: {row.name} must be ELEMENTWISE, got {row.kind.name}; write other "

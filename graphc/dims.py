@@ -105,6 +105,11 @@ class Dim:
         return floordiv(other, self)
 
     @_of_sizes
+    def __truediv__(self, other: object) -> Size:
+        if isinstance(other, (int, float, Dim)):
+            raise TypeError(f"({self}) / {other} is no size, which is whole; divide with //")
+        return NotImplemented
+
     def __mod__(self, other: Size) -> Size:
         return mod(self, other)
 

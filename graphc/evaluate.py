@@ -45,4 +45,12 @@ def evaluate(t: Tensor, values: Any, named: Mapping[str, Any]) -> Any:
 def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
     if values is None:
         return []
-    return values.items() if isinstance(values, Mapping) else values
+    pairs = values.items() if isinstance(values, Mapping) else values
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+        pairs = [values]
+    found = list(pairs)
+    if not all(isinstance(p, tuple) and len(p) == 2 for p in found):
+        raise UsageError(
+            f"eval: takes values as {{Tensor or name: array}}, got {values!r}", user_loc()
+        )
+    return found

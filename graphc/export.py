@@ -12,6 +12,7 @@ import numpy as np
 
 from graphc.declare import Variable
 from graphc.errors import ArgumentError, CompileError, Loc, UsageError, user_loc
+from graphc.files import check_path
 from graphc.function import Function
 from graphc.ir import State
 from graphc.tensor import Tensor
@@ -64,7 +65,8 @@ def export(
             )
     if not chosen:
         raise UsageError("export: takes at least one function", loc)
-    out = Path(os.fspath(path))
+    check_path("export", path)
+    out = Path(path)
     platform = _platform(target, loc)
     levels = _levels(cpu, platform, loc)
     try:
@@ -137,6 +139,8 @@ def _unit(f: Function, targets: Any, debug: bool) -> Unit:
 def _platform(target: str, loc: Loc | None) -> Platform:
     from graphc.codegen.target import platform
 
+    if not isinstance(target, str):
+        raise UsageError(f"export: target must be a name, got {target!r}", loc)
     try:
         return platform(target)
     except UsageError as e:
@@ -150,6 +154,8 @@ def _levels(
 
     if cpu is None:
         return platform.levels
+    if not isinstance(cpu, (str, list, tuple)):
+        raise UsageError(f"export: cpu takes a level or a list of levels, got {cpu!r}", loc)
     wanted = [cpu] if isinstance(cpu, str) else list(cpu)
     if wanted == ["native"] and platform == native():
         return (level_of(host()),) if platform.levels != ("base",) else platform.levels
@@ -167,7 +173,7 @@ def _levels(
 
 
 def _kinds(kinds: Sequence[str], loc: Loc | None) -> list[str]:
-    if isinstance(kinds, str) or not all(isinstance(k, str) for k in kinds):
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(k, str) for k in kinds):
         raise UsageError(f"export: kinds takes a list of suffixes, got {kinds!r}", loc)
     return list(kinds)
 

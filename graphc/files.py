@@ -16,6 +16,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from graphc.errors import UsageError, user_loc
+
+
+def check_path(function: str, path: Any) -> None:
+    """UsageError if `path` names no file: an integer would be taken for an open one."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(
+            f"{function}: the path must be a string or a path, got {path!r}", user_loc()
+        )
+
 
 def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Make `path` what `write` writes; OSError leaves what was there."""

@@ -14,7 +14,7 @@ from graphc import declaration, inspection
 from graphc.arguments import Array, Results, Signature
 from graphc.callee import Callee
 from graphc.declaration import Options as Options
-from graphc.errors import ArgumentError, GraphcError, UsageError, user_loc
+from graphc.errors import GraphcError, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
@@ -53,8 +53,9 @@ def function(
     """
     loc = user_loc()
     declaration.check_mode(mode, loc)
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"function: threads must be at least 1, got {threads}", loc)
+    declaration.check_pipeline(pipeline, loc)
+    if threads is not None:
+        declaration.check_count("function: threads", threads, loc)
     d = declaration.declare(inputs, outputs, updates, name, loc)
     graph = collect(d.name, d.inputs, d.outputs, d.updates, d.keys if d.kind == "dict" else None)
     declaration.check_variables(graph, loc)
@@ -90,6 +91,8 @@ class Function(Callee):
         has kernels, no pass runs again. Raises UsageError for names that do not tell apart.
         """
         loc = user_loc()
+        if not isinstance(graph, Graph):
+            raise UsageError(f"from_graph: takes a graph, got {type(graph).__name__}", loc)
         declaration.check_mode(mode, loc)
         declaration.check_inputs(graph, loc)
         declaration.check_variables(graph, loc)

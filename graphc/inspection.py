@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc import declaration
 from graphc.arguments import Results
-from graphc.errors import ArgumentError, user_loc
+from graphc.errors import user_loc
 from graphc.failure import failure
 from graphc.ir import collect
 
@@ -37,9 +37,7 @@ def profile(
     from graphc.codegen import compile_graph, profile
     from graphc.codegen.target import host
 
-    if runs < 1:
-        raise ArgumentError(f"profile: runs must be at least 1, got {runs}", user_loc())
-
+    declaration.check_count("profile: runs", runs, user_loc())
     arrays, given = f._signature.convert(args, kwargs)
     dims = f._signature.bind(arrays, given)
     shapes = f._results.shapes(dims)

@@ -28,6 +28,7 @@ from graphc.errors import (
     user_loc,
 )
 from graphc.failure import BY_KIND
+from graphc.files import check_path
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
 from graphc.types import TensorType, array_text, as_dtype
@@ -44,7 +45,8 @@ def load(path: str | os.PathLike[str]) -> Library:
     Its functions are attributes of the result, and in `.functions` by name. ArgumentError if the
     file is no such library or cannot be loaded here.
     """
-    return Library(os.path.abspath(os.fspath(path)))
+    check_path("load", path)
+    return Library(os.path.abspath(path))
 
 
 class Library:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -39,7 +39,8 @@ def reshape(x: ArrayLike, shape: Any, *, copy: bool | None = None) -> Tensor:
     Counts that are not provably equal are an error; with -1 they are checked at the call.
     """
     t = as_tensor(x)
-    sizes = [shape] if isinstance(shape, (int, str, Dim, np.integer)) else list(shape)
+    one = isinstance(shape, (int, str, Dim, np.integer)) or not isinstance(shape, Iterable)
+    sizes = [shape] if one else list(shape)
     holes = [i for i, s in enumerate(sizes) if not isinstance(s, (str, Dim)) and s == -1]
     if len(holes) > 1:
         raise ShapeError(f"reshape: only one -1 may stand in {tuple(sizes)}", user_loc())

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphc import elementwise as ew
 from graphc import prim
-from graphc.convert import ArrayLike, as_tensor, cast
+from graphc.convert import ArrayLike, as_tensor, cast, listed
 from graphc.declare import Variable, variable
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
@@ -28,8 +28,7 @@ Updates: TypeAlias = list[tuple[Variable, Tensor]]
 
 
 def _pairs(op: str, params: Any, grads: Any) -> list[tuple[Variable, Tensor]]:
-    ps = [params] if isinstance(params, Variable) else list(params)
-    gs = [grads] if isinstance(grads, Tensor) else list(grads)
+    ps, gs = listed(params), listed(grads)
     if len(ps) != len(gs):
         raise ArgumentError(
             f"{op}: needs one gradient for each parameter, got {len(ps)} parameters and "

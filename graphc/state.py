@@ -11,7 +11,7 @@ import numpy as np
 from graphc import types
 from graphc.descriptor import decode_type, read_descriptor
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
-from graphc.files import npz_writer, read_npz
+from graphc.files import check_path, npz_writer, read_npz
 from graphc.ir import State
 from graphc.state_file import is_state_file, read_state_file, write_file, write_state_file
 from graphc.types import array_text, as_dtype
@@ -53,6 +53,7 @@ def save_state(
 
     The file is replaced as a whole, so a failure leaves the old one.
     """
+    check_path("save_state", path)
     states = _states(what)
     for s in states:
         if s.array is None:
@@ -108,6 +109,7 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
     Names, dtypes and shapes are all checked before the first value changes. A library's state
     lacks what is constant in it; such variables of functions stay as they are.
     """
+    check_path("load_state", path)
     states = _states(what)
     optional: set[str] = set()
     try:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from graphc import ir, prim
-from graphc.convert import as_tensor
+from graphc.convert import as_tensor, listed
 from graphc.copies import expand, substitute
 from graphc.dims import Size
 from graphc.errors import ArgumentError, DTypeError, GradientError, ShapeError, user_loc
@@ -245,7 +245,7 @@ def _check_cost(what: str, cost: Tensor) -> None:
 
 def _check_wrt(what: str, wrt: Any) -> list[Value]:
     out = []
-    for i, w in enumerate([wrt] if isinstance(wrt, Tensor) else wrt):
+    for i, w in enumerate(listed(wrt)):
         if not isinstance(w, Tensor):
             raise GradientError(
                 f"{what}: wrt must be a Tensor or a list of Tensors, got {type(w).__name__} at "
@@ -261,7 +261,7 @@ def _check_wrt(what: str, wrt: Any) -> list[Value]:
 
 
 def _check_outputs(what: str, outputs: Any) -> list[Value]:
-    ys = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    ys = listed(outputs)
     for y in ys:
         if not isinstance(y, Tensor) or not y._value.type.dtype.is_float:
             came = y._value.type if isinstance(y, Tensor) else type(y).__name__

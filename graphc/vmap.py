@@ -152,6 +152,12 @@ def _batch_body(size: Size, body: Graph, batched: tuple[bool, ...], bodies: Bodi
 def _per_item(what: str, axes: Any, n: int) -> list[int | None]:
     if axes is None or isinstance(axes, int):
         return [axes] * n
+    if not isinstance(axes, (list, tuple)) or not all(
+        a is None or isinstance(a, int) for a in axes
+    ):
+        raise UsageError(
+            f"vmap: {what} must be an int, None or a list of these, got {axes!r}", user_loc()
+        )
     if len(axes) != n:
         raise ArgumentError(
             f"vmap: {what} must have one entry for each of {n}, got {tuple(axes)}", user_loc()

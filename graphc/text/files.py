@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from graphc.errors import CompileError, ParseError, user_loc
-from graphc.files import npz_writer, read_npz, replace_files
+from graphc.files import check_path, npz_writer, read_npz, replace_files
 from graphc.ir import Graph
 from graphc.text.literals import MissingLiteral
 from graphc.text.parser import parse
@@ -22,6 +22,7 @@ def save(g: Graph, path: str | os.PathLike[str]) -> None:
     Each file is written under another name and then renamed, so that none is ever half there.
     Raises CompileError where they cannot be written.
     """
+    check_path("save", path)
     gir, npz = _pair(path)
     states, constants = archive_names(g)
     arrays: dict[str, np.ndarray[Any, Any]] = {
@@ -46,6 +47,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
     Raises CompileError where `path` cannot be read, as `save` does where it cannot be written, and
     ParseError where it is not a graph.
     """
+    check_path("load", path)
     gir, npz = _pair(path)
     source = os.path.basename(gir)
     try:

@@ -41,7 +41,10 @@ MISTAKES = [
         lambda: gx.function([X], X, mode="fast"), ArgumentError,
         "mode must be one of jit, interpret, debug",
     ),
-    (lambda: gx.function([X], X, threads=0), ArgumentError, "threads must be at least 1, got 0"),
+    (lambda: gx.function([X], X, threads=0), ArgumentError, "threads must be a whole number of at"),
+    (lambda: gx.function([X], X, threads="2"), ArgumentError, "of at least 1, got '2'"),
+    (lambda: gx.function([X], X, pipeline="fold"), UsageError, "must be a list of passes, such"),
+    (lambda: gx.Function.from_graph(3), UsageError, "from_graph: takes a graph, got int"),
     (lambda: gx.function([], None, updates=3), UsageError, "updates must be a dict or a list"),
     (
         lambda: gx.function([], None, updates=[V]), UsageError,

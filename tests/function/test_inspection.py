@@ -48,7 +48,7 @@ def test_profile_of_nothing_and_of_mistakes():
     f = gx.function([x], x, name="copy")
     p = f.profile(np.ones(3, np.int64))
     assert p.kernels == () and p.seconds > 0
-    with pytest.raises(ArgumentError, match="profile: runs must be at least 1, got 0"):
+    with pytest.raises(ArgumentError, match="runs must be a whole number of at least 1, got 0"):
         f.profile(np.ones(3, np.int64), runs=0)
     g = gx.function([x], 1 // x)
     with pytest.raises(gx.errors.ExecutionError, match="integer division by zero"):

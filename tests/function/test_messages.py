@@ -13,6 +13,7 @@ import graphc as gx
 from graphc.errors import (
     ArgumentError,
     CompileError,
+    GradientError,
     IndexOutOfRangeError,
     ShapeError,
     UsageError,
@@ -60,8 +61,36 @@ def test_refusals():
     with pytest.raises(UsageError, match=r"function cannot be pickled; use f\.graph\.save"):
         pickle.dumps(f)
     assert copy.deepcopy(f) is f and copy.copy(f) is f
-    with pytest.raises(UsageError, match=r"vmap: takes a function of Tensors, .* got 3"):
-        gx.vmap(3)
+    v = gx.variable(zeros(3), "v")
+    for wrong, error, text in (
+        (lambda: gx.vmap(3), UsageError, "vmap: takes a function of Tensors, .* got 3"),
+        (lambda: gx.vmap(gx.exp, in_axes="x")(x), UsageError, "in_axes must be an int, None or a"),
+        (lambda: gx.composite(3), UsageError, "composite: takes a function of Tensors, got 3"),
+        (lambda: gx.checkpoint(3), UsageError, "checkpoint: takes a function of Tensors, got 3"),
+        (lambda: gx.define_op(3), UsageError, r"define_op: takes a row, gx\.Op\(\.\.\.\), got 3"),
+        (lambda: gx.jacobian(3, x), GradientError, "outputs must be float Tensors, got int"),
+        (lambda: gx.grad(gx.sum(x), 3), GradientError, "wrt must be a Tensor or a list .* got int"),
+        (lambda: gx.optim.sgd([v], 3, lr=1), ShapeError, r"of 'v' must be f32\[3\], got 3"),
+        (lambda: gx.optim.sgd([v], [v + 0], lr="a"), UsageError, "must be a number .* got str 'a'"),
+        (lambda: x.eval(3), UsageError, r"eval: takes values as {Tensor or name: array}, got 3"),
+        (lambda: x.eval([1]), UsageError, r"eval: takes values as {Tensor or name: array}, got \["),
+        (lambda: x + "a", UsageError, "an operand must be a number or a rectangular .* str 'a'"),
+        (lambda: gx.variable(None), UsageError, "variable: the value must be .* NoneType None"),
+        (lambda: gx.input("y", 3.5), ShapeError, r"as in \('batch', 64\), got 3\.5"),
+        (lambda: gx.input("y", {"n": 3}), ShapeError, r"as in \('batch', 64\), got {'n': 3}"),
+        (lambda: gx.reshape(x, None), ShapeError, "needs a name, .* not None"),
+        (lambda: gx.dim("n") / 2, TypeError, r"\(n\) / 2 is no size, .* divide with //"),
+        (lambda: gx.export(f, 3), UsageError, "export: the path must be a string or a path, got 3"),
+        (lambda: gx.export(f, "x.so", cpu=3), UsageError, "cpu takes a level or a list .* got 3"),
+        (lambda: gx.export(f, "x.so", kinds=3), UsageError, "kinds takes a list .* got 3"),
+        (lambda: gx.export(f, "x.so", target=3), UsageError, "target must be a name, got 3"),
+        (lambda: gx.load(3), UsageError, "load: the path must be a string or a path, got 3"),
+        (lambda: gx.load_state(3, v), UsageError, "load_state: the path must be a string"),
+        (lambda: gx.save_state(3, v), UsageError, "save_state: the path must be a string"),
+        (lambda: gx.Graph.load(3), UsageError, "load: the path must be a string or a path, got 3"),
+    ):
+        with pytest.raises(error, match=text):
+            wrong()
 
 
 def test_files(tmp_path):
