@@ -63,13 +63,15 @@ class Along(Body):
         while isinstance(n, int) and width > s.width and n < width:
             width //= 2
         step = group * width
-        main_end = low
-        fits = isinstance(n, int) and n % step == 0
+        streaming = self.f.streaming
+        begin = streaming.begin(grid, low, high) if streaming is not None else low
+        main_end = begin
+        fits = isinstance(n, int) and n % step == 0 and streaming is None
         if not (isinstance(n, int) and n < s.width):
             if fits:
                 main_end = high
             else:
-                length = e(f"sub nsw i64 {high}, {low}")
+                length = e(f"sub nsw i64 {high}, {begin}")
                 main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
 
             def body(i: str, _: list[str]) -> list[str]:
@@ -82,16 +84,29 @@ class Along(Body):
             if isinstance(n, int) and n == step and fits:
                 body("0", [])
             else:
-                e.loop(low, main_end, step, [], body)
+                e.loop(begin, main_end, step, [], body)
         if fits:
             return
 
-        def tail(i: str, _: list[str]) -> list[str]:
-            mask = self.mask(i, high) if s.width > 1 else None
-            emit([self.vectors_at(grid, i, mask)])
-            return []
+        def singly(start: str, end: str) -> None:
+            def body(i: str, _: list[str]) -> list[str]:
+                mask = self.mask(i, end) if s.width > 1 else None
+                emit([self.vectors_at(grid, i, mask)])
+                return []
 
-        e.loop(main_end, high, s.width, [], tail)
+            e.loop(start, end, s.width, [], body)
+
+        if streaming is None:
+            singly(main_end, high)
+            return
+
+        def side(k: str) -> None:
+            before = e(f"icmp eq i64 {k}, 0")
+            start = e(f"select i1 {before}, i64 {low}, i64 {main_end}")
+            singly(start, e(f"select i1 {before}, i64 {begin}, i64 {high}"))
+
+        streaming.on = ""
+        e.outer_loop("0", "2", side)
 
     def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""

@@ -52,11 +52,13 @@ class Module:
         return "\n".join([*declared, *self.globals.values(), *self.functions.values(), TAIL])
 
 
-# Loop metadata `!llvm.loop !0`: the loops are already vectorised and unrolled as wanted.
+# `!llvm.loop !0`: the loops are already vectorised and unrolled as wanted. `!nontemporal !3`: a
+# store past the caches.
 TAIL = """
 !0 = distinct !{!0, !1, !2}
 !1 = !{!"llvm.loop.unroll.disable"}
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
+!3 = !{i32 1}
 """
 
 

@@ -19,6 +19,7 @@ from graphc.dims import Size
 from graphc.ir import Node
 
 if TYPE_CHECKING:
+    from graphc.codegen.streaming import Streaming
     from graphc.codegen.turned import Block, Places
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
@@ -110,6 +111,7 @@ class Frame:
         self.flags: dict[Node, str] = {}
         self.turned: Block | None = None  # of which elements are being written
         self.places: Places | None = None  # of sums over all rows, by column
+        self.streaming: Streaming | None = None  # where stores may go past the caches
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}
         self.entry = Emitter(module, self.e.numbers)  # what is asked of ctx, loaded once

@@ -277,10 +277,23 @@ class Lanes:
             f"call {v} @{name}(ptr {ptr}, i32 {d.itemsize}, {m} {self.mask}, {v} zeroinitializer)"
         ))
 
-    def store(self, d: DType, register: str, ptr: str) -> None:
-        """Write `width` contiguous elements at `ptr`, aligned as one element."""
+    def store(self, d: DType, register: str, ptr: str, past: str = "") -> None:
+        """Write `width` contiguous elements at `ptr`, aligned as one element; where the register
+        `past` is true, `ptr` begins a line and they go past the caches."""
         t, value = self._moved(d), self.to_memory(d, register)
         v = self.vec(t)
+        if past and self.mask is None:
+            e, aligned = self.e, min(64, self.width * d.itemsize)
+            stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
+            e.do(f"br i1 {past}, label %{stream}, label %{keep}")
+            e.label(stream)
+            e.do(f"store {v} {value}, ptr {ptr}, align {aligned}, !nontemporal !3")
+            e.do(f"br label %{after}")
+            e.label(keep)
+            e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
+            e.do(f"br label %{after}")
+            e.label(after)
+            return
         if self.mask is None:
             self.e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
             return

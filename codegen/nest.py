@@ -22,6 +22,7 @@ from graphc.codegen.loops import Nest
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK, CHUNK_CYCLES, FINAL, MAX_CHUNKS, ceildiv, plan
 from graphc.codegen.scope import Scope
+from graphc.codegen.streaming import Streaming, bytes_of_point
 from graphc.codegen.sweep import Totals, least
 from graphc.codegen.target import Target
 from graphc.dims import Size
@@ -73,6 +74,8 @@ class NestKernel:
         if s.merges:
             self.merged(f, body, chunk)
             return self.finish_task(f)
+        if each := bytes_of_point(s, self.target):
+            f.streaming = Streaming(f, each)
 
         def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
@@ -106,6 +109,8 @@ class NestKernel:
         return self.finish_task(f)
 
     def finish_task(self, f: Frame) -> str:
+        if f.streaming is not None:
+            f.streaming.fence()
         return f.finish(
             f"define internal void @{self.name}.task(ptr %ctx, i64 %begin, i64 %end, "
             "ptr %scratch)"

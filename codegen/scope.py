@@ -250,7 +250,9 @@ class Scope(Positions):
         value = self.operand(x, vector)
         self.e.note(x.node)
         if not vector or self._step(offset) == 1:
-            L.store(d.dtype, value, self.element(base, d.dtype.itemsize, offset))
+            streaming = self.frame.streaming
+            past = streaming.on if streaming is not None else ""
+            L.store(d.dtype, value, self.element(base, d.dtype.itemsize, offset), past)
         else:
             L.scatter(d.dtype, value, base, self.lane_size(offset))
         self.e.note(None)

@@ -1,0 +1,118 @@
+"""Stores past the caches, for elementwise kernels whose data do not fit into them.
+
+An ordinary store reads its line from memory before it is written back: three transfers where two
+would do. A non-temporal store writes whole lines without, but it must be aligned, and who reads
+the result finds it in memory alone. So it is for kernels that touch more than the caches hold.
+That is decided when they run, since sizes may be symbolic; around each store stands a branch that
+always goes the same way, instead of a second copy of the loop:
+
+    large = points > BYTES / (bytes of one, read and written), and nothing is in place
+    for a row, or a block of it:
+        head = elements to the next line of the output if large else 0
+        on = large, and after the head a line of every output begins
+        the head, under a mask: what also takes the elements left in the end
+        vectors:  store = on ? non-temporal : ordinary
+    a fence if large: the stores come before the news that the task is done
+
+Measured on one core of a server with AVX-512, out = x + y of f32, in ms:
+
+    elements                 1M      4M      8M     16M     16M, out is x
+    ordinary               0.41    1.68    3.74    11.9     7.3
+    non-temporal           0.42    1.70    3.40     8.7     8.9
+    and with a kernel that reads the output next
+    ordinary               0.55    2.24    4.84    15.7
+    non-temporal           0.66    2.73    5.51    12.8
+
+Writing a block to near memory first and from there past the caches, which would leave the loop as
+it is, takes 9.5 to 11 ms of 16M elements.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from graphc import dims
+from graphc.codegen.axes import coefficient
+from graphc.codegen.schedule import Schedule
+from graphc.codegen.target import X86, Target
+
+if TYPE_CHECKING:
+    from graphc.codegen.frame import Frame
+    from graphc.codegen.scope import Scope
+
+BYTES = 96 << 20  # read and written by a kernel: of more than that, caches hold too little
+LINE = 64
+LEAST = 16        # bytes of a vector: of fewer there are no such stores
+
+
+def bytes_of_point(s: Schedule, target: Target) -> int:
+    """Bytes that a point of the nest reads and writes if its stores may stream, else 0."""
+    nest, axis = s.nest, s.vector
+    if target.arch not in X86 or axis is None or s.width == 1 or nest.reduced:
+        return 0  # other machines notice by themselves when whole lines are written
+    if any(e.kind in ("reduce", "scan") for e in nest.exprs) or (s.tile and s.tile.turned):
+        return 0
+    whole = set(nest.outer)
+    written = [nest.outputs[x.output].dtype.itemsize for x in nest.stores]
+    if not written or min(written) * s.width < LEAST:
+        return 0
+    if any(set(x.axes) != whole or coefficient(x.offset, axis) != 1 for x in nest.stores):
+        return 0
+    read = {e.attrs[:2]: e.dtype.itemsize for e in nest.exprs
+            if e.kind == "load" and e.axes == whole}
+    each = sum(written) + sum(read.values())
+    points = dims.product(nest.sizes[n] for n in nest.outer)
+    return 0 if isinstance(points, int) and points * each <= BYTES else each
+
+
+class Streaming:
+    """The decisions of one task function. `on` is set while vectors are written that may stream."""
+
+    def __init__(self, f: Frame, each: int):
+        self.f, self.on = f, ""
+        e, nest = f.e, f.nest
+        points = f.top.size(dims.product(nest.sizes[n] for n in nest.outer))
+        conds = [f"icmp ugt i64 {points}, {BYTES // each}"]
+        read = dict.fromkeys(x.attrs[:2] for x in nest.exprs if x.kind == "load")
+        for x in nest.stores:  # what was just read is in a cache, and written fastest there
+            conds += [
+                f"icmp ne ptr {f.outputs[x.output]}, {f.params[p]}"
+                for p, offset in read if offset == x.offset
+            ]
+        self.large = reduce(lambda a, b: e(f"and i1 {a}, {b}"), [e(c) for c in conds])
+
+    def begin(self, grid: Scope, low: str, high: str) -> str:
+        """Where the vectors of a row from low to high begin; sets `on` for these."""
+        f, e, axis = self.f, self.f.e, self.f.schedule.vector
+        assert axis is not None
+        row = type(grid)(f, grid, e.section(), {axis: low})
+        starts = []
+        for x in f.nest.stores:
+            size = f.nest.outputs[x.output].dtype.itemsize
+            at = row.element(f.outputs[x.output], size, x.offset)
+            starts.append((e(f"ptrtoint ptr {at} to i64"), size))
+        first, size = starts[0]
+        left = e(f"and i64 {e(f'sub i64 0, {first}')}, {LINE - 1}")
+        left = e(f"udiv i64 {left}, {size}")
+        head = e(f"select i1 {self.large}, i64 {left}, i64 0")
+        start = e(f"add nsw i64 {low}, {head}")
+        less = e(f"icmp slt i64 {start}, {high}")
+        past = ""
+        for first, size in starts:
+            end = e(f"add i64 {first}, {e(f'mul i64 {head}, {size}')}")
+            past = e(f"or i64 {past}, {end}") if past else end
+        lines = e(f"icmp eq i64 {e(f'and i64 {past}, {LINE - 1}')}, 0")
+        self.on = e(f"and i1 {self.large}, {lines}")
+        return e(f"select i1 {less}, i64 {start}, i64 {high}")
+
+    def fence(self) -> None:
+        """End the task: other threads see what was stored."""
+        e = self.f.e
+        wait, done = e.fresh("fence"), e.fresh("done")
+        e.do(f"br i1 {self.large}, label %{wait}, label %{done}")
+        e.label(wait)
+        e.module.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence() nounwind")
+        e.do("call void @llvm.x86.sse.sfence()")
+        e.do(f"br label %{done}")
+        e.label(done)

@@ -1,0 +1,100 @@
+"""Elementwise kernels of much data store past the caches: the bits are those of ordinary stores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.codegen import streaming
+from graphc.codegen.target import X86, host
+
+RNG = np.random.default_rng(7)
+SIZES = (0, 1, 15, 70, 1000, 4096, 9001)
+MARK = 77
+
+pytestmark = pytest.mark.skipif(host().arch not in X86, reason="stores stream on x86-64")
+
+
+@pytest.fixture(autouse=True)
+def nothing_fits(monkeypatch):
+    """Every kernel takes its data for too large, and no program of others is found."""
+    monkeypatch.setattr(streaming, "BYTES", 0)
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+
+
+def place(shape, dtype, shift):
+    """An array that begins `shift` elements after a line's start, and all of its memory."""
+    dtype = np.dtype(dtype)
+    around = np.full(int(np.prod(shape)) * dtype.itemsize + 512, MARK, np.uint8)
+    first = -around.ctypes.data % 64 + 64 + shift * dtype.itemsize
+    end = first + int(np.prod(shape)) * dtype.itemsize
+    return around[first:end].view(dtype).reshape(shape), around, (first, end)
+
+
+def checked(call, outputs, want):
+    call()
+    for (out, around, (first, end)), w in zip(outputs, want, strict=True):
+        np.testing.assert_array_equal(out, w)
+        assert (around[:first] == MARK).all() and (around[end:] == MARK).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+def test_outputs_anywhere_in_a_line(dtype):
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", ("n",), dtype)
+    f = gx.function([x, y], x * y + x)
+    for n in SIZES:
+        a, b = RNG.integers(0, 9, n).astype(dtype), RNG.integers(0, 9, n).astype(dtype)
+        for shift in (0, 1, 5):
+            out = place((n,), dtype, shift)
+            checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [a * b + a])
+    if dtype != "float16":  # which no register holds sixteen bytes of on every machine
+        assert "!nontemporal" in f.llvm_ir() and "sfence" in f.llvm_ir()
+
+
+def test_outputs_that_begin_lines_apart():
+    """Of several outputs all begin a line at one element, or none is stored so."""
+    x = gx.input("x", ("n",))
+    f = gx.function([x], [x + 1.0, gx.astype(x, "float64") * 0.5, gx.astype(x, "float16")])
+    for n in SIZES:
+        a = RNG.integers(0, 9, n).astype("float32")
+        for shifts in ((0, 0, 0), (3, 1, 0), (4, 4, 4), (12, 12, 12)):
+            dtypes = ("float32", "float64", "float16")
+            outs = [place((n,), d, s) for d, s in zip(dtypes, shifts, strict=True)]
+            checked(
+                lambda a=a, o=outs: f(a, out=[k[0] for k in o]), outs, [a + 1, a * 0.5, a]
+            )
+
+
+@pytest.mark.parametrize("columns", [64, 100, 5000, "m"])
+def test_rows_and_a_broadcast(columns):
+    """Each row has a head of its own; the formula goes several vectors at a time."""
+    x, r = gx.input("x", ("n", columns)), gx.input("r", (columns,))
+    v = x + r
+    for k in range(6):
+        v = v * x + float(k)
+    f = gx.function([x, r], v)
+    for m in (16, 70, 300) if columns == "m" else (columns,):
+        a = RNG.integers(-1, 2, (7, m)).astype("float32")
+        b = RNG.integers(-1, 2, m).astype("float32")
+        want = a + b
+        for k in range(6):
+            want = want * a + np.float32(k)
+        for shift in (0, 3):
+            out = place((7, m), "float32", shift)
+            checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [want])
+
+
+def test_in_place_and_read_next():
+    """A state is written where it was read; a kernel that follows sees what was stored."""
+    w = gx.variable(np.arange(3000), "w", "float32")
+    x = gx.input("x", (3000,))
+    y = x + w * 2.0
+    f = gx.function([x], [y, gx.cumsum(y)[-1]], updates={w: w - x})
+    a = np.ones(3000, "float32")
+    for step in range(3):
+        out, last = f(a)
+        want = 1 + 2 * (np.arange(3000, dtype="float32") - step)
+        np.testing.assert_array_equal(out, want)
+        np.testing.assert_allclose(last, want.sum(), rtol=1e-5)
+    np.testing.assert_array_equal(w.value, np.arange(3000) - 3)
