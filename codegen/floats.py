@@ -7,10 +7,12 @@ floats (hi, lo). Sources: Dekker 1971 and Knuth for the exact sum and product.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 
 from graphc.codegen.emitter import Emitter
-from graphc.codegen.lanes import Lanes
+from graphc.codegen.lanes import Lanes, literal
+from graphc.types import f64
 
 Operand = str | float
 Pair = tuple[str, str]
@@ -121,10 +123,16 @@ class Floats:
         t = self.add(a, self.magic)
         return self.sub(t, self.magic), self.to_bits(t)
 
-    def nearest_fma(self, a: str, b: float) -> Pair:
+    def nearest_fma(self, a: str, b: Operand) -> Pair:
         """`nearest` of a * b."""
         t = self.fma(a, b, self.magic)
         return self.sub(t, self.magic), self.to_bits(t)
+
+    def nearest_16th(self, a: str, b: Operand = 1.0) -> Pair:
+        """(n, register with 16 n in its low bits) for the sixteenth n nearest to a * b."""
+        magic = self.magic / 16
+        t = self.add(a, magic) if b == 1.0 else self.fma(a, b, magic)
+        return self.sub(t, magic), self.to_bits(t)
 
     def integer(self, counted: str) -> str:
         """n as an integer register, from the integer register that `nearest` gives."""
@@ -142,9 +150,19 @@ class Floats:
 
         `whole, counted` as `nearest` gives them; by halves, so that no factor overflows.
         """
+        return self._scale(p, whole, lambda: self.integer(counted))
+
+    def scale_16th(self, p: str, whole: str, counted: str) -> str:
+        """`scale` by the largest integer up to n, `whole, counted` as `nearest_16th` gives them."""
+        magic = (self.bias + self.mantissa - 4) << self.mantissa | 1 << (self.mantissa - 1)
+        return self._scale(
+            p, whole, lambda: self.ints("ashr", self.ints("sub", counted, magic), 4)
+        )
+
+    def _scale(self, p: str, whole: str, integer: Callable[[], str]) -> str:
         if self.avx512:
             return self._avx512("scalef", p, whole)
-        n = self.integer(counted)
+        n = integer()
         half = self.ints("ashr", n, 1)
         rest = self.ints("sub", n, half)
         return self.mul(self.mul(p, self.power_of_two(half)), self.power_of_two(rest))
@@ -154,6 +172,13 @@ class Floats:
         return self.from_bits(
             self.ints("add", self.to_bits(p), self.ints("shl", counted, self.mantissa))
         )
+
+    def scale_normal_16th(self, p: str, whole: str, counted: str) -> str:
+        """`scale_16th` where p and the result are normal."""
+        if self.avx512:
+            return self._avx512("scalef", p, whole)
+        n = self.ints("shl", self.ints("and", counted, -16), self.mantissa - 4)
+        return self.from_bits(self.ints("add", self.to_bits(p), n))
 
     def split_exponent(self, x: str) -> Pair:
         """(e, m) as floats: x = 2^e m, m in [3/4, 3/2), for finite x > 0.
@@ -170,6 +195,16 @@ class Floats:
         e = self.ints("ashr", self.ints("sub", b, three_quarters), self.mantissa)
         m = self.from_bits(self.ints("sub", b, self.ints("shl", e, self.mantissa)))
         return self.add(self.from_int(e), self.select(subnormal, float(-digits), 0.0)), m
+
+    def binade(self, x: str) -> Pair:
+        """(e, m) as floats: x = 2^e m, m in [1, 2), for normal x > 0."""
+        if self.avx512:
+            return self._avx512("getexp", x), self._avx512("getmant", x, immediate=0b1000)
+        b = self.to_bits(x)
+        e = self.ints("sub", self.ints("lshr", b, self.mantissa), self.bias)
+        one = self.bias << self.mantissa
+        m = self.ints("or", self.ints("and", b, (1 << self.mantissa) - 1), one)
+        return self.from_int(e), self.from_bits(m)
 
     @property
     def avx512(self) -> bool:
@@ -192,6 +227,30 @@ class Floats:
                 f"{v} poison, {m} -1, i32 4)")
             for parts in zip(*(L.parts(self.t, x, one) for x in args), strict=True)
         ])
+
+    def lookup(self, table: Sequence[float], index: str) -> str:
+        """The f64 of a table of 16 for each lane, by the low 4 bits of an i64 register.
+
+        In registers where AVX-512 permutes two of them, else from memory.
+        """
+        L = self.L
+        if self.avx512:
+            v, w, name = "<8 x double>", "<8 x i64>", "llvm.x86.avx512.vpermi2var.pd.512"
+            L.e.module.declare(name, f"declare {v} @{name}({v}, {w}, {v})")
+            low, high = (
+                f"<{', '.join(f'double {literal(self.t, c)}' for c in half)}>"
+                for half in (table[:8], table[8:])
+            )
+            return L.joined(self.t, [
+                L.e(f"call {v} @{name}({v} {low}, {w} {i}, {v} {high})")
+                for i in L.parts("i64", index, 8)
+            ])
+        values = ", ".join(f"double {literal(self.t, c)}" for c in table)
+        name = f"graphc.table.{zlib.crc32(values.encode()):08x}"
+        L.e.module.define_global(
+            name, f"@{name} = internal constant [16 x double] [{values}], align 64"
+        )
+        return L.gather(f64, f"@{name}", self.ints("and", index, 15))
 
     # --- polynomials -----------------------------------------------------------------------
 
@@ -247,6 +306,13 @@ class Floats:
         e = self.sub(self.mul(ah, bh), p)
         e = self.add(self.add(e, self.mul(ah, bl)), self.mul(al, bh))
         return p, self.add(e, self.mul(al, bl))
+
+    def residue(self, a: str, b: str, c: float) -> str:
+        """a * b - c, rounded once, for a product close to c."""
+        if self.L.target.has_fma:
+            return self.fma(a, b, -c)
+        p, low = self.two_prod(a, b)
+        return self.add(self.sub(p, c), low)
 
     def add_dd(self, a: tuple[Operand, Operand], b: tuple[Operand, Operand]) -> Pair:
         s, e = self.two_sum(a[0], b[0])

@@ -1,7 +1,8 @@
 """exp, expm1, log, log1p, tanh on lanes, f32 and f64, whole range.
 
 Cody and Waite's reductions: x = n ln 2 + r with |r| <= ln(2)/2 and x = 2^e m with m in
-[3/4, 3/2), polynomials fitted on what is left. f32 within 1.1 ULP (tanh 1.5), f64 too.
+[3/4, 3/2), polynomials fitted on what is left; in f64 exp and log take sixteenths off by tables
+first (Tang 1989). f32 within 1.1 ULP (tanh 1.5), f64 too.
 """
 
 from __future__ import annotations
@@ -34,8 +35,29 @@ def exp(F: Floats, x: str) -> str:
     cycles, and masks of attention make many such arguments."""
     low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
     gone = F.cmp("olt", x, low)
-    n, r, _ = reduce_ln2(F, F.at_most(F.select(gone, low, x), high))
+    x = F.at_most(F.select(gone, low, x), high)
+    if F.double:
+        whole, counted, r = reduce_16th(F, x)
+        p = exp_16th(F, counted, r, F.add(r, F.lookup(co.EXP16_LOW, counted)))
+        return F.scale_16th(F.select(gone, 0.0, p), whole, counted)
+    n, r, _ = reduce_ln2(F, x)
     return F.scale(F.select(gone, 0.0, exp_reduced(F, r)), *n)
+
+
+def reduce_16th(F: Floats, x: str, low: str | None = None) -> tuple[str, str, str]:
+    """(n, counted, r) as of `nearest_16th`: x + low = n ln 2 + r, |r| <= ln(2)/32; f64."""
+    n, counted = F.nearest_16th(x, 1 / math.log(2))
+    hi, lo = co.LN2_F64
+    r = F.fma(n, -lo, F.fma(n, -hi, x))
+    return n, counted, r if low is None else F.add(r, low)
+
+
+def exp_16th(F: Floats, counted: str, r: str, first: str) -> str:
+    """e^r times 2 to the fraction that the low bits of `counted` hold; `first`: r, or made good
+    for the rounding of that power."""
+    q = F.fma(F.mul(r, r), F.poly_wide(r, co.EXP16_F64), first)
+    power = F.lookup(co.EXP16, counted)
+    return F.fma(power, q, power)
 
 
 def exp_of_small(F: Floats, x: str) -> str:
@@ -74,25 +96,30 @@ def tanh(F: Floats, x: str) -> str:
     return F.copysign(F.add(F.select(small, a, 1.0), quotient), x)
 
 
-def _log_parts(F: Floats, e: str, f: str, low: str | None) -> str:
-    """e ln 2 + log(1 + f) + low."""
+def _log_parts(F: Floats, e: str, m: str, low: str | None) -> str:
+    """e ln 2 + log(m + low), m in [3/4, 3/2], low below its last digit.
+
+    f64: log m = log(1 + r) - log c with r = m c - 1 and the c of a table: 1 around 1, so that r
+    is exact there; elsewhere -log c has trailing zeros, so that e ln 2 - log c is exact.
+    """
     hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
     if not F.double:
+        f = F.sub(m, 1.0)
         f2 = F.mul(f, f)
         r = F.mul(F.mul(f2, f), F.poly(f, co.LOG_F32))
         r = F.fma(e, lo, r)
-        if low is not None:
-            r = F.add(r, low)
+        if low is not None:  # the last digit of 1 / m does not matter, nor do those before
+            r = F.fma(low, F.fma(f, -0.8, 1.0), r)
         r = F.add(f, F.fma(f2, -0.5, r))
         return F.fma(e, hi, r)
-    s = F.div(f, F.add(f, 2.0))
-    z = F.mul(s, s)
-    R = F.mul(z, F.poly(z, co.LOG_F64))
-    h = F.mul(F.mul(f, f), 0.5)
-    t = F.fma(e, lo, F.mul(s, F.add(h, R)))
+    _, counted = F.nearest_16th(m)
+    c = F.lookup(co.LOG16_C, counted)
+    r = F.residue(m, c, 1.0)
     if low is not None:
-        t = F.add(t, low)
-    return F.fma(e, hi, F.sub(f, F.sub(h, t)))
+        r = F.fma(low, c, r)
+    q = F.fma(F.poly_wide(r, co.LOG16_F64), r, -0.5)
+    y = F.fma(F.mul(r, r), q, F.fma(e, lo, r))
+    return F.add(F.fma(e, hi, F.lookup(co.LOG16, counted)), y)
 
 
 def _log_specials(F: Floats, x: str, y: str) -> str:
@@ -104,13 +131,16 @@ def _log_specials(F: Floats, x: str, y: str) -> str:
 
 def log(F: Floats, x: str) -> str:
     e, m = F.split_exponent(x)
-    y = _log_parts(F, e, F.sub(m, 1.0), None)
+    y = _log_parts(F, e, m, None)
     return y if F.avx512 else _log_specials(F, x, y)
 
 
 def log1p(F: Floats, x: str) -> str:
-    """log(u + c) with u + c = 1 + x exactly: log u, and c / u below the last digit."""
+    """log(u + c) with u + c = 1 + x exactly and u = 2^e m: e ln 2 + log(m + 2^-e c)."""
     u, c = F.two_sum(1.0, x)
     e, m = F.split_exponent(u)
-    y = _log_parts(F, e, F.sub(m, 1.0), F.div(c, u))
+    # the bits of 2^-e, 0 for the largest u, where c does not matter
+    down = F.ints("add", F.ints("sub", F.to_bits(m), F.to_bits(u)), F.bias << F.mantissa)
+    down = F.L.intrinsic("smax", F.i, down, F.ki(0))
+    y = _log_parts(F, e, m, F.mul(c, F.from_bits(down)))
     return F.copysign(_log_specials(F, u, y), x)

@@ -11,6 +11,11 @@ import math
 from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Pair, outlined
 from graphc.codegen.rare import unless
+from graphc.codegen.vecmath_exp import exp_16th, reduce_16th
+
+# Powers of 1 +- 1 ulp to so much overflow and underflow already. In f32 it is small enough too for
+# 150 times it to be rounded to sixteenths.
+LARGE = (2.0**36, 2.0**64)
 
 
 def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
@@ -54,22 +59,10 @@ def full_log_dd(F: Floats, x: str, low: str | None = None) -> Pair:
     return F.add_dd((big, F.fma(e, lo, err)), h)
 
 
-def _exp2_dd(F: Floats, hi: str, lo: str) -> str:
-    """2^(hi + lo) for |hi| <= 2000 and lo small beside it, f64."""
-    n, counted = F.nearest(hi)
-    r, r_low = F.fast_two_sum(F.sub(hi, n), lo)
-    t, t_low = F.two_prod(r, co.LN2_DD[0])
-    t_low = F.fma(r, co.LN2_DD[1], F.fma(r_low, co.LN2_DD[0], t_low))
-    s, e = F.fast_two_sum(1.0, t)
-    e = F.add(e, F.fma(t, t_low, t_low))
-    p = F.add(s, F.fma(F.mul(t, t), F.poly_wide(t, co.EXP_F64), e))
-    return F.scale(p, n, counted)
-
-
 def pow(F: Floats, x: str, y: str) -> str:
     """x > 0 and finite operands in all lanes need no care for special values."""
     plain = F.both(F.both(F.cmp("ogt", x, 0.0), F.cmp("olt", x, INF)),
-                   F.cmp("olt", F.abs(y), INF))
+                   F.cmp("ole", F.abs(y), LARGE[F.double]))
     return unless(
         F.L, F.negate(plain), F.t, lambda: _plain(F, x, y),
         lambda: outlined(F.L, "pow", F.t, [x, y], lambda L, args: _any(Floats(L, F.t), *args)),
@@ -81,8 +74,8 @@ def _plain(F: Floats, a: str, y: str) -> str:
 
 
 def _any(F: Floats, x: str, y: str) -> str:
-    a = F.abs(x)
-    r = _plain(F, a, y)
+    a, large = F.abs(x), LARGE[F.double]
+    r = _plain(F, a, F.at_least(F.at_most(y, large), -large))
     # 0 and infinity: to a positive power themselves, to a negative one the other
     at_zero, at_infinity = F.cmp("oeq", a, 0.0), F.cmp("oeq", a, INF)
     up = F.L.op("xor", "i1", at_zero, F.cmp("ogt", y, 0.0))
@@ -103,25 +96,49 @@ def _any(F: Floats, x: str, y: str) -> str:
 
 def _pow_f64(F: Floats, a: str, y: str) -> str:
     """a^y for finite a > 0."""
-    e, h = log_dd(F, a)
-    c = F.mul_dd(h, co.INV_LN2_DD)
-    log2 = F.fast_two_sum(e, c[0])
-    p, q = F.two_prod(log2[0], y)
-    q = F.fma(F.add(log2[1], c[1]), y, q)
-    # beyond 2000 only the sign matters, and the low part may be NaN
-    beyond = F.cmp("oge", F.abs(p), 2000.0)
-    p = F.select(beyond, F.copysign(2000.0, p), p)
-    return _exp2_dd(F, p, F.select(beyond, 0.0, q))
+    hi, lo = _log_16th(F, a)
+    p, q = F.two_prod(hi, y)
+    q = F.fma(lo, y, q)
+    # beyond 1100 only the sign matters, and the low part may be NaN
+    beyond = F.cmp("oge", F.abs(p), 1100.0)
+    p = F.select(beyond, F.copysign(1100.0, p), p)
+    n, counted, r = reduce_16th(F, p, F.select(beyond, 0.0, q))
+    return F.scale_16th(exp_16th(F, counted, r, r), n, counted)
+
+
+def _log_16th(F: Floats, x: str) -> Pair:
+    """log x for finite x > 0, f64, as a sum of two doubles, to some 2^-65 of itself.
+
+    log m = log(1 + r) - log c as in `log`, with c so short that r = m c - 1 is exact;
+    log(1 + r) = r - r^2/2 + r^3 P(r), whose last term is small enough for plain arithmetic.
+    """
+    e, m = F.split_exponent(x)
+    _, counted = F.nearest_16th(m)
+    r = F.residue(m, F.lookup(co.LOG16_POW_C, counted), 1.0)
+    hi, lo = co.LN2_F64
+    whole = F.fma(e, hi, F.lookup(co.LOG16_POW, counted))  # exact
+    first, first_low = F.fast_two_sum(whole, r)
+    half = F.mul(r, -0.5)
+    square, square_low = F.two_prod(r, half)
+    second, second_low = F.fast_two_sum(first, square)
+    low = F.add(F.fma(e, lo, F.lookup(co.LOG16_POW_LOW, counted)), first_low)
+    low = F.add(F.add(low, square_low), second_low)
+    cube = F.mul(F.mul(r, r), r)
+    low = F.fma(cube, F.poly_wide(r, co.LOG16_POW_F64), low)
+    return F.fast_two_sum(second, low)
 
 
 def _pow_f32(F: Floats, a: str, y: str) -> str:
-    """a^y for finite a > 0, in f64 (where f32's subnormals are normal numbers)."""
+    """a^y for finite a > 0 and |y| <= LARGE, in f64 (there f32's subnormals are normal)."""
     L, D = F.L, Floats(F.L, "double")
     wide, power = (L.convert("fpext", v, "float", "double") for v in (a, y))
-    e, m = D.split_exponent(wide)
-    f = D.sub(m, 1.0)
-    p = D.mul(D.fma(f, D.poly(f, co.LOG2_POW_F32_F64), e), power)
-    p = D.at_least(D.at_most(p, 200.0), -200.0)
-    n, counted = D.nearest(p)
-    r = D.poly(D.sub(p, n), co.EXP2_POW_F32_F64)
-    return L.convert("fptrunc", D.scale_normal(r, counted), "double", "float")
+    e, m = D.binade(wide)
+    place = D.ints("lshr", D.to_bits(m), 48)
+    r = D.residue(m, D.lookup(co.LOG16_2_C, place), 1.0)
+    p = D.fma(r, D.poly(r, co.LOG16_2_POW_F32_F64), D.add(e, D.lookup(co.LOG16_2, place)))
+    p = D.mul(p, power)
+    if not D.avx512:  # there scaling looks after overflow
+        p = D.at_least(D.at_most(p, 200.0), -200.0)
+    n, counted = D.nearest_16th(p)
+    r = D.mul(D.poly(D.sub(p, n), co.EXP16_POW_F32_F64), D.lookup(co.EXP16, counted))
+    return L.convert("fptrunc", D.scale_normal_16th(r, n, counted), "double", "float")

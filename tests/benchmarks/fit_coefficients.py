@@ -110,6 +110,84 @@ def root(f: Real) -> Real:
     return lambda z: f(mp.sqrt(z))
 
 
+def by_low_bits(value: Real) -> list[Any]:
+    """A table of 16 with value(i) for i = 12 to 24 at i modulo 16, 0 in places that none has."""
+    return [value(i) if i <= 24 else mp.mpf(0) for i in (*range(16, 28), *range(12, 16))]
+
+
+def round_inverse(i: int) -> Any:
+    """A number c near 16 / i whose logarithm is a multiple of 2^-42 to some 2^-66.
+
+    Gal 1986. The next doubles from the middle of i's interval on are tried.
+    """
+    if i == 16:
+        return mp.mpf(1)
+    low, high = max(mp.mpf(i) - 0.5, 12) / 16, min(mp.mpf(i) + 0.5, 24) / 16
+    if i == 15:  # log(1 + r) below 1/32, where it and -log c cancel most
+        low += mp.mpf("0.004")
+    start = mp.mpf(float(2 / (low + high)))
+    ulp = mp.mpf(2) ** (-53 if start < 1 else -52)
+    first = -mp.log(start)
+    target = mp.nint(first * mp.mpf(2) ** 42) / mp.mpf(2) ** 42
+    # the double next to exp(-target) misses it by a random part of an ulp
+    for k in range(100_000):
+        for sign in (1, -1):
+            goal = target + sign * k * mp.mpf(2) ** -42
+            c = mp.nint(mp.exp(-goal) / ulp) * ulp
+            if abs(-mp.log(c) - goal) < mp.mpf(2) ** -66:
+                return c
+    raise ArithmeticError(f"no inverse of {i}/16")
+
+
+# Inverses of 12/16 to 24/16: times a double of their interval, less 1, they give a double exactly.
+SHORT_INVERSES = (1.3125, 1.25, 1.125, 1.0625, 1, 0.9375, 0.875, 0.84375, 0.8125, 0.75, 0.71875,
+                  0.6875, 0.6875)
+
+
+def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
+    """Tables and polynomials of f64 functions that round their arguments to sixteenths.
+
+    EXP16: 2^(i/16), and what its rounding lost over it. LOG16_C and LOG16: c and -log c, c near
+    16 / i, for i as in `by_low_bits`. LOG16_POW..: the same with short c, -log c as sums.
+    LOG16_2_C and LOG16_2: c and -log2 c for mantissas from 1 + i/16 on, exact at both ends of
+    the binade.
+    """
+    M = mp.mpf
+    powers = [mp.power(2, M(i) / 16) for i in range(16)]
+    put("EXP16", powers)
+    put("EXP16_LOW", [p / float(p) - 1 for p in powers])
+    g = near0(lambda r: (mp.expm1(r) - r) / r**2, lambda r: M(1) / 2 + r / 6)
+    top = mp.log(2) / 32 * M("1.01")
+    put("EXP16_F64", minimax(g, -top, top, 4, lambda r: r**2))
+    put("EXP16_POW_F32_F64", minimax(lambda r: mp.power(2, r), -M("0.0315"), M("0.0315"), 3))
+
+    inverses = by_low_bits(round_inverse)
+    put("LOG16_C", inverses)
+    put("LOG16", [-mp.log(c) if c else M(0) for c in inverses])
+    floors = [M(1), *(1 / (1 + (i + M("0.5")) / 16) for i in range(1, 15)), M(1) / 2]
+    put("LOG16_2_C", floors)
+    put("LOG16_2", [-mp.log(float(c), 2) for c in floors])
+    g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
+    # relative to the logarithm: |f| itself where c = 1, more than 0.13 where |f| exceeds 1/32
+    put("LOG16_F64", minimax(
+        g, -M("0.0386"), M("0.0386"), 7,
+        lambda f: abs(f**3) / (abs(f) if abs(f) < M("0.0325") else M("0.13")) if f else M(0)))
+    short = by_low_bits(lambda i: M(SHORT_INVERSES[i - 12]))
+    put("LOG16_POW_C", short)
+    logs = [split_at(-mp.log(c), 42) if c else (M(0), M(0)) for c in short]
+    put("LOG16_POW", [v[0] for v in logs])
+    put("LOG16_POW_LOW", [v[1] for v in logs])
+    put("LOG16_POW_F64", minimax(g, -M("0.0548"), M("0.0548"), 9, lambda f: abs(f**3)))
+    g = near0(lambda f: mp.log1p(f) / f / mp.log(2), lambda f: (1 - f / 2) / mp.log(2))
+    put("LOG16_2_POW_F32_F64", minimax(g, -M("0.0323"), M("0.0626"), 5))
+
+
+def split_at(value: Any, place: int) -> tuple[Any, Any]:
+    """A value as a multiple of 2^-place and the rest."""
+    high = mp.nint(value * mp.mpf(2) ** place) / mp.mpf(2) ** place
+    return high, value - high
+
+
 def tables() -> dict[str, list[float]]:
     M, tables = mp.mpf, {}
 
@@ -126,17 +204,11 @@ def tables() -> dict[str, list[float]]:
     a, b = -M("0.25"), M("0.5")
     g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
     put("LOG_F32", minimax(g, a, b, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else M(0)))
-    top = M("0.0401")
-    g = near0(root(lambda s: (2 * mp.atanh(s) / s - 2) / s**2), lambda z: M(2) / 3 + 2 * z / 5)
-    put("LOG_F64", minimax(g, 0, top, 7, lambda z: z))
     g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
     top = (3 - 2 * mp.sqrt(2)) ** 2 * M("1.01")
     put("LOG_TAIL_F64", minimax(g, 0, top, 7))
 
-    # pow of f32, in f64: log2(1 + f) / f and 2^r to some 30 bits
-    g = near0(lambda f: mp.log1p(f) / f / mp.log(2), lambda f: (1 - f / 2) / mp.log(2))
-    put("LOG2_POW_F32_F64", minimax(g, a, b, 11))
-    put("EXP2_POW_F32_F64", minimax(lambda r: mp.power(2, r), -M("0.501"), M("0.501"), 6))
+    put_sixteenths(put)
 
     top = (mp.pi / 4 * M("1.02")) ** 2
     sin = near0(root(lambda x: (mp.sin(x) / x - 1) / x**2), lambda z: -M(1) / 6 + z / 120)
@@ -190,9 +262,8 @@ def tables() -> dict[str, list[float]]:
     tables["LGAMMA_2_DD"] = split(1 - mp.euler, [None, None])
 
     tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
-    tables["LN2_F64"] = split(mp.log(2), [42, None])
+    tables["LN2_F64"] = split(mp.log(2), [38, None])  # 15 bits times it are exact
     tables["LN2_DD"] = split(mp.log(2), [None, None])
-    tables["INV_LN2_DD"] = split(1 / mp.log(2), [None, None])
     tables["THIRD_DD"] = split(M(1) / 3, [None, None])
     tables["PI_DD"] = split(mp.pi, [None, None])
     tables["PIO2_F64"] = split(mp.pi / 2, [33, 33, None])
@@ -220,8 +291,8 @@ def main() -> None:
     print(HEADER)
     for name, values in tables().items():
         print(f"{name} = (")
-        for v in values:
-            print(f"    {v!r},")
+        for first in range(0, len(values), 4):
+            print("    " + " ".join(f"{v!r}," for v in values[first : first + 4]))
         print(")")
     with mp.workprec(1400):
         bits = int(mp.floor(2 / mp.pi * mp.mpf(2) ** (64 * 20)))
