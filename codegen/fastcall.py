@@ -21,11 +21,11 @@ from graphc.codegen.image import Image
 from graphc.codegen.target import Target
 from graphc.dims import evaluate
 from graphc.ir import State
+from graphc.types import Array
 
 if TYPE_CHECKING:
     from graphc.codegen.program import Program
 
-Array = np.ndarray[Any, Any]
 _FASTCALL_KEYWORDS = 0x80 | 0x02
 _OUT = sys.intern("out")
 _free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(jit.process_symbol("free"))

@@ -7,9 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
-
-import numpy as np
 
 from graphc.codegen import fastcall, jit
 from graphc.codegen.program import Kernel, Program
@@ -17,8 +14,7 @@ from graphc.codegen.target import Target
 from graphc.codegen.waves import TICKS
 from graphc.errors import Loc
 from graphc.ir import State
-
-Array = np.ndarray[Any, Any]
+from graphc.types import Array
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ import numpy as np
 
 from graphc.binding import bind_dims, lone_name, size_value
 from graphc.errors import DTypeError, Loc, ShapeError, UsageError, user_loc
-from graphc.types import DType, TensorType, as_dtype, shape_text
-
-Array = np.ndarray[Any, Any]
+from graphc.types import Array, DType, TensorType, as_dtype, shape_text
 
 
 class Signature:

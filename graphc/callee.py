@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.arguments import Array, Results, Signature, direct
+from graphc.arguments import Results, Signature, direct
+from graphc.types import Array
 from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.aligned import aligned_copy
-from graphc.types import TensorType, as_dtype
+from graphc.types import Array, TensorType, as_dtype
 
 
 class Literal:
@@ -16,7 +16,7 @@ class Literal:
 
     __slots__ = ("_key", "array", "type")
 
-    def __init__(self, array: np.ndarray[Any, Any]):
+    def __init__(self, array: Array):
         a = aligned_copy(np.asarray(array))
         a.flags.writeable = False
         self.array = a
@@ -46,7 +46,7 @@ class State:
 
     __slots__ = ("array", "initial", "lock", "name", "type")
 
-    def __init__(self, name: str, type: TensorType, array: np.ndarray[Any, Any] | None):
+    def __init__(self, name: str, type: TensorType, array: Array | None):
         self.name, self.type = name, type
         self.array = None if array is None else aligned_copy(np.asarray(array))
         self.initial = None if self.array is None else _kept(self.array)
@@ -56,7 +56,7 @@ class State:
         return f"@{self.name}: {self.type}"
 
 
-def _kept(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _kept(array: Array) -> Array:
     """A copy. One of zero bits, as optimizers start with, takes no memory until it is read."""
     if array.reshape(-1).view(np.uint8).any():
         return array.copy()

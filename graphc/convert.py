@@ -16,7 +16,7 @@ from graphc import prim, types
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, DTypeError, GraphcError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
-from graphc.types import DType, Shape, TensorType, as_dtype, promote, shape_text
+from graphc.types import Array, DType, Shape, TensorType, as_dtype, promote, shape_text
 
 ArrayLike: TypeAlias = Any  # a Tensor, an ndarray, a number, a Dim, or a nested list of numbers
 Axes: TypeAlias = "int | Sequence[int] | None"
@@ -29,7 +29,7 @@ def is_weak(x: Any) -> bool:
 
 def literal_array(
     value: Any, dtype: Any = None, what: str = "an operand"
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """An ndarray with graphc's defaults: arrays keep their dtype, numbers and lists become
     float32, int64 or bool. Complex numbers, strings and objects are refused; `what` names
     the value in messages.

@@ -21,7 +21,7 @@ from graphc.dims import Dim, Size
 from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.ir import DeclaringAs, State
 from graphc.tensor import Tensor
-from graphc.types import TensorType, array_text, as_dtype
+from graphc.types import Array, TensorType, array_text, as_dtype
 
 __all__ = [
     "Variable", "assert_dim", "constant", "dim", "dim_value", "input", "name_scope",
@@ -61,7 +61,7 @@ class Variable(Tensor):
         return self.state.name
 
     @property
-    def value(self) -> np.ndarray[Any, Any]:
+    def value(self) -> Array:
         """A copy of the present value; assigning checks dtype and shape and copies in place."""
         with self.state.lock:
             return _array_of(self.state).copy()
@@ -81,7 +81,7 @@ class Variable(Tensor):
             _array_of(self.state)[...] = array
 
 
-def _array_of(state: State) -> np.ndarray[Any, Any]:
+def _array_of(state: State) -> Array:
     if state.array is None:
         raise UsageError(f"variable {state.name!r} has no value: its .npz was not loaded")
     return state.array

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from graphc import declaration, inspection
-from graphc.arguments import Array, Results, Signature
+from graphc.arguments import Results, Signature
 from graphc.callee import Callee
 from graphc.declaration import Options as Options
 from graphc.errors import GraphcError, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
+from graphc.types import Array
 from graphc.variables import Variables
 
 if TYPE_CHECKING:

@@ -31,9 +31,8 @@ from graphc.errors import (
 )
 from graphc.ir import Graph, Node, State, Value
 from graphc.ops.row import Kind
-from graphc.types import TensorType, array_text, as_dtype
+from graphc.types import Array, TensorType, array_text, as_dtype
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 Watch: TypeAlias = "Callable[[Value, Array], None] | MutableMapping[Any, Any]"
 
 _MOVES = frozenset({Kind.LEAF, Kind.LAYOUT, Kind.META, Kind.RANDOM})

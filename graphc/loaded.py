@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.arguments import Array, Results, Signature
+from graphc.arguments import Results, Signature
 from graphc.callee import Callee
 from graphc.descriptor import decode_size, decode_type, parse_descriptor, read_descriptor
 from graphc.errors import (
@@ -31,7 +31,7 @@ from graphc.failure import BY_KIND
 from graphc.files import check_path
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
-from graphc.types import TensorType, array_text, as_dtype
+from graphc.types import Array, TensorType, array_text, as_dtype
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native

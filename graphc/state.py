@@ -14,7 +14,7 @@ from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.files import check_path, npz_writer, read_npz
 from graphc.ir import State
 from graphc.state_file import is_state_file, read_state_file, write_file, write_state_file
-from graphc.types import array_text, as_dtype
+from graphc.types import Array, array_text, as_dtype
 
 _BF16 = "bfloat16:"  # .npz knows no bfloat16: such arrays are kept as uint16 under a marked name
 
@@ -61,7 +61,7 @@ def save_state(
     if library is not None:
         _save_for(path, library, states, _constant(what))
         return
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    arrays: dict[str, Array] = {}
     for s in states:
         value = _value(s)
         if s.type.dtype is types.bf16:
@@ -91,7 +91,7 @@ def _save_for(path: Any, library: Any, states: list[State], optional: set[str]) 
     write_state_file(path, int(layout["layout"], 16), values, variables.values())
 
 
-def _value(s: State) -> np.ndarray[Any, Any]:
+def _value(s: State) -> Array:
     with s.lock:
         return np.array(s.array, order="C")
 
@@ -139,7 +139,7 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
             s.array[...] = arrays[name]
 
 
-def _read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
     try:
         arrays = read_npz(path)
     except ValueError as e:

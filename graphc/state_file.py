@@ -29,7 +29,7 @@ import numpy as np
 from graphc.descriptor import decode_type
 from graphc.errors import ArgumentError, user_loc
 from graphc.files import replace_file
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 MAGIC = b"GRAPHCST"
 VERSION = 2
@@ -71,7 +71,7 @@ def is_state_file(path: str | os.PathLike[str]) -> bool:
 
 def read_state_file(
     path: str | os.PathLike[str],
-) -> tuple[int, dict[str, tuple[TensorType, np.ndarray[Any, Any]]]]:
+) -> tuple[int, dict[str, tuple[TensorType, Array]]]:
     """Layout hash and variables of a file; OSError if it cannot be read, ArgumentError if it is
     no state file or not whole."""
     raw = Path(path).read_bytes()
@@ -104,7 +104,7 @@ def read_state_file(
 
 
 def write_state_file(
-    path: str | os.PathLike[str], layout: int, values: np.ndarray[Any, Any],
+    path: str | os.PathLike[str], layout: int, values: Array,
     variables: Iterable[Mapping[str, Any]],
 ) -> None:
     """Write the bytes of a state; ArgumentError leaves the old file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from graphc.interpret import evaluate
 from graphc.ir import Value
 from graphc.ops import Kind
 from graphc.tensor import Tensor
-from graphc.types import TensorType, as_dtype
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from graphc.types import Array, TensorType, as_dtype
 
 
 def check_grad(

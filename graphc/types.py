@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from graphc.dims import Dim, Size, dim, product
 from graphc.errors import DTypeError
 
 Shape = tuple[Size, ...]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class DType:
@@ -115,7 +116,7 @@ def shape_text(shape: Iterable[object]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def array_text(array: np.ndarray[Any, Any]) -> str:
+def array_text(array: Array) -> str:
     """An array's type as text, f32[2,3]; by NumPy's name where graphc has no such dtype."""
     name = array.dtype.name
     return f"{BY_NAME.get(name, name)}{shape_text(array.shape)}"

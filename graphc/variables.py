@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.arguments import Array
 from graphc.declare import Variable
 from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.ir import Graph, State
-from graphc.types import array_text
+from graphc.types import Array, array_text
 
 
 class Variables:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from graphc.errors import Loc
 from graphc.ir import Builder, Graph, Literal, Node, Origin, Value, rebuild
 from graphc.ops.row import OPS, Kind
 from graphc.text.literals import MissingLiteral
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 
 def operand(name: str, t: TensorType, loc: Loc | None = None) -> Value:
@@ -61,6 +59,6 @@ def with_bodies(attrs: Mapping[str, Any], new: Mapping[Graph, Graph]) -> dict[st
     return {k: new.get(a, a) if isinstance(a, Graph) else a for k, a in attrs.items()}
 
 
-def array_of(literal: Literal) -> np.ndarray[Any, Any] | None:
+def array_of(literal: Literal) -> Array | None:
     """A constant's elements; None where the graph was read without its .npz file."""
     return None if isinstance(literal, MissingLiteral) else literal.array

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -34,12 +33,12 @@ from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.passes.bodies import array_of, deep
 from graphc.passes.folding import evaluate
+from graphc.types import Array
 
 MAX_ELEMENTS = 1 << 16
 GROWTH = 4
 MAX_PRODUCTS = 1 << 22
 
-Array = np.ndarray[Any, Any]
 
 
 def run(g: Graph) -> Graph:

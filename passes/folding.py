@@ -16,9 +16,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ops.row import Kind, Op
-from graphc.types import DType, f32, f64
-
-Array = np.ndarray[Any, Any]
+from graphc.types import Array, DType, f32, f64
 
 # Correct rounding of f64 needs some bits to spare; MSVC's and many ARM long doubles have none.
 _LONG = np.longdouble

@@ -19,7 +19,7 @@ from graphc.ops.row import OPS, Kind, Op
 from graphc.passes.bodies import deep
 from graphc.passes.folding import fold_splat
 from graphc.passes.patterns import Apply, Attr, Const, Lit, Pattern, Right, Rule, Var
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 # A chain of rules, each fired inside the right side of another, ends here: the node stays as it
 # is, which is correct. No table comes near it; it guards against rules that feed each other.
@@ -28,7 +28,7 @@ MAX_DEPTH = 40
 MAX_SWEEPS = 8
 
 
-def splat(v: Value) -> np.ndarray[Any, Any] | None:
+def splat(v: Value) -> Array | None:
     """The 0-d array that stands in every place of v, where v is such a constant.
 
     That is a constant of one element, or such a constant broadcast. (Larger constants with equal
@@ -39,7 +39,7 @@ def splat(v: Value) -> np.ndarray[Any, Any] | None:
         n = n.args[0].node
     if n.op.name != "constant" or n.outs[0].type.size != 1:
         return None
-    array: np.ndarray[Any, Any] = n.attrs["value"].array
+    array: Array = n.attrs["value"].array
     return array.reshape(())
 
 
@@ -96,7 +96,7 @@ class Match:
     def __getitem__(self, key: Any) -> Any:
         return self.bound[key]
 
-    def number(self, c: Const) -> np.ndarray[Any, Any]:
+    def number(self, c: Const) -> Array:
         """The 0-d array that a constant variable took."""
         value = splat(self.bound[c])
         assert value is not None
@@ -252,7 +252,7 @@ class Rewriter:
         """An elementwise op on numbers, at once, so that rules see the number it gives."""
         if op.kind is not Kind.ELEMENTWISE or op.unique:
             return None
-        numbers: list[np.ndarray[Any, Any]] = []
+        numbers: list[Array] = []
         for a in args:
             number = splat(a)
             if number is None:
@@ -262,7 +262,7 @@ class Rewriter:
         out = fold_splat(op, numbers, attrs, type.dtype)
         return None if out is None else self.full(out, type, origin)
 
-    def full(self, number: np.ndarray[Any, Any], type: TensorType, origin: Origin) -> Value:
+    def full(self, number: Array, type: TensorType, origin: Origin) -> Value:
         """A 0-d constant, broadcast where `type` has axes."""
         c = self.builder.constant(number, origin)
         if type.shape:

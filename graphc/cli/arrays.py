@@ -13,9 +13,8 @@ from graphc import files
 from graphc.cli import CommandLineError
 from graphc.cli.sources import unreadable
 from graphc.errors import CompileError, UsageError
-from graphc.types import TensorType, array_text, bf16
+from graphc.types import Array, TensorType, array_text, bf16
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 SMALL = 64  # elements that are printed in full
 _NAMED = re.compile(r"(@?[A-Za-z_][\w.]*)=(.*)", re.DOTALL)

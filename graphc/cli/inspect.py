@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphc import view
-from graphc.cli.run import parse_dim
+from graphc.cli.run import parse_dims
 from graphc.cli.sources import Sources
 from graphc.descriptor import decode_size, decode_type, read_descriptor
 from graphc.dims import Size, substitute
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, sources: Sources) -> None:
     """Print the tables; raises CommandLineError and GraphcError."""
-    dims = dict(parse_dim(text) for text in options.dim)
+    dims = parse_dims(options.dim)
     libraries = [text for text in options.functions if text.endswith(LIBRARIES)]
     functions = [
         f for text in options.functions if text not in libraries for f in sources.functions(text)

@@ -15,7 +15,6 @@ from typing import Any
 from graphc.arguments import as_input
 from graphc.cli import CommandLineError
 from graphc.cli.arrays import (
-    Array,
     as_stored,
     describe,
     read_npy,
@@ -28,6 +27,7 @@ from graphc.cli.sources import Sources, in_mode
 from graphc.errors import ShapeError, UsageError
 from graphc.function import Function
 from graphc.ir import State
+from graphc.types import Array
 
 EXAMPLE = """example:
   graphc run digits.py:predict x=images.npy -o classes.npz"""
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
     if options.out is not None and not options.out.endswith(".npz"):
         raise CommandLineError(f"-o: expected a file called NAME.npz, got {options.out!r}")
     given = [split_input(text) for text in options.inputs]
-    dims = dict(parse_dim(text) for text in options.dim)
+    dims = parse_dims(options.dim)
     f = sources.function(options.function)
     f = in_mode(f, options.mode or f.mode)
     values, states = _read(f, given)
@@ -77,12 +77,17 @@ def run(options: argparse.Namespace, sources: Sources) -> None:
         write_npz(options.out, results | {f"@{name}": present[name] for name in updated})
 
 
-def parse_dim(text: str) -> tuple[str, int]:
-    """("n", 5) of n=5."""
-    name, equals, size = text.partition("=")
-    if not equals or not name.isidentifier() or not size.isdecimal():
-        raise CommandLineError(f"--dim: expected NAME=SIZE with a size >= 0, got {text!r}")
-    return name, int(size)
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """{"n": 5} of ["n=5"]; CommandLineError for anything else, and for a name given twice."""
+    dims: dict[str, int] = {}
+    for text in texts:
+        name, equals, size = text.partition("=")
+        if not equals or not name.isidentifier() or not size.isdecimal():
+            raise CommandLineError(f"--dim: expected NAME=SIZE with a size >= 0, got {text!r}")
+        if name in dims:
+            raise CommandLineError(f"--dim: {name} is given twice")
+        dims[name] = int(size)
+    return dims
 
 
 def _read(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from graphc import prim
 from graphc.errors import IntegerDivisionError
 from graphc.ops.batching import elementwise_batch
 from graphc.ops.numeric import quiet, wide
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import (
     ANY,
     BITS,
@@ -25,13 +25,11 @@ from graphc.ops.typerules import (
     comparison,
     elementwise,
 )
-from graphc.types import TensorType, bool_
+from graphc.types import Array, TensorType, bool_
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-Grads: TypeAlias = "list[Tensor | None]"
 
 
 # References

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +20,11 @@ from graphc.ops.typerules import (
     check_dtype,
     is_axis,
 )
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
 Axes = tuple[int, ...]
 Pair = tuple[Axes, Axes]
 

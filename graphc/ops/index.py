@@ -11,7 +11,7 @@ An index outside the axis is an error at run time; `negative=True` accepts -n..n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,15 +20,13 @@ from graphc.dims import Size
 from graphc.errors import IndexOutOfRangeError
 from graphc.ops.batching import broadcast_to_batch, move_axis_to_front
 from graphc.ops.numeric import widened
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import NUMBER, Types, bad_dtype, bad_shape, check_dtype, is_axis
-from graphc.types import Shape, TensorType, i64
+from graphc.types import Array, Shape, TensorType, i64
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-Grads: TypeAlias = "list[Tensor | None]"
 ATTRS = ("axis", "batch", "negative")
 
 

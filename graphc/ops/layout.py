@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphc import dims, prim
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
-from graphc.ops.row import Attrs, Condition, Kind, op
+from graphc.ops.row import Attrs, Condition, Grads, Kind, op
 from graphc.ops.typerules import (
     Types,
     bad_shape,
@@ -18,13 +18,11 @@ from graphc.ops.typerules import (
     check_axes,
     text,
 )
-from graphc.types import Shape, TensorType
+from graphc.types import Array, Shape, TensorType
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-Grads: TypeAlias = "list[Tensor | None]"
 
 
 # reshape

@@ -14,12 +14,11 @@ from graphc import prim
 from graphc.ops.batching import broadcast_to_batch, elementwise_batch
 from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import ANY, Types, bad_argument, bad_dtype, elementwise, is_axis
-from graphc.types import DType, TensorType, i64
+from graphc.types import Array, DType, TensorType, i64
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
 
 
 def _iota_type(types: Types, attrs: Attrs) -> TensorType:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from graphc.types import Array
 
 
 def wide(fn: Callable[..., Array]) -> Callable[..., Array]:

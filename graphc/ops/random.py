@@ -10,7 +10,7 @@ bits, 0, 0), under the key (key[0], key[1]).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +19,11 @@ from graphc.dims import Size
 from graphc.ops.batching import add_batch
 from graphc.ops.row import Attrs, Condition, Kind, op
 from graphc.ops.typerules import Types, bad_dtype, bad_shape, certainly_negative
-from graphc.types import Shape, TensorType, i64, u32, u64
+from graphc.types import Array, Shape, TensorType, i64, u32, u64
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

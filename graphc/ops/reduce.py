@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,16 +13,14 @@ from graphc.errors import ShapeError
 from graphc.ops.batching import shift
 from graphc.ops.layout import inverse
 from graphc.ops.numeric import widened
-from graphc.ops.row import Attrs, Condition, Kind, op
+from graphc.ops.row import Attrs, Condition, Grads, Kind, op
 from graphc.ops.typerules import ANY, NUMBER, Types, bad_shape, check_axes, check_axis, check_dtype
-from graphc.types import TensorType, i64
+from graphc.types import Array, TensorType, i64
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
 Axes = tuple[int, ...]
-Grads: TypeAlias = "list[Tensor | None]"
 
 
 # Type rules

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphc.dims import Size, is_nonnegative
 from graphc.types import TensorType
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 Attrs = Mapping[str, Any]
+Grads: TypeAlias = "list[Tensor | None]"  # what a vjp gives, one for each operand
 TypeRule = Callable[[Sequence[TensorType], Attrs], "TensorType | tuple[TensorType, ...]"]
 
 

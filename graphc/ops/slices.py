@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from graphc import dims, prim
 from graphc.dims import Size
 from graphc.errors import ShapeError
 from graphc.ops.batching import add_batch, broadcast_to_batch
-from graphc.ops.row import Attrs, Condition, Kind, op
+from graphc.ops.row import Attrs, Condition, Grads, Kind, op
 from graphc.ops.typerules import (
     Types,
     bad_dtype,
@@ -21,13 +21,11 @@ from graphc.ops.typerules import (
     is_step,
     text,
 )
-from graphc.types import Shape, TensorType, bool_
+from graphc.types import Array, Shape, TensorType, bool_
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-Grads: TypeAlias = "list[Tensor | None]"
 
 
 def _shaped(x: Tensor, shape: Shape) -> Tensor:

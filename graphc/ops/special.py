@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from graphc.types import Array
 
 _erf, _erfc = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
 _ROOT_HALF = (0.7071067811865476, -4.833646656726457e-17)  # as a sum

@@ -12,7 +12,7 @@ from graphc import prim
 from graphc.ops import special
 from graphc.ops.batching import elementwise_batch
 from graphc.ops.numeric import quiet, wide
-from graphc.ops.row import Attrs, Kind, op
+from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import (
     BITS,
     FLOAT,
@@ -22,13 +22,12 @@ from graphc.ops.typerules import (
     check_dtype,
     elementwise,
 )
-from graphc.types import TensorType, bool_
+from graphc.types import Array, TensorType, bool_
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
-Vjp: TypeAlias = "Callable[..., list[Tensor | None]]"
+Vjp: TypeAlias = "Callable[..., Grads]"
 
 
 def _unary(

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from graphc.errors import GraphcError
 from graphc.ir import Literal, State
 from graphc.text.literals import (
@@ -19,7 +17,7 @@ from graphc.text.literals import (
     literal_of,
 )
 from graphc.text.scanner import Scanner
-from graphc.types import BY_NAME, TensorType, array_text
+from graphc.types import BY_NAME, Array, TensorType, array_text
 
 _FLOAT = re.compile(r"-?(?:0x[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?p[+-]?[0-9]+|inf\b|[0-9]+\.[0-9]*|"
                     r"[0-9]+(?:\.[0-9]*)?e[+-]?[0-9]+)|nan\b")
@@ -34,7 +32,7 @@ class AttributeReader(Scanner):
 
     __slots__ = ("arrays", "literals", "states")
 
-    def __init__(self, text: str, arrays: Mapping[str, np.ndarray[Any, Any]], source: str):
+    def __init__(self, text: str, arrays: Mapping[str, Array], source: str):
         super().__init__(text, source)
         self.arrays = arrays
         self.states: dict[str, State] = {}
@@ -52,8 +50,8 @@ class AttributeReader(Scanner):
         return s
 
     def stored(
-        self, array: np.ndarray[Any, Any], name: str, type: TensorType, pos: int
-    ) -> np.ndarray[Any, Any]:
+        self, array: Array, name: str, type: TensorType, pos: int
+    ) -> Array:
         """The array of the .npz, which knows bf16 as raw bytes only."""
         self.usable(type, pos)
         if array.dtype.kind == "V" and array.dtype.itemsize == type.dtype.itemsize:

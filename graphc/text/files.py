@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import BinaryIO
 
 from graphc.errors import CompileError, ParseError, user_loc
 from graphc.files import check_path, npz_writer, read_npz, replace_files
@@ -14,6 +12,7 @@ from graphc.ir import Graph
 from graphc.text.literals import MissingLiteral
 from graphc.text.parser import parse
 from graphc.text.printer import archive_names, to_text
+from graphc.types import Array
 
 
 def save(g: Graph, path: str | os.PathLike[str]) -> None:
@@ -25,7 +24,7 @@ def save(g: Graph, path: str | os.PathLike[str]) -> None:
     check_path("save", path)
     gir, npz = _pair(path)
     states, constants = archive_names(g)
-    arrays: dict[str, np.ndarray[Any, Any]] = {
+    arrays: dict[str, Array] = {
         f"@{name}": s.array for s, name in states.items() if s.array is not None
     }
     for name, literal in constants.values():
@@ -60,7 +59,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
     except UnicodeDecodeError as e:
         line = data.count(b"\n", 0, e.start) + 1
         raise ParseError(f"{source}: line {line}: expected text in UTF-8") from None
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    arrays: dict[str, Array] = {}
     if os.path.exists(npz):
         try:
             arrays = read_npz(npz)

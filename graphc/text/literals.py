@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import numpy as np
 
 from graphc.errors import ExecutionError
 from graphc.ir import Literal
-from graphc.types import DType, TensorType
+from graphc.types import Array, DType, TensorType
 
 INLINE = 16  # constants of more elements stand in the .npz
 
@@ -36,7 +35,7 @@ class MissingLiteral(Literal):
         self._key = (type, name, id(self))
 
     @property
-    def array(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
+    def array(self) -> Array:  # type: ignore[override]
         raise ExecutionError(
             f"constant @{self.name} ({self.type}) has no value: the graph was read without its "
             ".npz file"

@@ -11,14 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import numpy as np
-
 from graphc.errors import GraphcError, Loc
 from graphc.ir import Graph, Node, Origin, State, Value, infer
 from graphc.ops import OPS, Op
 from graphc.text.attributes import AttributeReader
 from graphc.text.literals import STRING, string_value
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 _VALUE = re.compile(rf"%([0-9]+|[A-Za-z_][A-Za-z0-9_.]*|{STRING})")
 _REGION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(?=@)")
@@ -35,7 +33,7 @@ _SIMPLE_ATTRS = re.compile(r'\{[^{}"@\[\n]*\}')
 
 
 def parse(
-    text: str, constants: Mapping[str, np.ndarray[Any, Any]] | None = None, source: str = ""
+    text: str, constants: Mapping[str, Array] | None = None, source: str = ""
 ) -> Graph:
     """The graph that `text` describes.
 
@@ -77,7 +75,7 @@ class _Parser(AttributeReader):
 
     __slots__ = ("cache", "files")
 
-    def __init__(self, text: str, arrays: Mapping[str, np.ndarray[Any, Any]], source: str):
+    def __init__(self, text: str, arrays: Mapping[str, Array], source: str):
         super().__init__(text, arrays, source)
         self.cache: dict[tuple[Op, str], dict[str, Any]] = {}
         self.files: dict[str, str] = {}

@@ -33,6 +33,9 @@ def test_not_an_input(graphc: Any, text: str) -> None:
     graphc("run", "one.py", text).fails(
         f"expected an input as NAME=FILE.npy, NAME=NUMBER, FILE.npz or FILE.npy, got {text!r}", 2
     )
+    graphc("inspect", "model.py", "--dim", "batch=3", "--dim", "batch=4").fails(
+        "--dim: batch is given twice", 2
+    )
 
 
 @pytest.mark.parametrize("value", ["", "foo", "'s'", "[1, 'a']", "f()", "1,", "{}", "1e"])

@@ -1,6 +1,6 @@
 """(e) Small calls, float64: a sum, a policy network, a Kalman step, a robot arm with its Jacobian.
 
-All shapes are static. Called from Python here; cases/small_c.py calls the same from C.
+All shapes are static. Called from Python here; `small_c` calls the same from C.
 """
 
 from __future__ import annotations
