@@ -50,7 +50,7 @@ from graphc.types import DType, f32, f64
 
 TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
 SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
-VECTOR_WEIGHT = 8.0      # times as long takes an operation of a product with a vector
+VECTOR_WEIGHT = 16.0     # times as long takes an operation beside a vector: memory is the limit
 MOST_TASKS = 8           # split no further for threads: each task of a thread packs B again
 FEW_TASKS = 8            # accept small blocks up to so many tasks
 LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.codegen.emitter import Module
+from graphc.codegen.grain import BOTH_ELEMENTS
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.matmul_block import k_block
 from graphc.codegen.matmul_dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
@@ -31,7 +32,6 @@ from graphc.types import DType
 
 GROUP_BYTES = 1 << 15    # of the rows of a group: it stays in a near cache until it is added
 GROUP_ROWS = (4, 128)    # least (as many as are taken together) and most rows of a group
-SPLIT_ELEMENTS = 1 << 19  # of A, from which threads share the work
 
 _FIELDS = ("m", "n", "a", "x", "y", "v", "z", "epilogue", "ctx", "row", "sum")
 _POINTERS = ("a", "x", "y", "v", "z", "epilogue", "ctx")
@@ -74,7 +74,7 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
         clear(f, dtype, row_parts(f, dtype, "0", row), "%z")
     elements = [f(f"uitofp i64 {size} to double") for size in ("%m", "%n")]
     large = f(f"fcmp oge double {f(f'fmul double {elements[0]}, {elements[1]}')}, "
-              f"{float(SPLIT_ELEMENTS)}")
+              f"{float(BOTH_ELEMENTS)}")
     with f.either(large) as branches:
         f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {tasks}, ptr %scratch)")
         f.otherwise(*branches)

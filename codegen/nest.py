@@ -17,10 +17,16 @@ from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.frame import Frame, Slots, slots_of
+from graphc.codegen.grain import (
+    CHUNK_CYCLES,
+    COLUMN_CHUNK_CYCLES,
+    MAX_CHUNKS,
+    SHARED_CYCLES,
+)
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest
 from graphc.codegen.reductions import reduction_of
-from graphc.codegen.schedule import BLOCK, CHUNK_CYCLES, FINAL, MAX_CHUNKS, ceildiv, plan
+from graphc.codegen.schedule import BLOCK, FINAL, ceildiv, plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.streaming import Streaming, bytes_of_point
 from graphc.codegen.sweep import Totals, least
@@ -144,7 +150,7 @@ class NestKernel:
             partials = f.alloca(f"[{MAX_CHUNKS * self.partial_words} x i64]")
             f.set_slot("ptr", self.slots.partials, partials)
         if isinstance(s.items, int) and isinstance(s.cycles, int) and (
-            s.items * s.cycles < 2 * CHUNK_CYCLES
+            s.items * s.cycles < SHARED_CYCLES
         ):
             chunks = "1" if s.items else "0"
             f.set_slot("i64", self.slots.items, str(s.items))
@@ -161,12 +167,14 @@ class NestKernel:
     def share_out(self, f: Frame) -> str:
         """Split the items into chunks by their estimated cycles and run them, in parallel where
         there are several; returns the number of chunks."""
-        items, cycles = f.top.size(self.schedule.items), f.top.size(self.schedule.cycles)
+        s = self.schedule
+        items, cycles = f.top.size(s.items), f.top.size(s.cycles)
         self.module.define("graphc.share_out", _share_out(self.module))
         return f.e(
             f"call i64 @graphc.share_out(ptr @{self.name}.task, ptr %ctx, ptr %scratch, "
             f"i64 {items}, i64 {cycles}, i64 {self.slots.items}, "
-            f"i1 {str(self.schedule.merges).lower()})"
+            f"i64 {COLUMN_CHUNK_CYCLES if s.columns else CHUNK_CYCLES}, "
+            f"i1 {str(s.merges).lower()})"
         )
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
@@ -213,15 +221,16 @@ class NestKernel:
 
 
 def _share_out(module: Module) -> str:
-    """`i64 @graphc.share_out(task, ctx, scratch, items, cycles of one, slot of the items, merges)`.
-    """
+    """`i64 @graphc.share_out(task, ctx, scratch, items, cycles of one, slot of the items, least
+    cycles of a chunk, merges)`."""
     module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
     e = Emitter(module)
     e.label("entry")
-    pieces = e(f"udiv i64 {e('mul i64 %items, %cycles')}, {CHUNK_CYCLES}")
+    work = e("mul i64 %items, %cycles")
+    pieces = e(f"udiv i64 {work}, %least")
     few = e(f"icmp ult i64 {pieces}, {MAX_CHUNKS}")
     pieces = e(f"select i1 {few}, i64 {pieces}, i64 {MAX_CHUNKS}")
-    pieces = e(f"select i1 {e(f'icmp ugt i64 {pieces}, 1')}, i64 {pieces}, i64 1")
+    pieces = e(f"select i1 {e(f'icmp uge i64 {work}, {SHARED_CYCLES}')}, i64 {pieces}, i64 1")
 
     def ceil(n: str, d: str) -> str:
         most = e(f"add i64 {n}, {d}")
@@ -243,7 +252,7 @@ def _share_out(module: Module) -> str:
     e.do(f"ret i64 {chunks}")
     return (
         "define internal i64 @graphc.share_out(ptr %task, ptr %ctx, ptr %scratch, i64 %items, "
-        f"i64 %cycles, i64 %slot, i1 %merges) nounwind {{\n{e.text()}\n}}"
+        f"i64 %cycles, i64 %slot, i64 %least, i1 %merges) nounwind {{\n{e.text()}\n}}"
     )
 
 

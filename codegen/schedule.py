@@ -24,7 +24,6 @@ from graphc.codegen.tiles import Tile
 from graphc.dims import Size
 
 BLOCK = 4096          # elements of the vector axis in a grid item
-MAX_CHUNKS = 64       # tasks of a kernel: enough to share among threads, few enough to combine
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
 MAX_CACHED = 1 << 16  # bytes of stack that they may take: threads of musl have 128 KiB
 COSTLY = 8            # vector cost from which reading back beats computing again
@@ -44,7 +43,6 @@ MANY_BLOCKS = 16     # .. where there are fewer blocks than so many
 ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
-CHUNK_CYCLES = 20000  # least work of a task, some 6 us
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
 # Cycles that a vector of an expression takes, roughly.
 VECTOR_COST = {

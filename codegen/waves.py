@@ -11,15 +11,12 @@ from collections.abc import Sequence
 
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.grain import LARGE_CYCLES, LONELY_CYCLES, WAVE_CYCLES
 from graphc.codegen.kernels import Call
 from graphc.codegen.plan import Plan
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Size
 
-# Kernels side by side pass data from core to core, some 25 us for each 100 KB, which is more than
-# kernels of a few tens of us save: steps of an MLP 64-128-128-10 lost a tenth by that.
-ENOUGH = 400_000  # cycles of a wave from which a second thread pays, some 120 us
-LARGE = 800_000   # cycles of a kernel from which it uses all threads by itself
 COUNTER = "llvm.readcyclecounter"
 TICKS = "graphc_ticks"  # of a timed program: ticks spent in each kernel, [kernels x i64]
 
@@ -98,12 +95,13 @@ class WaveRunner:
             else:
                 lonely = lonely + c.work
         if all(isinstance(x, int) for x in (total, lonely, most)):
-            pays = (total >= ENOUGH and most < LARGE) or lonely >= ENOUGH  # type: ignore[operator]
+            pays = total >= WAVE_CYCLES and most < LARGE_CYCLES  # type: ignore[operator]
+            pays = pays or lonely >= LONELY_CYCLES  # type: ignore[operator]
             return "true" if pays else "false"
         e = self.e
-        a = e(f"icmp sge i64 {self.sizes.value(total)}, {ENOUGH}")
-        b = e(f"icmp slt i64 {self.sizes.value(most)}, {LARGE}")
-        c_ = e(f"icmp sge i64 {self.sizes.value(lonely)}, {ENOUGH}")
+        a = e(f"icmp sge i64 {self.sizes.value(total)}, {WAVE_CYCLES}")
+        b = e(f"icmp slt i64 {self.sizes.value(most)}, {LARGE_CYCLES}")
+        c_ = e(f"icmp sge i64 {self.sizes.value(lonely)}, {LONELY_CYCLES}")
         both = e(f"and i1 {a}, {b}")
         return e(f"or i1 {both}, {c_}")
 

@@ -1,0 +1,28 @@
+"""How finely work is cut for threads, and from when on: the constants, and what they come from.
+
+Cuts follow from shapes alone, so cycles here are estimates (`schedule.cost_of`), some two or three
+times too few where data come from memory. Measured on two cores with AVX-512:
+
+- A region between running threads takes 0.3 to 0.6 us (`tests/benchmarks/thread_pool.py`); 16
+  chunks of 1 us take two threads 8.9 us. So chunks of 1 us are no loss, and kernels gain from
+  some 5 us on: sums over 512x512 f32 take 4.0 us in the place of 5.8, exp of 256x256 5.8 of 9.7.
+- Where workers sleep, a region must save more than it takes to wake them: the pool sees to that
+  (`regions.WEIGH`), since only it knows.
+- Products that read what another core has just written take a third longer: steps of an MLP
+  64-128-128-10, whose waves take some 60 us, lost up to a tenth by running kernels side by side.
+
+Products have constants of their own, in `matmul`: what they pack must be used often enough.
+"""
+
+from __future__ import annotations
+
+SHARED_CYCLES = 20_000         # of a loop nest that threads share
+CHUNK_CYCLES = 2_500           # of a task of it, at least, so that threads end together;
+COLUMN_CHUNK_CYCLES = 20_000   # if each has accumulators of its own to be cleared and added up
+MAX_CHUNKS = 64                # tasks of it, at most: their sums are added up one by one
+
+WAVE_CYCLES = 400_000   # of kernels side by side that a second thread pays for, some 120 us
+LONELY_CYCLES = 40_000  # likewise of kernels that cannot share themselves out, such as scans
+LARGE_CYCLES = 800_000  # of a kernel that had better share itself out among all threads
+
+BOTH_ELEMENTS = 1 << 17  # of a matrix beside two vectors, from which threads share its rows: 15 us
