@@ -10,26 +10,23 @@ import numpy as np
 
 from graphc.codegen.chain import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.fpmode import can_flush, define_flushed
+from graphc.codegen.emitter import Module
+from graphc.codegen.entry import Check, Entry
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
-from graphc.codegen.plan import Place, Plan, align, make_plan
+from graphc.codegen.plan import make_plan
 from graphc.codegen.program import (
     FIRST_SITE,
-    NEGATIVE_DIMENSION,
-    SIZE_OVERFLOW,
     Kernel,
     Param,
     Program,
     Site,
 )
 from graphc.codegen.scalars import EMIT
-from graphc.codegen.sizes import SizeCode
 from graphc.codegen.straight import straight
 from graphc.codegen.target import Target
-from graphc.codegen.waves import WaveRunner, define_timed
+from graphc.codegen.waves import define_timed
 from graphc.conditions import requirements
 from graphc.dims import Size
 from graphc.errors import CompileError, Loc
@@ -37,7 +34,6 @@ from graphc.ir import Graph, Node, State, Value
 from graphc.ops.row import Kind
 from graphc.passes import chains
 from graphc.passes.stages import lower
-from graphc.types import TensorType
 
 INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones are arguments
 
@@ -75,7 +71,7 @@ class _Compiler:
         self.codes: dict[Node, int] = {}
         self.shapes: dict[tuple[object, ...], Call] = {}  # kernels that cannot fail, by structure
         self.members: list[Call] = []   # the kernels of chains
-        self.checks: list[tuple[Size, bool, int]] = []  # (size, must be 0 | >= 0, code)
+        self.checks: list[Check] = []
 
     def program(self) -> Program:
         g = self.g
@@ -93,10 +89,12 @@ class _Compiler:
             for n in g.nodes:
                 if n.op.name == "fused":
                     calls.append(self.kernel(n, len(calls)))
-            self.small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
-                          if v not in large}
-            plan = self.plan = make_plan(g, calls, states, large)
-            self.entry(plan, len(states), large)
+            small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
+                     if v not in large}
+            plan = make_plan(g, calls, states, large)
+            Entry(
+                self.module, self.name, g, plan, len(states), small, self.checks, self.timed
+            ).define(self.target, self.fastmath)
             if self.module.debug:
                 entitle(
                     self.module.functions, (self.name, graph_loc(self.declared)),
@@ -199,138 +197,6 @@ class _Compiler:
         )
         return symbol
 
-    # --- the entry point -----------------------------------------------------------------------
-
-    def entry(self, plan: Plan, states: int, large: list[Value]) -> None:
-        g = self.g
-        e = Emitter(self.module)
-        e.label("entry")
-        allocas: list[str] = []
-        e.lines.append(allocas)
-        regs = {n: self._load(e, "i64", "%dims", k) for k, n in enumerate(g.dims())}
-        sizes = SizeCode(e, regs)
-        for n in regs.values():
-            self._return_if(e, e(f"icmp slt i64 {n}, 0"), NEGATIVE_DIMENSION)
-        self.check_entry(e, sizes, plan)
-        base = {"input": 0, "output": len(g.inputs), "state": len(g.inputs) + len(g.outputs)}
-        base["constant"] = base["state"] + states
-        pointers: dict[Place, str] = {}
-        arena = ""
-        if plan.arena != 0:
-            whole = e("ptrtoint ptr %arena to i64")
-            up = e(f"add i64 {whole}, 63")
-            arena = e(f"inttoptr i64 {e(f'and i64 {up}, -64')} to ptr")
-
-        slots: list[str] = []
-        at = arena
-        for size in plan.slots:
-            slots.append(at)
-            at = e(f"getelementptr i8, ptr {at}, i64 {sizes.value(align(size))}")
-
-        def pointer(p: Place) -> str:
-            if p not in pointers:
-                if p.kind == "arena":
-                    pointers[p] = slots[p.index]
-                else:
-                    pointers[p] = self._load(e, "ptr", "%args", base[p.kind] + p.index)
-            return pointers[p]
-
-        def where(v: Value) -> str:
-            r = plan.roots.get(v, v)
-            return self.small[r] if r in self.small else pointer(plan.places[r])
-
-        failing = [k for k, c in enumerate(plan.calls) if c.fallible]
-        if failing:
-            allocas += ["  %error = alloca i32, align 4", "  store i32 -1, ptr %error, align 4"]
-        # what is handed on as it was at entry is copied before any state changes
-        for old, slot in plan.shadows.items():
-            self._copy(
-                e, pointer(Place("arena", slot)), where(old), sizes.value(_bytes(old.type))
-            )
-        for v, place in plan.copies:
-            if v.node.op.kind is Kind.LEAF:
-                self._copy(e, pointer(place), where(v), sizes.value(_bytes(v.type)))
-        scratch = "null" if plan.scratch is None else pointer(Place("arena", plan.scratch))
-        runner = WaveRunner(
-            self.module, self.name, plan, e, allocas, sizes, scratch, self.timed
-        )
-        for w, wave in enumerate(plan.waves):
-            filled: list[str] = []
-            for k in wave:
-                c = plan.calls[k]
-                values = [("ptr", where(a)) for a in c.args]
-                outs = [where(o) for o in c.outs]
-                if c.slots.params > len(c.args):  # a product's own buffer, or accumulators
-                    if c.c_output is not None:
-                        own = outs[c.c_output]
-                    elif k in plan.workspaces:
-                        own = pointer(Place("arena", plan.workspaces[k]))
-                    else:
-                        own = "null"  # blocks of the product pass through scratch
-                    values.append(("ptr", own))
-                values += [("ptr", o) for o in outs]
-                values += [("i64", regs[n]) for n in c.slots.dims]
-                if c.fallible:
-                    values.append(("ptr", "%error"))
-                filled.append(runner.fill(c, values, len(filled)))
-            runner.run(w, [plan.calls[k] for k in wave], filled)
-            if failing and failing[-1] in wave:
-                code = e("load i32, ptr %error, align 4")
-                bad, good = e.fresh("bad"), e.fresh("good")
-                e.do(f"br i1 {e(f'icmp ne i32 {code}, -1')}, label %{bad}, label %{good}")
-                e.label(bad)
-                e.do(f"ret i32 {code}")
-                e.label(good)
-        for v, place in plan.copies:
-            if v.node.op.kind is not Kind.LEAF:
-                self._copy(e, pointer(place), where(v), sizes.value(_bytes(v.type)))
-        for v, k in plan.commits:
-            source = pointer(Place("arena", plan.shadows[v])) if v in plan.shadows else where(v)
-            self._copy(e, pointer(Place("state", k)), source, sizes.value(_bytes(v.type)))
-        e.do("ret i32 0")
-        flushed = self.fastmath and can_flush(self.target)
-        name = f"{self.name}.inner" if flushed else self.name
-        self.module.define(
-            name,
-            f"define {'internal ' * flushed}i32 @{name}(ptr %args, ptr %dims, ptr %arena) nounwind "
-            f"{{\n{e.text()}\n}}",
-        )
-        if flushed:
-            define_flushed(self.module, self.target, self.name, name)
-
-    def check_entry(self, e: Emitter, sizes: SizeCode, plan: Plan) -> None:
-        """Overflow of sizes, and the conditions on dimensions."""
-        seen: dict[Size, None] = {plan.arena: None}
-        for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
-            seen.setdefault(_bytes(v.type))
-        for size, _, _ in self.checks:
-            seen.setdefault(size)
-        for s in seen:
-            sizes.value(s)
-        bad = sizes.bad()
-        if bad != "false":
-            self._return_if(e, bad, SIZE_OVERFLOW)
-        for size, zero, code in self.checks:
-            test = "ne" if zero else "slt"
-            self._return_if(e, e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
-
-    def _load(self, e: Emitter, ty: str, base: str, k: int) -> str:
-        p = e(f"getelementptr inbounds i64, ptr {base}, i64 {k}")
-        return e(f"load {ty}, ptr {p}, align 8")
-
-    def _return_if(self, e: Emitter, cond: str, code: int) -> None:
-        bad, good = e.fresh("bad"), e.fresh("good")
-        e.do(f"br i1 {cond}, label %{bad}, label %{good}")
-        e.label(bad)
-        e.do(f"ret i32 {code}")
-        e.label(good)
-
-    def _copy(self, e: Emitter, to: str, source: str, size: str) -> None:
-        self.module.declare(
-            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        )
-        e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
-
 
 def kernel_shape(n: Node, updates: frozenset[Value]) -> tuple[object, ...]:
     """What decides the code of a fused node: its body by structure, its axes, what it updates."""
@@ -350,10 +216,6 @@ def _structure(n: Node) -> tuple[object, ...]:
             number[o] = len(number)
     rest = tuple(a for name, a in n.attrs.items() if name != "body")
     return (*rows, tuple(number[o] for o in body.outputs), rest)
-
-
-def _bytes(t: TensorType) -> Size:
-    return t.size * t.dtype.itemsize
 
 
 def _refuse_unwritten(body: Graph) -> None:

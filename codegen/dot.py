@@ -39,15 +39,6 @@ def free_axes(n: Node, side: int) -> tuple[int, ...]:
     return tuple(a for a in range(n.args[side].type.ndim) if a not in used)
 
 
-def is_plain(n: Node) -> bool:
-    """Whether both operands of a dot are matrices with strides (else `straighten` has work)."""
-    return all(
-        collapse(n.args[s].type.shape, axes) is not None
-        for s in (0, 1)
-        for axes in (n.attrs["batch"][s], n.attrs["contract"][s], free_axes(n, s))
-    )
-
-
 def from_buffers(
     body: Graph, products: list[Value], codes: dict[Node, int]
 ) -> tuple[list[Node], dict[Value, Value]]:

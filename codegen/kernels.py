@@ -85,7 +85,7 @@ def define_kernel(
     scatters = [n for n in body.nodes
                 if n.op.name in ("scatter", "scatter_add") and not pull.one_per_row(n)]
     if scatters:
-        scatter = ScatterKernel(module, target, node, name, codes, fastmath)
+        scatter = ScatterKernel(module, target, node, name, codes)
         scatter.define()
         return Call(
             name, node, scatter.slots, 0, 0, fallible, None,

@@ -27,7 +27,6 @@ class ScatterKernel:
 
     def __init__(
         self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-        fastmath: bool = False,
     ):
         self.module, self.target, self.name, self.codes = module, target, name, codes
         body: Graph = node.attrs["body"]

@@ -26,7 +26,7 @@ def dot(ops: Ops, dtype: DType, a: Ids, b: Ids) -> Ids:
     left, right = a.tolist(), b.T.tolist()
     zero = {x for x in {*a.flat, *b.flat} if ops.is_zero(x)}
     rows, cost = _across(ops, dtype, a, b)
-    lanes = _depth_lanes(ops, dtype, a, b)
+    lanes = _depth_lanes(ops, dtype, a)
     if lanes and not zero and _depth_cost(ops, a, b, lanes) < min(cost, a.size * n):
         return _along_depth(ops, dtype, a, b, lanes)
     terms = [
@@ -83,7 +83,7 @@ def _across(ops: Ops, dtype: DType, a: Ids, b: Ids) -> tuple[Rows, float]:
     return [(j * m + i // width, i % width) for i in range(m) for j in range(n)], costs[1]
 
 
-def _depth_lanes(ops: Ops, dtype: DType, a: Ids, b: Ids) -> int:
+def _depth_lanes(ops: Ops, dtype: DType, a: Ids) -> int:
     """Lanes that hold terms of one sum; 0 where its length does not divide into them."""
     lanes = ops.x.width([dtype])
     while lanes >= 4 and a.shape[1] % lanes:

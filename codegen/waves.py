@@ -38,7 +38,7 @@ class WaveRunner:
         if most:
             allocas.append(f"  %ctx = alloca [{self.slots * most} x i64], align 16")
 
-    def fill(self, c: Call, values: Sequence[tuple[str, str]], place: int) -> str:
+    def fill(self, values: Sequence[tuple[str, str]], place: int) -> str:
         """Write a kernel's context into the `place`-th array; returns its address."""
         e = self.e
         first = place * self.slots

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc import dims, prim
-from graphc.convert import (
-    as_tensor,
-)
+from graphc.convert import as_tensor
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
 from graphc.manipulation import reshape
@@ -72,6 +70,10 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 
 def plan_index(x: Tensor, key: Any) -> Plan:
+    """What x[key] takes of each axis, and the axes of the result.
+
+    Raises UsageError, ArgumentError, ShapeError and IndexOutOfRangeError for impossible keys.
+    """
     items = _expand(x, key if isinstance(key, tuple) else (key,))
     spans: list[Span] = []
     gathers: list[tuple[int, Tensor]] = []
@@ -212,8 +214,8 @@ def _span(s: slice, n: Size) -> Span:
     if step > 0:
         return _forward(_edge(s.start, (False, 0)), _edge(s.stop, (True, 0)), step, n, False)
     # Position p is n-1-p on the reversed axis: from the front becomes from the back.
-    start = (False, 0) if s.start is None else _mirror(_edge(s.start, (False, 0)), n)
-    stop = (True, 0) if s.stop is None else _mirror(_edge(s.stop, (False, 0)), n)
+    start = (False, 0) if s.start is None else _mirror(_edge(s.start, (False, 0)))
+    stop = (True, 0) if s.stop is None else _mirror(_edge(s.stop, (False, 0)))
     return _forward(start, stop, -step, n, True)
 
 
@@ -228,7 +230,8 @@ def _edge(bound: Any, default: Edge) -> Edge:
     return (True, -int(bound)) if bound < 0 else (False, int(bound))
 
 
-def _mirror(edge: Edge, n: Size) -> Edge:
+def _mirror(edge: Edge) -> Edge:
+    """The same edge on the reversed axis."""
     from_end, k = edge
     return (False, k - 1) if from_end else (True, k + 1)
 
@@ -257,6 +260,7 @@ def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Sp
 
 
 def apply_spans(t: Tensor, spans: tuple[Span, ...]) -> Tensor:
+    """t cut to one span on each axis; t itself where all are whole."""
     flipped = tuple(i for i, s in enumerate(spans) if s.backwards)
     if flipped:
         t = prim.reverse(t, axes=flipped)

@@ -318,15 +318,10 @@ def _refuse(what: str, instead: str) -> NoReturn:
 # The operations need the class above and the class needs them; they are looked up when called.
 from graphc import (  # noqa: E402
     at,
-    convert,
     elementwise,
     indexing,
     manipulation,
     products,
 )
 
-as_tensor = convert.as_tensor
-promote_args = convert.promote_args
-broadcast_to = convert.broadcast_to
-broadcast_args = convert.broadcast_args
 methods.link()

@@ -45,7 +45,7 @@ class Fusion(Joining):
             lambda v: self.resolve(v, None, False).value,
             lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
-        bodies = {h: self.body(h, owner) for h in groups}
+        bodies = {h: self.body(h) for h in groups}
         b = Builder()
         env: dict[Value, Value] = {v: v for v in g.inputs}
         # units: groups, and nodes that stand by themselves (leaves and needed views)
@@ -94,9 +94,7 @@ class Fusion(Joining):
                     heapq.heappush(ready, (rank[t], t.ident if isinstance(t, Group) else -1))
         return finish_as(b, g, env)
 
-    def body(
-        self, h: Group, owner: dict[Node, Group]
-    ) -> tuple[list[Value], list[Value], dict[str, object]]:
+    def body(self, h: Group) -> tuple[list[Value], list[Value], dict[str, object]]:
         """(operands, results, attributes of the fused node)."""
         inside = {v for n in h.nodes for v in n.outs}
         buffers = {a for n in h.nodes if is_opaque(n) for a in n.args}

@@ -116,15 +116,15 @@ def load_pass(name: str) -> Pass:
     """The `run` of graphc.passes.NAME; UsageError lists the known passes."""
     plain = name.isidentifier() and not name.startswith("_")
     where = f"graphc.passes.{name}"
-    run = None
+    found: Pass | None = None
     if plain and importlib.util.find_spec(where) is not None:
-        run = getattr(importlib.import_module(where), "run", None)
-    if run is None:
+        found = getattr(importlib.import_module(where), "run", None)
+    if found is None:
         from graphc.passes import PIPELINE
 
         known = ", ".join(dict.fromkeys((*PIPELINE, "recompute", "autodiff")))
         raise UsageError(f"there is no pass {name!r}; known: {known}")
-    return run  # type: ignore[no-any-return]
+    return found
 
 
 def _name(p: Pass) -> str:

@@ -269,7 +269,7 @@ class Rewriter:
             c = self.builder.one("broadcast", (c,), origin, shape=type.shape, axes=())
         return c
 
-    def rewrite(self, b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
+    def rewrite(self, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """What takes the place of a node on these operands, or None to keep it."""
         if len(n.outs) != 1 or n.op.unique:
             return None
@@ -329,7 +329,7 @@ def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
             b.nodes.append(n)  # not interned: an equal node elsewhere is not this one
             new: Sequence[Value] = n.outs
         else:
-            found = r.rewrite(b, n, args)
+            found = r.rewrite(n, args)
             if found is not None:
                 new = found
             else:

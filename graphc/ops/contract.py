@@ -101,14 +101,16 @@ def _dot_batch(
     size: Size, batched: Sequence[bool], a: Tensor, b: Tensor, contract: Pair, batch: Pair
 ) -> Tensor:
     """On both sides the new axis is a batch axis; on one side it is a free axis, moved in front."""
-    contract = tuple(  # type: ignore[assignment]
-        shift(axes) if has else axes for axes, has in zip(contract, batched, strict=True)
-    )
+
+    def moved(pair: Pair) -> Pair:
+        mine, theirs = (shift(a) if has else a for a, has in zip(pair, batched, strict=True))
+        return mine, theirs
+
     rank = len(batch[0])
-    left, right = (shift(axes) if has else axes for axes, has in zip(batch, batched, strict=True))
+    left, right = moved(batch)
     if all(batched):
-        return prim.dot(a, b, contract, ((0, *left), (0, *right)))
-    out = prim.dot(a, b, contract, (left, right))
+        return prim.dot(a, b, moved(contract), ((0, *left), (0, *right)))
+    out = prim.dot(a, b, moved(contract), (left, right))
     place = rank if batched[0] else rank + len(free_axes(a.ndim, contract[0], left))
     return move_axis_to_front(out, place)
 

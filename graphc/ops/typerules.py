@@ -92,7 +92,8 @@ def check_axis(name: str, axis: object, types: Types) -> None:
 def check_axes(name: str, axes: Sequence[object], types: Types) -> None:
     """Distinct axes of the first operand, in increasing order."""
     ndim = types[0].ndim
-    if not all(is_axis(a, ndim) for a in axes) or list(axes) != sorted(set(axes)):  # type: ignore[type-var]
+    numbers = [a for a in axes if isinstance(a, int) and is_axis(a, ndim)]
+    if len(numbers) != len(axes) or numbers != sorted(set(numbers)):
         bad_shape(
             name, f"axes must be distinct, increasing and below {ndim}", types, f" with axes={axes}"
         )

@@ -1,0 +1,208 @@
+"""The entry point of a program: i32 @NAME(ptr %args, ptr %dims, ptr %arena) -> status.
+
+In this order: dimensions and sizes are checked; what is handed on as it was at entry is copied;
+the kernels run, wave by wave, and an index out of range or a division by zero in them returns its
+code; outputs that are inputs or variables are copied; states are written, when nothing can fail
+any more.
+
+%args points to the addresses of inputs, outputs, states and large constants, %dims to the
+dimensions in the order of `Graph.dims`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.fpmode import can_flush, define_flushed
+from graphc.codegen.kernels import Call
+from graphc.codegen.plan import Place, Plan, align
+from graphc.codegen.program import NEGATIVE_DIMENSION, SIZE_OVERFLOW
+from graphc.codegen.sizes import SizeCode
+from graphc.codegen.target import Target
+from graphc.codegen.waves import WaveRunner
+from graphc.dims import Size
+from graphc.ir import Graph, Value
+from graphc.ops.row import Kind
+
+Check = tuple[Size, bool, int]  # what must be >= 0, or 0 where the bool is set; the code if not
+
+
+class Entry:
+    """Writes the entry point of graph `g` in the memory of `plan`.
+
+    states: how many arguments are states. small: constants that are globals of the module.
+    """
+
+    def __init__(
+        self, module: Module, name: str, g: Graph, plan: Plan, states: int,
+        small: Mapping[Value, str], checks: Sequence[Check], timed: bool,
+    ):
+        self.module, self.name, self.g, self.plan = module, name, g, plan
+        self.small, self.checks, self.timed = small, checks, timed
+        self.e = e = Emitter(module)
+        e.label("entry")
+        self.allocas: list[str] = []
+        e.lines.append(self.allocas)
+        self.dims = {n: self._load("i64", "%dims", k) for k, n in enumerate(g.dims())}
+        self.sizes = SizeCode(e, self.dims)
+        self.first = {  # argument of each kind
+            "input": 0, "output": len(g.inputs), "state": len(g.inputs) + len(g.outputs),
+            "constant": len(g.inputs) + len(g.outputs) + states,
+        }
+        self.slots: list[str] = []  # addresses in the arena
+        self.pointers: dict[Place, str] = {}
+
+    def define(self, target: Target, fastmath: bool) -> None:
+        """Add the function to the module."""
+        self._check_sizes()
+        self._divide_arena()
+        failing = [k for k, c in enumerate(self.plan.calls) if c.fallible]
+        if failing:
+            self.allocas += [
+                "  %error = alloca i32, align 4", "  store i32 -1, ptr %error, align 4"
+            ]
+        for old, slot in self.plan.shadows.items():
+            self._copy(self._pointer(Place("arena", slot)), old)
+        self._copy_outputs(leaves=True)
+        self._run_waves(failing[-1] if failing else -1)
+        self._copy_outputs(leaves=False)
+        self._commit()
+        self.e.do("ret i32 0")
+        flushed = fastmath and can_flush(target)
+        name = f"{self.name}.inner" if flushed else self.name
+        self.module.define(
+            name,
+            f"define {'internal ' * flushed}i32 @{name}(ptr %args, ptr %dims, ptr %arena) nounwind "
+            f"{{\n{self.e.text()}\n}}",
+        )
+        if flushed:
+            define_flushed(self.module, target, self.name, name)
+
+    # --- before the kernels ----------------------------------------------------------------------
+
+    def _check_sizes(self) -> None:
+        """Negative dimensions, overflow of sizes, and the conditions on dimensions."""
+        e, sizes = self.e, self.sizes
+        for n in self.dims.values():
+            self._return_if(e(f"icmp slt i64 {n}, 0"), NEGATIVE_DIMENSION)
+        seen: dict[Size, None] = {self.plan.arena: None}
+        for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
+            seen.setdefault(_bytes(v))
+        for size, _, _ in self.checks:
+            seen.setdefault(size)
+        for s in seen:
+            sizes.value(s)
+        bad = sizes.bad()
+        if bad != "false":
+            self._return_if(bad, SIZE_OVERFLOW)
+        for size, zero, code in self.checks:
+            test = "ne" if zero else "slt"
+            self._return_if(e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
+
+    def _divide_arena(self) -> None:
+        """The addresses of the plan's slots, the first one at a cache line."""
+        e, at = self.e, ""
+        if self.plan.arena != 0:
+            whole = e("ptrtoint ptr %arena to i64")
+            up = e(f"add i64 {whole}, 63")
+            at = e(f"inttoptr i64 {e(f'and i64 {up}, -64')} to ptr")
+        for size in self.plan.slots:
+            self.slots.append(at)
+            at = e(f"getelementptr i8, ptr {at}, i64 {self.sizes.value(align(size))}")
+
+    # --- kernels ---------------------------------------------------------------------------------
+
+    def _run_waves(self, last_failing: int) -> None:
+        """The calls of the kernels; the error is looked at behind the last that can fail."""
+        plan, e = self.plan, self.e
+        scratch = "null"
+        if plan.scratch is not None:
+            scratch = self._pointer(Place("arena", plan.scratch))
+        runner = WaveRunner(
+            self.module, self.name, plan, e, self.allocas, self.sizes, scratch, self.timed
+        )
+        for w, wave in enumerate(plan.waves):
+            filled: list[str] = []
+            for k in wave:
+                filled.append(runner.fill(self._context(k, plan.calls[k]), len(filled)))
+            runner.run(w, [plan.calls[k] for k in wave], filled)
+            if last_failing in wave:
+                code = e("load i32, ptr %error, align 4")
+                self._return_if(e(f"icmp ne i32 {code}, -1"), code)
+
+    def _context(self, k: int, c: Call) -> list[tuple[str, str]]:
+        """(type, value) of what kernel k takes."""
+        values = [("ptr", self._where(a)) for a in c.args]
+        outs = [self._where(o) for o in c.outs]
+        if c.slots.params > len(c.args):  # a product's own buffer, or accumulators
+            if c.c_output is not None:
+                own = outs[c.c_output]
+            elif k in self.plan.workspaces:
+                own = self._pointer(Place("arena", self.plan.workspaces[k]))
+            else:
+                own = "null"  # blocks of the product pass through scratch
+            values.append(("ptr", own))
+        values += [("ptr", o) for o in outs]
+        values += [("i64", self.dims[n]) for n in c.slots.dims]
+        if c.fallible:
+            values.append(("ptr", "%error"))
+        return values
+
+    # --- copies ----------------------------------------------------------------------------------
+
+    def _copy_outputs(self, leaves: bool) -> None:
+        """Outputs that are inputs, variables or constants, before any state changes; or others."""
+        for v, place in self.plan.copies:
+            if (v.node.op.kind is Kind.LEAF) == leaves:
+                self._copy(self._pointer(place), v)
+
+    def _commit(self) -> None:
+        """New values of variables to their states."""
+        shadows = self.plan.shadows
+        for v, k in self.plan.commits:
+            kept = self._pointer(Place("arena", shadows[v])) if v in shadows else ""
+            self._copy(self._pointer(Place("state", k)), v, kept)
+
+    def _copy(self, to: str, v: Value, source: str = "") -> None:
+        """Copy v from where it stands, or from `source`."""
+        self.module.declare(
+            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        )
+        source = source or self._where(v)
+        size = self.sizes.value(_bytes(v))
+        self.e.do(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)"
+        )
+
+    # --- addresses -------------------------------------------------------------------------------
+
+    def _where(self, v: Value) -> str:
+        root = self.plan.roots.get(v, v)
+        if root in self.small:
+            return self.small[root]
+        return self._pointer(self.plan.places[root])
+
+    def _pointer(self, p: Place) -> str:
+        if p not in self.pointers:
+            if p.kind == "arena":
+                self.pointers[p] = self.slots[p.index]
+            else:
+                self.pointers[p] = self._load("ptr", "%args", self.first[p.kind] + p.index)
+        return self.pointers[p]
+
+    def _load(self, ty: str, base: str, k: int) -> str:
+        p = self.e(f"getelementptr inbounds i64, ptr {base}, i64 {k}")
+        return self.e(f"load {ty}, ptr {p}, align 8")
+
+    def _return_if(self, cond: str, code: int | str) -> None:
+        e = self.e
+        bad, good = e.fresh("bad"), e.fresh("good")
+        e.do(f"br i1 {cond}, label %{bad}, label %{good}")
+        e.label(bad)
+        e.do(f"ret i32 {code}")
+        e.label(good)
+
+
+def _bytes(v: Value) -> Size:
+    return v.type.size * v.type.dtype.itemsize
