@@ -33,7 +33,7 @@ from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
-from graphc.passes.labels import inner, operand_labels, operands, summed_operands, sums
+from graphc.passes.labels import inner, kernel_labels, operand_labels, sums
 from graphc.types import TensorType, i64
 
 # Bytes of a block that stay in the second cache beside what the products pack.
@@ -84,17 +84,10 @@ class ChainKernel:
     def _blocks(self) -> Graph:
         """The body for one block of its operands."""
         body: Graph = self.node.attrs["body"]
-        labels: dict[Value, Label] = dict(
-            zip(body.outputs, self.node.attrs["outputs"], strict=True)
-        )
         count = len(self.axes)
-        for n in reversed(body.nodes):
-            found = operands(n, [labels[o] for o in n.outs])
-            if sums(labels[n.outs[0]], count):
-                sum_ = summed_operands(n, count)
-                found = None if sum_ is None else sum_[1]
-            assert found is not None, "chains groups only what has labels"
-            labels.update(found)
+        found = kernel_labels(body, self.node.attrs["outputs"], count)
+        assert found is not None, "chains groups only what has labels"
+        labels = found
         self.labels = [labels[v] for v in body.inputs]
         b = Builder()
         env = {v: operand(str(v.node.attrs["name"]), self._of(v, labels[v])) for v in body.inputs}

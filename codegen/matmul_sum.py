@@ -14,7 +14,7 @@ MOST_COLUMNS at most (`passes/labels`), so that a block of B is packed at once.
 from __future__ import annotations
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul_block import HEIGHT, LINE, ROWS, Strips, k_block
+from graphc.codegen.matmul_block import HEIGHT, LINE, LONG_ROWS, Strips, k_block
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix, strip, tiling
 from graphc.codegen.matmul_pack import define_pack
@@ -53,7 +53,7 @@ def define_sum(module: Module, target: Target, dtype: DType) -> str:
         target,
     )
     record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
-    row_blocks = f.ceildiv("%m", ROWS)
+    row_blocks = f.ceildiv("%m", LONG_ROWS)
     for i, field in enumerate(_FIELDS):
         value = row_blocks if field == "row_blocks" else f"%{field}"
         if field.endswith(("_batch", "_row", "_col")):
@@ -81,8 +81,8 @@ def _define_task(module: Module, target: Target, dtype: DType, name: str) -> Non
     depth = k_block(dtype)
     with f.each("%first", "%end") as task:
         member = f.udiv(task.index, v["row_blocks"])
-        row = f.mul(f(f"urem i64 {task.index}, {v['row_blocks']}"), ROWS)
-        m = f.min(f.sub(v["m"], row), str(ROWS))
+        row = f.mul(f(f"urem i64 {task.index}, {v['row_blocks']}"), LONG_ROWS)
+        m = f.min(f.sub(v["m"], row), str(LONG_ROWS))
         a = f.at(f.at(v["a"], f.mul(member, v["a_batch"])), f.mul(row, v["a_row"]))
         b = f.at(v["b"], f.mul(member, v["b_batch"]))
         place = f.mul(f.add(f.mul(member, v["m"]), row), c_row)

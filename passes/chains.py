@@ -21,7 +21,7 @@ computed once more by a chain of the backward pass where it is large: then neith
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +33,7 @@ from graphc.ir import Builder, Graph, Node, Value, finish, finish_as, reachable
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
-from graphc.passes.labels import is_block, operands, summed_operands
+from graphc.passes.labels import agree, is_block, kernel_labels, operands, summed_operands
 from graphc.types import TensorType
 
 # Chains are worth their blocks where what need not be stored would leave the nearest caches, and
@@ -74,8 +74,8 @@ class Chain:
 Unit = Node | Chain
 
 
-def run(g: Graph) -> Graph:
-    """Make the chains of a graph of kernels."""
+def run(g: Graph, fuse: Callable[[Graph], Graph]) -> Graph:
+    """Make the chains of a graph of kernels; `fuse` makes kernels."""
     order, readers = find(g)
     if not any(isinstance(u, Chain) for u in order):
         return g
@@ -83,7 +83,7 @@ def run(g: Graph) -> Graph:
     env: dict[Value, Value] = {v: v for v in g.inputs}
     for u in order:
         if isinstance(u, Chain):
-            args, attrs = _joined(u)
+            args, attrs = _joined(u, fuse)
             new = b.emit(OPS["fused"], [env[a] for a in args], u.nodes[-1], **attrs)
             env.update(zip(u.results, new, strict=True))
         elif u.op.name == "fused":
@@ -176,7 +176,7 @@ class Search:
             sums: dict[Node, Label] = {}
             for m in others:
                 sum_ = summed_operands(m, len(axes)) if m is not None else None
-                if m is None or sum_ is None or m in self.taken or not _agree(found, sum_[1]):
+                if m is None or sum_ is None or m in self.taken or not agree(found, sum_[1]):
                     continue
                 if not all(is_block(o, sum_[1][o]) for o in n.outs if o in sum_[1]):
                     continue
@@ -189,7 +189,7 @@ class Search:
             ):
                 continue
             more = operands(n, [found.get(o) for o in n.outs])
-            if more is None or not _agree(found, more):
+            if more is None or not agree(found, more):
                 continue
             found.update(more)
             labels = found
@@ -231,10 +231,6 @@ class Search:
             for a in n.args:
                 if a not in made:
                     self.readers[a].append(chain.nodes[-1])
-
-
-def _agree(labels: dict[Value, Label], more: dict[Value, Label]) -> bool:
-    return all(labels.get(v, label) == label for v, label in more.items())
 
 
 def _inflates(n: Node) -> bool:
@@ -303,8 +299,13 @@ def _place(chain: Chain, order: list[Unit | None], position: dict[Unit, int]) ->
     return True
 
 
-def _joined(chain: Chain) -> tuple[list[Value], dict[str, object]]:
-    """(operands, attributes) of the fused node of a chain."""
+def _joined(
+    chain: Chain, fuse: Callable[[Graph], Graph]
+) -> tuple[list[Value], dict[str, object]]:
+    """(operands, attributes) of the fused node of a chain.
+
+    What is computed again has fewer readers than where it was fused: so kernels are made anew.
+    """
     wanted = {a for n in chain.nodes for a in n.args} | set(chain.results)
     b = Builder()
     env: dict[Value, Value] = {}
@@ -315,10 +316,28 @@ def _joined(chain: Chain) -> tuple[list[Value], dict[str, object]]:
     body = finish(
         b, "chain", [env[a] for a in chain.args], [env[o] for o in chain.results]
     )
+    outs = tuple(chain.results.values())
+    if chain.again:
+        anew = fuse(_inlined(body))
+        if kernel_labels(anew, outs, len(chain.axes)) is not None:
+            body = anew
     return chain.args, {
-        "body": body, "axes": tuple(chain.axes), "reduced": (),
-        "outputs": tuple(chain.results.values()),
+        "body": body, "axes": tuple(chain.axes), "reduced": (), "outputs": outs,
     }
+
+
+def _inlined(body: Graph) -> Graph:
+    """The ops of kernels."""
+    b = Builder()
+    env: dict[Value, Value] = {v: v for v in body.inputs}
+    for n in body.nodes:
+        kernel: Graph = n.attrs["body"]
+        here = dict(zip(kernel.inputs, (env[a] for a in n.args), strict=True))
+        for m in kernel.nodes:
+            new = b.copy(m, tuple([here[a] for a in m.args]))
+            here.update(zip(m.outs, new, strict=True))
+        env.update((o, here[v]) for o, v in zip(n.outs, kernel.outputs, strict=True))
+    return finish_as(b, body, env)
 
 
 def _emit(b: Builder, n: Node, env: dict[Value, Value], wanted: Container[Value]) -> None:

@@ -174,4 +174,8 @@ def _is_used(body: Graph, v: Value) -> bool:
 
 def run(g: Graph) -> Graph:
     """Group the nodes of g into kernels, and kernels into chains."""
-    return chains.run(both.run(Fusion(g).run()))
+    return chains.run(both.run(_kernels(g)), _kernels)
+
+
+def _kernels(g: Graph) -> Graph:
+    return Fusion(g).run()

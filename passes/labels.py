@@ -7,7 +7,7 @@ then what a block of a result needs is that block of each operand. See `chains`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphc.dims import Size, product
 from graphc.ir import Graph, Node, Value
@@ -78,6 +78,31 @@ def summed_operands(n: Node, axes: int) -> tuple[Label, dict[Value, Label]] | No
         if found.setdefault(n.args[body.inputs.index(v)], known) != known:
             return None
     return label, found
+
+
+def kernel_labels(
+    body: Graph, outs: Sequence[Label], axes: int
+) -> dict[Value, Label] | None:
+    """The labels of all values between kernels; None where they cannot run on blocks."""
+    if not all(n.op.name == "fused" for n in body.nodes):
+        return None
+    labels = dict(zip(body.outputs, outs, strict=True))
+    for n in reversed(body.nodes):
+        known = [labels.get(o) for o in n.outs]
+        if known[0] is not None and sums(known[0], axes):
+            sum_ = summed_operands(n, axes)
+            found = sum_[1] if sum_ is not None and sum_[0] == known[0] else None
+        else:
+            found = operands(n, known)
+        if found is None or not agree(labels, found):
+            return None
+        labels.update(found)
+    return labels
+
+
+def agree(labels: Mapping[Value, Label], more: Mapping[Value, Label]) -> bool:
+    """Whether no value has two labels."""
+    return all(labels.get(v, label) == label for v, label in more.items())
 
 
 def sums(label: Label, axes: int) -> bool:
