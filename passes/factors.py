@@ -1,12 +1,12 @@
-"""Factors that leave a gradient's sum, where the sum then has fewer numbers to add.
+"""Factors that leave a gradient's sum: multiplied once, not with every term.
 
-    sum over n of v[k, d] * m[n, k]   ->   v[k, d] * (sum over n of m[n, k])
+    sum over n of m[n, k, d] * v[k, d]   ->   (sum over n of m[n, k, d]) * v[k, d]
 
-The cotangents of what a value was repeated to are added up. A factor that is the same in all of
-them may as well come after the sum. It does where the others are then repeated along another
-axis: that axis leaves the sum, as it does for products of a Hessian with a vector, and there are
-fewer roundings. Nobody wrote the order of a gradient's operations, so it is ours to say; sums that
-are declared keep theirs.
+The cotangents of what a value was repeated to are added up. What they were all multiplied by last
+may as well come after the sum: what is added is a value that was there before, and there are fewer
+roundings. Where it is repeated itself along an axis that is left, as in products of a Hessian with
+a vector, that axis leaves the sum, too. Nobody wrote the order of a gradient's operations, so it
+is ours to say; sums that are declared keep theirs.
 """
 
 from __future__ import annotations
@@ -22,32 +22,28 @@ MOST = 16
 
 
 def out_of_sum(ct: Value) -> Value:
-    """The cotangent `ct`, or what equals it with a smaller sum."""
+    """The cotangent `ct`, or what equals it with fewer multiplications."""
     n = ct.node
     if n.op.name != "reduce_sum":
         return ct
     (x,), summed = n.args, n.attrs["axes"]
     tree = _formula(x)
     varies = _varying(tree, x)
-    factors, negative = _factors(x, tree)
-    outer = [f for f in factors if varies[f].isdisjoint(summed)]
-    inner = [f for f in factors if not varies[f].isdisjoint(summed)]
-    spanned = set().union(*[varies[f] for f in inner])
-    kept = [a for a in range(x.type.ndim) if a not in summed]
-    gone = [a for a in kept if a not in spanned]
-    if not outer or not inner or not gone:
+    factors, negative, rest = _last_factors(x, summed, tree, varies)
+    if not factors or varies[rest].isdisjoint(summed):
         return ct
-    left = [a for a in range(x.type.ndim) if a not in gone]
+    left = sorted(varies[rest].union(summed))
+    gone = [a for a in range(x.type.ndim) if a not in left]
     (total,) = ir.apply(
-        "reduce_sum", [_product([_without(f, gone) for f in inner])],
-        axes=tuple(left.index(a) for a in summed),
+        "reduce_sum", [_without(rest, gone)], axes=tuple(left.index(a) for a in summed)
     )
-    (total,) = ir.apply(
-        "broadcast", [total], shape=ct.type.shape,
-        axes=tuple(k for k, a in enumerate(kept) if a not in gone),
-    )
-    out = _product([*[_without(f, summed) for f in outer], total])
-    return ir.apply("neg", [out])[0] if negative else out
+    if gone:
+        kept = [a for a in range(x.type.ndim) if a not in summed]
+        axes = tuple(k for k, a in enumerate(kept) if a in left)
+        (total,) = ir.apply("broadcast", [total], shape=ct.type.shape, axes=axes)
+    for f in reversed(factors):
+        (total,) = ir.apply("mul", [total, _without(f, summed)])
+    return ir.apply("neg", [total])[0] if negative else total
 
 
 def _formula(root: Value) -> list[Node]:
@@ -73,24 +69,35 @@ def _varying(tree: Sequence[Node], root: Value) -> dict[Value, set[int]]:
     return found
 
 
-def _factors(root: Value, tree: Sequence[Node]) -> tuple[list[Value], bool]:
-    """What is multiplied to make `root`, in order, and whether that is its negative."""
+def _last_factors(
+    x: Value, summed: Collection[int], tree: Sequence[Node], varies: dict[Value, set[int]]
+) -> tuple[list[Value], bool, Value]:
+    """What x was multiplied by last that is the same in all of a sum, the last first; whether it
+    was negated, too; and what was there before. A number alone is no reason to go on."""
     known = set(tree)
-    factors, negative = [], False
-    stack = [root]
-    while stack:
-        v = stack.pop()
-        name = v.node.op.name if v.node in known else ""
-        if name in ("mul", "neg"):
-            negative ^= name == "neg"
-            stack += v.node.args[::-1]
-        else:
-            factors.append(v)
-    return factors, negative
+    factors: list[Value] = []
+    negative = False
+    best: tuple[list[Value], bool, Value] = ([], False, x)
+    while x.node in known and x.node.op.name in ("mul", "neg"):
+        args = x.node.args
+        if len(args) == 1:
+            x, negative = args[0], not negative
+            continue
+        f = next((a for a in args if varies[a].isdisjoint(summed)), None)
+        if f is None:
+            break
+        x = args[1] if f is args[0] else args[0]
+        factors.append(f)
+        if varies[f]:
+            best = ([*factors], negative, x)
+    return best
 
 
 def _without(v: Value, gone: Collection[int]) -> Value:
     """`v` without axes along which it does not vary."""
+    if not gone:
+        return v
+
     def fewer(leaf: Value) -> Value:
         shape, axes = leaf.type.shape, leaf.node.attrs["axes"]
         left = [a for a in range(len(shape)) if a not in gone]
@@ -104,10 +111,3 @@ def _without(v: Value, gone: Collection[int]) -> Value:
         args = [made[a] if a in made else fewer(a) for a in n.args]
         made[n.out] = ir.apply(n.op, args, **n.attrs)[0]
     return made[v] if v in made else fewer(v)
-
-
-def _product(factors: Sequence[Value]) -> Value:
-    out = factors[0]
-    for f in factors[1:]:
-        (out,) = ir.apply("mul", [out, f])
-    return out

@@ -67,13 +67,33 @@ def test_factors_leave_sums_that_get_smaller():
     assert all(len(axes) == 2 for axes in kernels_of(g))
 
 
-def test_factors_that_leave_no_axis_stay():
-    """The others vary along every axis that is left, so that nothing would be saved; and a sum
-    that is declared keeps its order."""
-    x, c = gx.input("x", ("n", 4)), gx.input("c", (4,))
-    f = gx.function([x, c], gx.grad(gx.sum(gx.exp(x * c)), c))
+def test_last_factors_leave_sums():
+    """x - m, divided by a scale for each column: with respect to m, 1/scale comes after the sum of
+    what was there before; z, which is declared, stays whole."""
+    x, m, s = gx.input("x", ("n", 4)), gx.input("m", (4,)), gx.input("s", (4,))
+    z = (x - m) * gx.exp(-s)
+    f = gx.function([x, m, s], gx.grad(gx.sum(z * z * z), [m, s]))
     names = ops(f)
-    assert names.index("mul", names.index("exp")) < names.index("reduce_sum")
+    sums = [k for k, name in enumerate(names) if name == "reduce_sum"]
+    assert len(sums) == 2 and "mul" in names[sums[0] :]
+    rng = np.random.default_rng(3)
+    a, u, v = (rng.normal(size=k).astype("f4") for k in ((300, 4), 4, 4))
+    scaled = (a - u) * np.exp(-v)
+    dm, ds = f(a, u, v)
+    np.testing.assert_allclose(dm, (-3 * scaled**2 * np.exp(-v)).sum(0), rtol=2e-5)
+    np.testing.assert_allclose(ds, (-3 * scaled**3).sum(0), rtol=2e-4, atol=1e-3)
+    tiny = np.float32(1e-30)  # (x - m) ** 2 would be nothing
+    dm, ds = f(a * tiny, u * tiny, v + np.log(tiny))
+    np.testing.assert_allclose(dm * tiny, (-3 * scaled**2 * np.exp(-v)).sum(0), rtol=1e-4)
+    np.testing.assert_allclose(ds, (-3 * scaled**3).sum(0), rtol=2e-4, atol=1e-3)
+
+
+def test_factors_that_stay():
+    """Those that vary along what is summed, numbers, and those of sums that are declared."""
+    x, c = gx.input("x", ("n", 4)), gx.input("c", (4,))
+    for cost in (gx.sum(gx.exp(x * c)), gx.mean(gx.exp(gx.exp(x) + c))):
+        f = gx.function([x, c], gx.grad(cost, c))
+        assert ops(f)[-1] == "reduce_sum"
     v, m = gx.input("v", (5, 4)), gx.input("m", ("n", 5))
     f = gx.function([v, m], gx.sum(gx.expand_dims(m, 2) * v, axis=0))
     assert ops(f)[-1] == "reduce_sum"
