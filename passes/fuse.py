@@ -19,6 +19,8 @@ After this pass every node is a leaf, a `fused`, a view (reshape) or a `barrier`
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
@@ -27,6 +29,16 @@ from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group
 from graphc.passes.joining import Joining
 from graphc.passes.roles import is_free, is_kept, is_opaque
+
+
+class _Unit(NamedTuple):
+    """A node of the fused graph to be: a kernel, or a leaf or view that stands by itself."""
+
+    rank: tuple[int, int]  # place in the program
+    node: Node             # whose line the kernel has; or the leaf or view
+    reads: Sequence[Value]
+    makes: Sequence[Value]
+    kernel: dict[str, object] | None = None  # attributes of the `fused` node
 
 
 class Fusion(Joining):
@@ -45,53 +57,23 @@ class Fusion(Joining):
             lambda v: self.resolve(v, None, False).value,
             lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
-        bodies = {h: self.body(h) for h in groups}
-        b = Builder()
-        env: dict[Value, Value] = {v: v for v in g.inputs}
-        # units: groups, and nodes that stand by themselves (leaves and needed views)
-        units: list[Group | Node] = [*groups]
+        units = [_Unit((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
         for n in g.nodes:
             if n in owner:
                 continue
             leaf = n.op.kind is Kind.LEAF and (n.op.name == "constant" or not is_free(n.outs[0]))
             view = self.is_view(n) and not self.needed.isdisjoint(n.outs)
             if leaf or view or is_kept(n):
-                units.append(n)
-        made_by: dict[Value, Group | Node] = {}
-        for u in units:
-            for v in bodies[u][1] if isinstance(u, Group) else u.outs:
-                made_by[v] = u
-        reads: dict[Group | Node, list[Value]] = {
-            u: list(bodies[u][0]) if isinstance(u, Group) else list(u.args) for u in units
-        }
-        users: dict[Group | Node, list[Group | Node]] = {u: [] for u in units}
-        waiting: dict[Group | Node, int] = {}
-        for u in units:
-            sources = {made_by[v] for v in reads[u] if v in made_by}
-            waiting[u] = len(sources)
-            for s in sources:
-                users[s].append(u)
-        rank = {
-            u: position[u.nodes[0]] if isinstance(u, Group) else position[u] for u in units
-        }
-        ready = [(rank[u], u.ident if isinstance(u, Group) else -1) for u in units
-                 if not waiting[u]]
-        by_rank = {(rank[u], u.ident if isinstance(u, Group) else -1): u for u in units}
-        heapq.heapify(ready)
-        while ready:
-            u = by_rank[heapq.heappop(ready)]
-            if isinstance(u, Group):
-                args, outs, attrs = bodies[u]
-                like = u.nodes[-1]
-                new = b.emit(OPS["fused"], [env[a] for a in args], like, **attrs)
-                env.update(zip(outs, new, strict=True))
+                units.append(_Unit((position[n], -1), n, n.args, n.outs))
+        b = Builder()
+        env: dict[Value, Value] = {v: v for v in g.inputs}
+        for u in _in_order(units):
+            args = tuple([env[a] for a in u.reads])
+            if u.kernel is None:
+                new = b.copy(u.node, args)
             else:
-                new = b.copy(u, tuple([env[a] for a in u.args]))
-                env.update(zip(u.outs, new, strict=True))
-            for t in users[u]:
-                waiting[t] -= 1
-                if not waiting[t]:
-                    heapq.heappush(ready, (rank[t], t.ident if isinstance(t, Group) else -1))
+                new = b.emit(OPS["fused"], args, u.node, **u.kernel)
+            env.update(zip(u.makes, new, strict=True))
         return finish_as(b, g, env)
 
     def body(self, h: Group) -> tuple[list[Value], list[Value], dict[str, object]]:
@@ -127,11 +109,8 @@ class Fusion(Joining):
                 if missing:
                     stack.extend(reversed(missing))
                     continue
-                outs = b.keep(m) if not m.args else b.emit(
-                    m.op, [env[a] for a in m.args], m, **m.attrs
-                )
-                for o, e in zip(m.outs, outs, strict=True):
-                    env[o] = e
+                new = b.copy(m, tuple([env[a] for a in m.args]))
+                env.update(zip(m.outs, new, strict=True))
             return env[v]
 
         for n in h.nodes:
@@ -166,6 +145,28 @@ class Fusion(Joining):
             if root in self.group_of:
                 self.needed.add(root)
         return self.emit(groups)
+
+
+def _in_order(units: Sequence[_Unit]) -> Iterator[_Unit]:
+    """Units after those whose values they read, and otherwise by rank."""
+    made_by = {v: u for u in units for v in u.makes}
+    users: dict[tuple[int, int], list[_Unit]] = {u.rank: [] for u in units}
+    waiting: dict[tuple[int, int], int] = {}
+    for u in units:
+        sources = {made_by[v].rank for v in u.reads if v in made_by}
+        waiting[u.rank] = len(sources)
+        for rank in sources:
+            users[rank].append(u)
+    by_rank = {u.rank: u for u in units}
+    ready = [u.rank for u in units if not waiting[u.rank]]
+    heapq.heapify(ready)
+    while ready:
+        u = by_rank[heapq.heappop(ready)]
+        yield u
+        for t in users[u.rank]:
+            waiting[t.rank] -= 1
+            if not waiting[t.rank]:
+                heapq.heappush(ready, t.rank)
 
 
 def _is_used(body: Graph, v: Value) -> bool:
