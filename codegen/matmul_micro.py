@@ -152,8 +152,6 @@ def _tile(
         b = f.at(b, f.mul(f(f"urem i64 {col}, {tiles.columns}"), size))
     c = f.at("%c", f.mul(col, size))
     lines = [f.at(c, f.mul("%c_row", i)) for i in range(height)]
-    if height == tiles.rows and width == tiles.tiles[0][1][0]:
-        _request(f, lines, width * lanes * size)
     t = vectors[0].reg(tiles.dtype)
     starts = [["zeroinitializer"] * width] * height
     if begun:
@@ -174,15 +172,6 @@ def _tile(
         for places, chains in zip(where, sums, strict=True):
             for L, p, x in zip(vectors, places, chains, strict=True):
                 L.store(tiles.dtype, x, p)
-
-
-def _request(f: Function, lines: list[str], width: int) -> None:
-    """Ask early for the sums that a tile will be added to: they have left the nearest caches."""
-    f.module.declare("llvm.prefetch.p0", PREFETCH)
-    with f.when("%accumulate"):
-        for line in lines:
-            for at in range(0, width, 64):
-                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(line, at)}, i32 0, i32 3, i32 1)")
 
 
 def _opaque(f: Function, x: str) -> str:
