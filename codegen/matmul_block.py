@@ -25,11 +25,12 @@ from graphc.types import DType
 # Part of the numerical contract: sums of so many steps are added up. So deep a strip of A and a
 # panel of B fit the nearest cache side by side. By bytes of an element of the compute type.
 K_BLOCK = {4: 256, 8: 192}
-ROWS = 504          # most rows of a block whose C is added up in scratch: a multiple of all heights
-LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise a multiple
+ROWS = 504          # most rows of a block whose C is added up in scratch: whole strips anywhere
+LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise
 COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
 LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
+NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
 FLAT_TILES = 4      # up to so many tiles columns of A are read where they are, not packed
 HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
 
@@ -96,7 +97,7 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
         begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
         n, first = f.sub("%n", begin), f.at("%b", f.mul(begin, "%b_col"))
     before = f(f"or i1 {strided}, {staged}")
-    full = _full_strips(f, tiles)
+    full, eights = _strips_of(f, tiles)
     keep = "false" if narrow else _all(
         f, f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
         f.cmp("sgt", full, "0"),
@@ -142,6 +143,8 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
             end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
             if height == tiles.rows:
                 end = f.mul(full, height)
+            elif height == 8:
+                end = f.add(row, f.mul(eights, height))
             kernel = strip(module, target, tiles, height)
             with f.each(row, end, height) as at:
                 x = a(at.index, height)
@@ -158,17 +161,26 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     return name
 
 
-def _full_strips(f: Function, tiles: Tiling) -> str:
-    """How many strips of the greatest height: of 14 so many that the rest is a multiple of 6.
+def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
+    """How many strips of the greatest height, and of 8: strips of 2 rows would be half as fast.
 
-    14 t + 6 s = m, for even m, where t = m / 2 (mod 3); strips of 2 rows would be half as fast.
+    14 rows leave from 0 to 13. 2 of them, and 4 if 14s remain, are better taken with a 14: as twice
+    8, as thrice 6. Of others 8 is a strip, and 6, 4, 2 and 1 take the rest. But 16 rows of A take
+    B as it is, and want it in a cache for the second time.
     """
     full = f.udiv("%m", tiles.rows)
     if tiles.rows != 14:
-        return full
-    over = f(f"urem i64 {f.add(full, f.mul(f.udiv('%m', 2), 2))}, 3")
-    fewer = f.cmp("sle", over, full)
-    return f.sub(full, f.select(fewer, over, "0"))
+        return full, "0"
+    rest = f.sub("%m", f.mul(full, 14))
+    few = f.select(f.cmp("sgt", full, "1"), "6", "4")
+    least = f.select(f.cmp("sgt", "%b_row", str(NEAR_ROWS)), "1", "0")
+    fewer = _all(
+        f, f.cmp("sgt", full, least), f.cmp("sge", rest, "2"), f.cmp("slt", rest, few),
+    )
+    full = f.sub(full, f.select(fewer, "1", "0"))
+    rest = f.add(rest, f.select(fewer, "14", "0"))
+    whole = f.cmp("eq", f(f"and i64 {rest}, 6"), "0")  # 8 and 16, or one more
+    return full, f.select(whole, f.udiv(rest, 8), "0")
 
 
 class Strips:

@@ -74,12 +74,14 @@ def tiling(target: Target, dtype: DType) -> Tiling:
 
     Loads of A are broadcasts from memory, so 28 multiply-adds take 16 loads, of which the two of B
     come from the second cache: half as many bytes for a multiply-add as 6 rows of 4 registers
-    take. Few rows want more registers of each, to hide the latency.
+    take. Few rows want more registers of each, to hide the latency, and as few strips as there may
+    be: each reads all of B, which for few rows takes longer than they do.
     """
     lanes = target.lanes(dtype)
     small = ((2, (4, 2, 1)), (1, (8, 2, 1)))
     if target.masked:
-        return Tiling(dtype, lanes, ((14, (2, 1)), (6, (4, 2, 1)), *small), 2, True)
+        few = ((4, (4, 1)), (2, (4, 1)), (1, (8, 1)))
+        return Tiling(dtype, lanes, ((14, (2, 1)), (8, (2, 1)), (6, (4, 2, 1)), *few), 2, True)
     if target.registers >= 32:
         return Tiling(dtype, lanes, ((6, (4, 2, 1)), *small), 4, False)
     most = 6 if target.has_fma else 4
@@ -205,7 +207,7 @@ def _chains(
     if packed:
         for j, (L, x) in enumerate(zip(vectors, loaded, strict=True)):
             L.store(tiles.dtype, x, f.at(pp, j * step))
-    if 4 * len(rows) * len(vectors) >= 3 * tiles.rows * tiles.tiles[0][1][0]:
+    if 2 * len(rows) * len(vectors) > tiles.rows * tiles.tiles[0][1][0]:
         # large tiles leave time to ask for B, which may be far away, and begin within a line
         f.module.declare("llvm.prefetch.p0", PREFETCH)
         ahead, width = f.at(pb, "%ahead"), len(vectors) * step

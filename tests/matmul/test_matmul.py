@@ -217,6 +217,25 @@ def test_a_row_alone_has_the_bits_of_the_row_among_others(dtype, level):
                 assert alone.tobytes() == c[:, first:last].tobytes()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_way_to_cut_rows_into_strips(dtype):
+    rng = np.random.default_rng(11)
+    k, n, most = 260, 70, 62
+    wide = numbers(rng, (1, k, 1100), dtype)  # rows of B more than a page apart, or close together
+    a = guarded((1, most, k), dtype)
+    a[...] = numbers(rng, a.shape, dtype)
+    whole = []
+    for level in [level for level in levels() if level != "v2"]:
+        f = compiled(dtype, level)
+        for b in (wide[:, :, :n], np.ascontiguousarray(wide[:, :, :n])):
+            for m in range(most, 0, -1):
+                c = guarded((1, m, n), dtype)
+                call(f, a[:, most - m:], b, c)
+                whole = whole or [c]
+                assert c.tobytes() == whole[0][:, most - m:].tobytes(), m
+    check(whole[0], a, wide[:, :, :n])
+
+
 @pytest.mark.parametrize("parallel", [ALONE, BACKWARDS])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("shape", [
