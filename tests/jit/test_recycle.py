@@ -50,7 +50,7 @@ def test_dropped_memory_comes_back(call):
     y = call(ramp())
     at = y.ctypes.data
     del y
-    assert recycle.kept() == (1, N * 4 + -(N * 4 + 64) % 4096)
+    assert recycle.kept() == (1, N * 4 + -(N * 4 + recycle.HEAD) % 4096)
     y = call(ramp(5, N - 500))  # a little less fits as well
     assert y.ctypes.data == at and recycle.kept() == (0, 0) and (y == ramp(6, N - 500)).all()
     del y
