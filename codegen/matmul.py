@@ -159,7 +159,8 @@ def product(
             kind = "ptr" if field in _POINTERS else "i64"
             f.do(f"store {kind} {value}, ptr {f.at(record, 8 * i)}, align 8")
         with f.either(large) as branches:
-            f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {tasks}, "
+            whole = f.sub("0", tasks)  # a thread's share in one piece: it packs B once
+            f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {whole}, "
                  f"ptr %scratch)")
             f.otherwise(*branches)
             f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")

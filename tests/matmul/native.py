@@ -45,8 +45,8 @@ def text(
     module = Module()
     name = product(module, target, as_dtype(dtype), columns=columns)
     module.define("graphc_parallel", (
-        "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) {\n"
-        f"entry:\n  {parallel}\n}}"
+        "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %whole, ptr %scratch) {\n"
+        f"entry:\n  %n = sub i64 0, %whole\n  {parallel}\n}}"
     ))
     ints, ptr = "i64 %{}", "ptr %{}"
     names = [
@@ -120,5 +120,5 @@ def pool(threads: int) -> str:
 
     return (
         f"%pool = inttoptr i64 {parallel_address(threads)} to ptr\n"
-        "  call void %pool(ptr %task, ptr %ctx, i64 %n, ptr %scratch)\n  ret void"
+        "  call void %pool(ptr %task, ptr %ctx, i64 %whole, ptr %scratch)\n  ret void"
     )
