@@ -277,29 +277,34 @@ class Lanes:
             f"call {v} @{name}(ptr {ptr}, i32 {d.itemsize}, {m} {self.mask}, {v} zeroinitializer)"
         ))
 
-    def store(self, d: DType, register: str, ptr: str, past: str = "") -> None:
-        """Write `width` contiguous elements at `ptr`, aligned as one element; where the register
-        `past` is true, `ptr` begins a line and they go past the caches."""
+    def store(self, d: DType, register: str, ptr: str) -> None:
+        """Write `width` contiguous elements at `ptr`, aligned as one element."""
         t, value = self._moved(d), self.to_memory(d, register)
         v = self.vec(t)
-        if past and self.mask is None:
-            e, aligned = self.e, min(64, self.width * d.itemsize)
-            stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
-            e.do(f"br i1 {past}, label %{stream}, label %{keep}")
-            e.label(stream)
-            e.do(f"store {v} {value}, ptr {ptr}, align {aligned}, !nontemporal !3")
-            e.do(f"br label %{after}")
-            e.label(keep)
-            e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
-            e.do(f"br label %{after}")
-            e.label(after)
-            return
         if self.mask is None:
             self.e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
             return
         name, m = f"llvm.masked.store.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare void @{name}({v}, ptr, i32, {m})")
         self.e.do(f"call void @{name}({v} {value}, ptr {ptr}, i32 {d.itemsize}, {m} {self.mask})")
+
+    def store_past(
+        self, d: DType, register: str, ptr: str, past: str, besides: Callable[[], None]
+    ) -> None:
+        """`store`, and where the register `past` is true, which says that `ptr` begins a line,
+        past the caches, and with what `besides` writes."""
+        e, t, value = self.e, self._moved(d), self.to_memory(d, register)
+        v, aligned = self.vec(t), min(64, self.width * d.itemsize)
+        stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
+        e.do(f"br i1 {past}, label %{stream}, label %{keep}")
+        e.label(stream)
+        e.do(f"store {v} {value}, ptr {ptr}, align {aligned}, !nontemporal !3")
+        besides()
+        e.do(f"br label %{after}")
+        e.label(keep)
+        e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
+        e.do(f"br label %{after}")
+        e.label(after)
 
     def load_splat(self, d: DType, ptr: str) -> str:
         """The element at `ptr` in every lane."""

@@ -250,9 +250,12 @@ class Scope(Positions):
         value = self.operand(x, vector)
         self.e.note(x.node)
         if not vector or self._step(offset) == 1:
-            streaming = self.frame.streaming
-            past = streaming.on if streaming is not None else ""
-            L.store(d.dtype, value, self.element(base, d.dtype.itemsize, offset), past)
+            at, streaming = self.element(base, d.dtype.itemsize, offset), self.frame.streaming
+            if streaming is not None and streaming.on and vector and L.mask is None:
+                first = output == self.frame.nest.stores[0].output
+                streaming.store(self, L, d.dtype, value, at, first)
+            else:
+                L.store(d.dtype, value, at)
         else:
             L.scatter(d.dtype, value, base, self.lane_size(offset))
         self.e.note(None)

@@ -74,6 +74,7 @@ def test_rows_and_a_broadcast(columns):
     for k in range(6):
         v = v * x + float(k)
     f = gx.function([x, r], v)
+    assert "call void @llvm.prefetch" in f.llvm_ir()
     for m in (16, 70, 300) if columns == "m" else (columns,):
         a = RNG.integers(-1, 2, (7, m)).astype("float32")
         b = RNG.integers(-1, 2, m).astype("float32")
