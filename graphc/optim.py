@@ -131,6 +131,7 @@ def adam(
 ) -> Updates:
     """p -= lr / (1 - b1**t) * m / (sqrt(v) / sqrt(1 - b2**t) + eps), where m and v are running
     means of the gradient and its square (Kingma and Ba, 2015); weight decay adds to the gradient.
+    Both sides of the quotient are multiplied by sqrt(1 - b2**t).
     """
     return _adam("adam", params, grads, lr, betas, eps, weight_decay, decoupled=False)
 
@@ -180,8 +181,11 @@ def _adam(
         m1 = _lerp(m, d, 1.0 - b1)
         v1 = ew.add(ew.multiply(v, b2), ew.multiply(ew.square(d), 1.0 - b2))
         c1, c2 = _correction(b1, count, p), _correction(b2, count, p)
-        root = ew.add(ew.divide(ew.sqrt(v1), ew.sqrt(c2)), eps)
-        new = ew.subtract(start, ew.multiply(ew.divide(rate, c1), ew.divide(m1, root)))
+        root = ew.sqrt(c2)  # one number: divided by it, every element would take two divisions
+        size = ew.divide(ew.multiply(rate, root), c1)
+        new = ew.subtract(
+            start, ew.multiply(size, ew.divide(m1, ew.add(ew.sqrt(v1), ew.multiply(root, eps))))
+        )
         updates += [(p, new), (m, m1), (v, v1)]
     return updates
 

@@ -126,3 +126,12 @@ def test_refusals(refuses):
         gx.optim.adam([w], [x], betas=(1.0, 0.5))
     with refuses("lr: must be a scalar, got f64[3,2]"):
         gx.optim.rmsprop([w], [x], lr=x)
+
+
+@pytest.mark.parametrize("make", [gx.optim.adam, gx.optim.adamw])
+def test_adam_takes_one_division_and_one_root_for_each_number(make):
+    """Divisions are what its time goes to; all else of them is of single numbers."""
+    w, t = gx.variable(START.astype("f4"), "w"), gx.input("t", (3, 2))
+    f = gx.function([t], [], updates=make([w], [t]))
+    large = [n.op.name for n in f.optimized.nodes[-1].attrs["body"].nodes if n.out.type.shape]
+    assert [large.count(name) for name in ("div", "sqrt")] == [1, 1]
