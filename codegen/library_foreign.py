@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,8 +16,8 @@ from typing import Any
 
 from graphc.codegen import jit, library_wasm, library_windows
 from graphc.codegen.library_archive import import_library
+from graphc.codegen.library_link import run_linker, try_linkers, write_parts
 from graphc.codegen.target import Platform, native
-from graphc.errors import CompileError
 
 STACK = 1 << 20  # bytes of a wasm module's stack, below its data: overflow traps
 MACOS = "11.0"   # the oldest that dylibs run on, as the triples say
@@ -48,23 +47,15 @@ def link_foreign(
 
     A DLL's import library is made beside it. CompileError if no linker can.
     """
-    with open(directory / "library.o", "wb") as f:
-        for part in obj:
-            f.write(part)
-    commands = linkers(platform)
+    def attempt(command: Sequence[str], driver: bool) -> str:
+        options = ORDERS[platform.format](name, symbols, directory, platform, driver)
+        return run_linker([*command, *options], directory)
+
+    write_parts(directory / "library.o", obj)
     advice = f"install {_LLD[platform.format][0]} (LLVM's lld), or the linker from PyPI: " \
              "pip install ziglang; or write an object (.o) or an archive (.a)"
-    if not commands:
-        raise CompileError(
-            f"export: no linker for {platform.name} was found to make {name}; {advice}"
-        )
-    reasons = []
-    for command, driver in commands:
-        options = ORDERS[platform.format](name, symbols, directory, platform, driver)
-        if not (reason := _run([*command, *options], directory)):
-            return directory / name
-        reasons.append(f"{' '.join(command)}: {reason}")
-    raise CompileError(f"export: linking {name} failed: {'; '.join(reasons)}; {advice}")
+    try_linkers(linkers(platform), attempt, name, platform, advice)
+    return directory / name
 
 
 def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
@@ -124,17 +115,3 @@ def _macos(
 
 # Format -> what makes the options, and writes the files that they name.
 ORDERS = {"wasm": _wasm, "coff": _windows, "macho": _macos}
-
-
-def _run(command: Sequence[str], directory: Path) -> str:
-    """Run a linker; what went wrong, or nothing."""
-    try:
-        done = subprocess.run(
-            command, cwd=directory, capture_output=True, text=True, errors="replace", check=False
-        )
-    except OSError as e:
-        return str(e.strerror)
-    if done.returncode == 0:
-        return ""
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return " ".join(lines[-3:]) or f"exit code {done.returncode}"

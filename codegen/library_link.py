@@ -11,7 +11,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,41 +73,54 @@ def write_parts(path: Path, parts: Iterable[Any]) -> None:
 
 def link_shared(obj: Iterable[Any], soname: str, directory: Path, platform: Platform) -> Path:
     """A shared library, in `directory`, of one object; CompileError if no linker can."""
-    commands = linkers(platform)
-    if not commands:
-        raise CompileError(
-            f"export: no linker for {platform.name} was found to make {soname}; "
-            f"{_advice(platform)}"
+
+    def attempt(command: Sequence[str], driver: bool) -> str:
+        def link(inputs: Sequence[str], output: str, soname: str) -> str:
+            options = [*_OPTIONS, "-soname", soname]
+            if driver:
+                options = ["-nostdlib", *(f"-Wl,{o}" for o in options)]
+            return run_linker(
+                [*command, "-shared", "-o", output, *inputs, *options], directory
+            )
+
+        return (
+            link(["stub.o"], "stub.so", platform.libc)
+            or link(["library.o", "stub.so"], "library.so", soname)
         )
+
+    commands = linkers(platform)
     write_parts(directory / "library.o", obj)
     stub = "".join(f"define void @{n}() nounwind {{\n  ret void\n}}\n" for n in LIBC)
     (directory / "stub.o").write_bytes(jit.compile_object(stub, platform.base))
+    try_linkers(commands, attempt, soname, platform, _advice(platform))
+    return directory / "library.so"
+
+
+def try_linkers(
+    commands: Sequence[tuple[Sequence[str], bool]], attempt: Callable[[Sequence[str], bool], str],
+    name: str, platform: Platform, advice: str,
+) -> None:
+    """Link by the first command that can; CompileError says why none could.
+
+    attempt: (command, whether it is a compiler driver) -> what went wrong, or nothing.
+    """
+    if not commands:
+        raise CompileError(
+            f"export: no linker for {platform.name} was found to make {name}; {advice}"
+        )
     reasons = []
     for command, driver in commands:
-        reason = _link(command, driver, ["stub.o"], "stub.so", platform.libc, directory)
-        if not reason:
-            reason = _link(command, driver, ["library.o", "stub.so"], "library.so", soname,
-                           directory)
-        if not reason:
-            return directory / "library.so"
+        if not (reason := attempt(command, driver)):
+            return
         reasons.append(f"{' '.join(command)}: {reason}")
-    raise CompileError(
-        f"export: linking {soname} failed: {'; '.join(reasons)}; {_advice(platform)}"
-    )
+    raise CompileError(f"export: linking {name} failed: {'; '.join(reasons)}; {advice}")
 
 
-def _link(
-    command: Sequence[str], driver: bool, inputs: Sequence[str], output: str, soname: str,
-    directory: Path,
-) -> str:
-    """Run one linker; what went wrong, or nothing."""
-    options = [*_OPTIONS, "-soname", soname]
-    if driver:
-        options = ["-nostdlib", *(f"-Wl,{o}" for o in options)]
-    run = [*command, "-shared", "-o", output, *inputs, *options]
+def run_linker(command: Sequence[str], directory: Path) -> str:
+    """Run a linker in a directory; what went wrong, or nothing."""
     try:
         done = subprocess.run(
-            run, cwd=directory, capture_output=True, text=True, errors="replace", check=False
+            command, cwd=directory, capture_output=True, text=True, errors="replace", check=False
         )
     except OSError as e:
         return str(e.strerror)
