@@ -13,6 +13,8 @@ state before all is checked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphc.codegen.library_abi import Api
 from graphc.codegen.library_data import string_constant
 from graphc.codegen.library_descriptor import file_size, state_header
@@ -26,6 +28,7 @@ from graphc.codegen.program import (
 )
 from graphc.state_file import CHECKSUM, HASH_AT, sums
 
+_VERSION_END = 12  # of magic and version, where files begin
 _LONGEST = 65536  # bytes of a path, which is copied to the stack
 
 _DECLARE = """
@@ -108,39 +111,12 @@ entry:
   %no.s = icmp eq ptr %s, null
   %no.b = icmp eq ptr %buffer, null
   %no = or i1 %no.s, %no.b
-  br i1 %no, label %null, label %begin
+  br i1 %no, label %null, label %check0
 null:
   ret i32 <NULL>
-begin:
-  %short = icmp slt i64 %bytes, <HASH_AT>
-  br i1 %short, label %other, label %magic
-magic:
-  %m = call i32 @memcmp(ptr %buffer, ptr @graphc.state.header, i64 <VERSION_END>)
-  %is = icmp eq i32 %m, 0
-  br i1 %is, label %hashed, label %other
-other:
-  ret i32 <OTHER>
-hashed:
-  %some = icmp sge i64 %bytes, <HASH_END>
-  br i1 %some, label %hash, label %cut
-hash:
-  %hp = getelementptr i8, ptr %buffer, i64 <HASH_AT>
-  %hw = getelementptr i8, ptr @graphc.state.header, i64 <HASH_AT>
-  %h = call i32 @memcmp(ptr %hp, ptr %hw, i64 8)
-  %same = icmp eq i32 %h, 0
-  br i1 %same, label %sized, label %layout
-layout:
-  ret i32 <LAYOUT>
-sized:
-  %all = icmp eq i64 %bytes, <ALL>
-  br i1 %all, label %whole, label %cut
-whole:
-  %w = call i32 @memcmp(ptr %buffer, ptr @graphc.state.header, i64 <HEADER>)
-  %good = icmp eq i32 %w, 0
-  br i1 %good, label %sum, label %cut
 cut:
   ret i32 <CUT>
-sum:
+<CHECKS>
   %values = getelementptr i8, ptr %buffer, i64 <HEADER>
   call void @graphc.state.sums(ptr %values, ptr %sums)
   %told = getelementptr i8, ptr %values, i64 <BYTES>
@@ -151,6 +127,22 @@ take:
   call void @llvm.memcpy.p0.p0.i64(ptr %s, ptr %values, i64 <BYTES>, i1 false)
   ret i32 0
 }
+"""
+
+# One step of the above: a part of the header is as it should be, or a code says what is wrong.
+_CHECK = """check<K>:
+  %enough<K> = icmp <LENGTH>
+  br i1 %enough<K>, label %compare<K>, label %short<K>
+short<K>:
+  ret i32 <SHORT>
+compare<K>:
+  %told<K> = getelementptr i8, ptr %buffer, i64 <FROM>
+  %own<K> = getelementptr i8, ptr @graphc.state.header, i64 <FROM>
+  %order<K> = call i32 @memcmp(ptr %told<K>, ptr %own<K>, i64 <SIZE>)
+  %same<K> = icmp eq i32 %order<K>, 0
+  br i1 %same<K>, label %check<NEXT>, label %other<K>
+other<K>:
+  ret i32 <OTHER>
 """
 
 # The name of the new file has the process and an address of this call's stack in it, so that
@@ -280,19 +272,39 @@ def state_text(api: Api, triple: str) -> str:
     flag = "e" if "linux" in triple else ""
     values = {
         "P": api.prefix, "HEADER": len(header), "BYTES": api.state_bytes,
-        "ALL": file_size(api), "ALL_AND_ONE": file_size(api) + 1, "SUMS": CHECKSUM,
+        "ALL_AND_ONE": file_size(api) + 1, "SUMS": CHECKSUM,
         "WORD_BYTES": api.state_bytes - tail, "TAIL_BYTES": tail,
         "TAIL": "true" if tail else "false", "FIRST": first, "SECOND": second,
-        "VERSION_END": 12, "HASH_AT": HASH_AT, "HASH_END": HASH_AT + 8, "LONGEST": _LONGEST,
-        "NULL": NULL_ARGUMENT, "OTHER": NOT_A_STATE, "LAYOUT": OTHER_LAYOUT, "CUT": STATE_CUT,
-        "FILE": FILE_ERROR, "MEMORY": OUT_OF_MEMORY,
+        "LONGEST": _LONGEST, "NULL": NULL_ARGUMENT, "CUT": STATE_CUT, "FILE": FILE_ERROR,
+        "MEMORY": OUT_OF_MEMORY, "CHECKS": _checks(len(header), file_size(api)),
     }
-    text = _SUMS + _PACK + (_SAVE + _LOAD) * api.files
-    for name, v in values.items():
-        text = text.replace(f"<{name}>", str(v))
+    text = _filled(_SUMS + _PACK + (_SAVE + _LOAD) * api.files, values)
     return "\n".join([
         string_constant("@graphc.state.header", header),
         string_constant("@graphc.state.write", f"wb{flag}\0".encode()),
         string_constant("@graphc.state.read", f"rb{flag}\0".encode()),
         _DECLARE, text,
     ])
+
+
+def _checks(header: int, whole: int) -> str:
+    """What is compared with the library's own header, in this order."""
+    steps = (  # from, size, the length it takes, codes of a file too short and of another one
+        (0, _VERSION_END, f"sge i64 %bytes, {HASH_AT}", NOT_A_STATE, NOT_A_STATE),
+        (HASH_AT, 8, f"sge i64 %bytes, {HASH_AT + 8}", STATE_CUT, OTHER_LAYOUT),
+        (0, header, f"eq i64 %bytes, {whole}", STATE_CUT, STATE_CUT),
+    )
+    text = "".join(
+        _filled(_CHECK, {
+            "K": k, "NEXT": k + 1, "FROM": at, "SIZE": size, "LENGTH": length, "SHORT": short,
+            "OTHER": other,
+        })
+        for k, (at, size, length, short, other) in enumerate(steps)
+    )
+    return f"{text}check{len(steps)}:"
+
+
+def _filled(text: str, values: Mapping[str, object]) -> str:
+    for name, v in values.items():
+        text = text.replace(f"<{name}>", str(v))
+    return text
