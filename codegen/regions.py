@@ -10,22 +10,15 @@ from __future__ import annotations
 # The futex (wait 128, wake 129: private) is the generation; a sleeper counts itself before it
 # looks at the word again, and the caller writes the word before it looks for sleepers.
 WORKER = """
-define internal i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step) nounwind {
+define internal i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step, \
+ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen) nounwind {
 entry:
-  %share.at = getelementptr i8, ptr %pool, i64 <share>
-  %share = load i64, ptr %share.at
-  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
-  %rest = load i32, ptr %rest.at
-  %rest64 = zext i32 %rest to i64
-  %larger = icmp slt i64 %part, %rest64
+  %larger = icmp slt i64 %part, %rest
   %more = zext i1 %larger to i64
   %length = add i64 %share, %more
-  %before = select i1 %larger, i64 %part, i64 %rest64
+  %before = select i1 %larger, i64 %part, i64 %rest
   %shares = mul i64 %part, %share
   %low = add i64 %shares, %before
-  %generation.at = getelementptr i8, ptr %pool, i64 <generation>
-  %generation = load atomic i32, ptr %generation.at monotonic, align 4
-  %gen = zext i32 %generation to i64
   %fresh = shl i64 %gen, 32
   %part.at = shl i64 %part, 6
   %parts = getelementptr i8, ptr %pool, i64 <parts>
@@ -47,10 +40,6 @@ take:
   %got = extractvalue { i64, i1 } %swap, 1
   br i1 %got, label %run, label %look
 run:
-  %task.at = getelementptr i8, ptr %pool, i64 <task>
-  %task = load ptr, ptr %task.at
-  %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
-  %ctx = load ptr, ptr %ctx.at
   %most = add i64 %begin, %step
   %over = icmp sgt i64 %most, %length
   %stop = select i1 %over, i64 %length, i64 %most
@@ -61,13 +50,9 @@ run:
 none:
   ret i1 false
 }
-define internal void @P_work(ptr %pool, ptr %scratch, i64 %first) nounwind {
+define internal void @P_work(ptr %pool, ptr %scratch, i64 %first, i64 %count, i64 %step, \
+ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen) nounwind {
 entry:
-  %count.at = getelementptr i8, ptr %pool, i64 <count>
-  %count32 = load i32, ptr %count.at
-  %count = zext i32 %count32 to i64
-  %step.at = getelementptr i8, ptr %pool, i64 <step>
-  %step = load i64, ptr %step.at
   br label %each
 each:
   %k = phi i64 [ 0, %entry ], [ %k, %claim ], [ %k.next, %following ]
@@ -77,7 +62,8 @@ each:
   %part = select i1 %wraps, i64 %round, i64 %plain
   br label %claim
 claim:
-  %ran = call i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step)
+  %ran = call i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step, \
+ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen)
   br i1 %ran, label %each, label %following
 following:
   %k.next = add i64 %k, 1
@@ -121,7 +107,22 @@ join:
 work:
   %fp.word = load i32, ptr %fpcw
 <load_fp>
-  call void @P_work(ptr %pool, ptr %scratch, i64 %part)
+  %task.at = getelementptr i8, ptr %pool, i64 <task>
+  %task = load ptr, ptr %task.at
+  %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
+  %ctx = load ptr, ptr %ctx.at
+  %share.at = getelementptr i8, ptr %pool, i64 <share>
+  %share = load i64, ptr %share.at
+  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
+  %rest32 = load i32, ptr %rest.at
+  %rest = zext i32 %rest32 to i64
+  %count.at = getelementptr i8, ptr %pool, i64 <count>
+  %count32 = load i32, ptr %count.at
+  %count = zext i32 %count32 to i64
+  %step.at = getelementptr i8, ptr %pool, i64 <step>
+  %step = load i64, ptr %step.at
+  call void @P_work(ptr %pool, ptr %scratch, i64 %part, i64 %count, i64 %step, \
+ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen)
   br label %worked
 worked:
   %left = atomicrmw sub ptr %word, i64 1 acq_rel
@@ -255,6 +256,7 @@ announce:
   %gen = lshr i64 %w, 32
   %gen.next = add i64 %gen, 1
   %gen.up = shl i64 %gen.next, 32
+  %gen.now = lshr i64 %gen.up, 32
   %w.open = or i64 %gen.up, <open>
   %w.old = atomicrmw xchg ptr %word, i64 %w.open seq_cst
   %sleepers = getelementptr i8, ptr %pool, i64 <sleepers>
@@ -269,7 +271,8 @@ wake:
 i32 2147483647, ptr null, ptr null, i32 0)
   br label %work
 work:
-  call void @P_work(ptr %pool, ptr %scratch, i64 0)
+  call void @P_work(ptr %pool, ptr %scratch, i64 0, i64 %threads.wide, i64 %step, \
+ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen.now)
   %w.last = atomicrmw and ptr %word, i64 <closed> acq_rel
   br label %wait
 wait:
@@ -301,7 +304,8 @@ done:
 # reaches <wake> ticks, they are woken; a few short regions are not worth it, many are.
 WEIGH = """  %debt.at = getelementptr i8, ptr %pool, i64 <debt>
   %t0 = call i64 @llvm.readcyclecounter()
-  %first = call i1 @P_claim(ptr %pool, ptr %scratch, i64 0, i64 1)
+  %first = call i1 @P_claim(ptr %pool, ptr %scratch, i64 0, i64 1, \
+ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen.now)
   %t1 = call i64 @llvm.readcyclecounter()
   %took = sub i64 %t1, %t0
   %others = sub i64 %n, 1

@@ -1,7 +1,7 @@
 """What a parallel region costs: python tests/benchmarks/thread_pool.py
 
 Empty tasks, so all that is measured is announcing, joining and waiting. "hot" regions follow each
-other; "cold" ones come after 2 ms of idling, when the workers sleep.
+other; "cold" ones come after 2 ms of idling, when the workers sleep: too short to wake them.
 """
 
 from __future__ import annotations
