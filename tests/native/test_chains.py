@@ -96,6 +96,34 @@ def test_bits_are_those_of_the_kernels(make, dtype, small_blocks):
     assert f.compilations == g.compilations == 1
 
 
+MASKS = {
+    "kept": (lambda r, c, s: gx.where(r >= c, s, -np.inf), True),
+    "left out": (lambda r, c, s: gx.where(c > r, -1e9, s), True),
+    "strict": (lambda r, c, s: gx.where(c < r, s, -1e9), True),
+    "of rows": (lambda r, c, s: gx.where(r <= c, s, -1e9), False),
+    "read anyway": (lambda r, c, s: gx.where(r >= c, s, 0.5 * s), False),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_columns_that_a_mask_leaves_out(name, small_blocks):
+    """They are not multiplied; whatever is there, infinities and NaN too, bits are the same."""
+    mask, skips = MASKS[name]
+    q, k, v = (gx.input(x, ("b", "n", 16)) for x in "qkv")
+    at = gx.arange(q.shape[1])
+    scores = mask(gx.expand_dims(at, axis=1), at, gx.matmul(q, gx.matrix_transpose(k)))
+    out = gx.matmul(gx.nn.softmax(scores, axis=-1), v)
+    f, g = (gx.function([q, k, v], out, pipeline=(*gx.PIPELINE[:-1], p), name="f")
+            for p in ("fuse", separate))
+    assert ("call void @f.k0.0.epilogue(" in f.llvm_ir()) == skips
+    for b, n in ((1, 1), (2, 63), (1, 65), (2, 129), (1, 300)):
+        arrays = feed([q, k, v], {"b": b, "n": n})
+        arrays[1][0, n // 2, 3] = np.inf if n == 65 else np.nan
+        want = g(*arrays)
+        np.testing.assert_array_equal(f(*arrays), want)
+        assert name == "of rows" or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
+
+
 @pytest.mark.parametrize("make", (attention, gradient, heads, network))
 def test_bits_at_the_real_block_size(make):
     inputs, (f, g) = functions(make, "float32")
