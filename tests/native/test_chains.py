@@ -121,7 +121,7 @@ def test_columns_that_a_mask_leaves_out(name, small_blocks):
         arrays[1][0, n // 2, 3] = np.inf if n == 65 else np.nan
         want = g(*arrays)
         np.testing.assert_array_equal(f(*arrays), want)
-        assert name == "of rows" or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
+        assert not skips or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
 
 
 @pytest.mark.parametrize("make", (attention, gradient, heads, network))
