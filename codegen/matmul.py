@@ -48,10 +48,12 @@ from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType, f32, f64
 
-TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us
-SPLIT_FLOPS = 1 << 24    # products from here on are split for threads
+# Products from SPLIT_FLOPS on, some 20 us, are shared by threads: two of them take 13 us for
+# 32x512x128 f32 in the place of 23, 15 us for 512x512 f64 with a vector in the place of 27.
+SPLIT_FLOPS = 1 << 22
+TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us, or there are two
 VECTOR_WEIGHT = 16.0     # times as long takes an operation beside a vector: memory is the limit
-MOST_TASKS = 8           # split no further for threads: each task of a thread packs B again
+MOST_TASKS = 8           # split no further: each task packs B again, 20 of 512x512x512 lose 5 %
 FEW_TASKS = 8            # accept small blocks up to so many tasks
 LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
 LEAST_ROWS = 120         # of a block: every block of rows packs B again
@@ -228,7 +230,7 @@ def _split(
     fraction = f(f"fmul double {flops}, {1 / TASK_FLOPS}")
     most = f(f"fcmp olt double {fraction}, {float(MOST_TASKS)}")
     bounded = f(f"select i1 {most}, double {fraction}, double {float(MOST_TASKS)}")
-    wanted = f.max(f(f"fptoui double {bounded} to i64"), "1")
+    wanted = f.max(f(f"fptoui double {bounded} to i64"), f.select(large, "2", "1"))
 
     def more(blocks: str, tasks: str, others: str, size: str, least: str) -> str:
         share = f.ceildiv(tasks, f.mul(batch, others))
