@@ -56,6 +56,9 @@ LINE = 64
 AHEAD = 4096      # bytes from what is read to what is asked for
 LONG = 10         # cost of a vector from which operands are asked for
 LONG_ROW = 1023   # elements from which a head costs less than stores across lines
+# Kernels of symbolic size seldom meet such sizes, and each takes LLVM longer for it: 10,000 mixed
+# nodes 1.8 s of 3.9, with this limit, beyond which formulas keep memory waiting anyway, 0.3 s.
+MOST_COST = 64
 LEAST = 16        # bytes of a vector: of fewer there are no such stores
 
 
@@ -74,7 +77,9 @@ def bytes_of_point(s: Schedule, target: Target) -> int:
         return 0
     each = sum(written) + sum(x.dtype.itemsize for x in _operands(nest))
     points = dims.product(nest.sizes[n] for n in nest.outer)
-    return 0 if isinstance(points, int) and points * each <= BYTES else each
+    if isinstance(points, int):
+        return each if points * each > BYTES else 0
+    return each if len(written) == 1 and s.cost <= MOST_COST else 0
 
 
 def _operands(nest: Nest) -> list[Expr]:
