@@ -134,6 +134,12 @@ class Floats:
         t = self.add(a, magic) if b == 1.0 else self.fma(a, b, magic)
         return self.sub(t, magic), self.to_bits(t)
 
+    def nearest_power(self, a: str, b: float, down: int = 0) -> Pair:
+        """(n, 2^(n - down)) for the integer n nearest to a * b, in the normal range."""
+        magic = self.magic + self.bias - down
+        t = self.fma(a, b, magic)
+        return self.sub(t, magic), self.from_bits(self.ints("shl", self.to_bits(t), self.mantissa))
+
     def integer(self, counted: str) -> str:
         """n as an integer register, from the integer register that `nearest` gives."""
         magic = (self.bias + self.mantissa) << self.mantissa | 1 << (self.mantissa - 1)

@@ -121,6 +121,14 @@ class Lanes:
             return self.k(t, values[0])
         return f"<{', '.join(f'{t} {literal(t, v)}' for v in values)}>"
 
+    def constant(self, operand: str) -> float | None:
+        """The float that an operand is in every lane, where it is written as one."""
+        last = operand.rstrip(")").split()[-1]
+        written = (last, f"splat (float {last})", f"splat (double {last})")
+        if not last.startswith("0x") or operand not in written:
+            return None
+        return float(struct.unpack(">d", bytes.fromhex(last[2:]))[0])
+
     def const(self, d: DType, v: float | int | bool) -> str:
         """An operand: `v` in every lane, rounded or wrapped to dtype `d`."""
         if d.is_float and d.bits == 16:

@@ -30,7 +30,7 @@ def normal_cdf(F: Floats, x: str) -> str:
     gone = F.either(F.cmp("olt", x, zero), F.cmp("ogt", x, one))  # made of zeros, see exp
     a = F.select(gone, one, F.abs(x))
     square, lost = F.two_prod(a, a)
-    n, r, _ = reduce_ln2(F, F.mul(square, -0.5))
+    n, r = reduce_ln2(F, F.mul(square, -0.5))
     r = F.fma(lost, -0.5, r)
     q = F.div(1.0, F.add(a, 4.0))
     p = F.poly(F.mul(F.sub(a, 4.0), q), F.pick(co.NORMAL_F32, co.NORMAL_F64))

@@ -13,12 +13,17 @@ from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Pair
 
 
-def reduce_ln2(F: Floats, x: str) -> tuple[Pair, str, str]:
-    """((n, counted n), r, r before its last subtraction): x = n ln 2 + r; |x| < 2^11 ln 2."""
+def reduce_ln2(F: Floats, x: str) -> tuple[Pair, str]:
+    """((n, counted n), r): x = n ln 2 + r; |x| < 2^11 ln 2."""
     n, counted = F.nearest_fma(x, 1 / math.log(2))
+    return (n, counted), _less_ln2(F, x, n)[0]
+
+
+def _less_ln2(F: Floats, x: str, n: str) -> Pair:
+    """x - n ln 2, and what it was before its last rounding: x less the high part, exactly."""
     hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
-    exact = F.fma(n, -hi, x)  # n * hi is exact, and so is the difference
-    return (n, counted), F.fma(n, -lo, exact), exact
+    exact = F.fma(n, -hi, x)
+    return F.fma(n, -lo, exact), exact
 
 
 def exp_reduced(F: Floats, r: str) -> str:
@@ -40,7 +45,7 @@ def exp(F: Floats, x: str) -> str:
         whole, counted, r = reduce_16th(F, x)
         p = exp_16th(F, counted, r, F.add(r, F.lookup(co.EXP16_LOW, counted)))
         return F.scale_16th(F.select(gone, 0.0, p), whole, counted)
-    n, r, _ = reduce_ln2(F, x)
+    n, r = reduce_ln2(F, x)
     return F.scale(F.select(gone, 0.0, exp_reduced(F, r)), *n)
 
 
@@ -62,7 +67,7 @@ def exp_16th(F: Floats, counted: str, r: str, first: str) -> str:
 
 def exp_of_small(F: Floats, x: str) -> str:
     """e^x where x and the result are well inside the normal range."""
-    n, r, _ = reduce_ln2(F, x)
+    n, r = reduce_ln2(F, x)
     return F.scale_normal(exp_reduced(F, r), n[1])
 
 
@@ -72,12 +77,13 @@ def expm1(F: Floats, x: str) -> str:
     Near |x| = 0.4 the two terms cancel, so the rounding error of r is taken along.
     """
     low, high = (-40.0, 710.0) if F.double else (-20.0, 89.0)
-    (n, counted), r, exact = reduce_ln2(F, F.at_most(F.at_least(x, low), high))
+    a = F.at_most(F.at_least(x, low), high)
+    n, half = F.nearest_power(a, 1 / math.log(2), 1)
+    r, exact = _less_ln2(F, a, n)
     error = F.fma(n, -F.pick(co.LN2_F32, co.LN2_F64)[1], F.sub(exact, r))
     q = F.add(r, F.fma(F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64), error))
-    half = F.power_of_two(F.ints("sub", counted, 1))
     y = F.fma(q, half, F.sub(half, 0.5))
-    y = F.select(F.icmp("eq", F.integer(counted), 0), q, F.add(y, y))
+    y = F.select(F.cmp("oeq", n, 0.0), q, F.add(y, y))
     return F.copysign(y, x)
 
 
@@ -86,9 +92,9 @@ def tanh(F: Floats, x: str) -> str:
     division serves both. Errors of e^(2|x|) reach the result diminished, so it is a plain one."""
     a, z = F.abs(x), F.mul(x, x)
     b = F.at_most(a, 19.2 if F.double else 9.2)  # 1 from there on
-    n, counted = F.nearest_fma(b, 2 / math.log(2))
+    n, power = F.nearest_power(b, 2 / math.log(2))
     r = F.fma(n, -math.log(2) / 2, b)
-    e = F.fma(F.poly(r, F.pick(co.EXP_2_F32, co.EXP_2_F64)), F.power_of_two(counted), 1.0)
+    e = F.fma(F.poly(r, F.pick(co.EXP_2_F32, co.EXP_2_F64)), power, 1.0)
     above = F.mul(F.mul(a, z), F.poly(z, F.pick(co.TANH_P_F32, co.TANH_P_F64)))
     below = F.poly(z, F.pick(co.TANH_Q_F32, co.TANH_Q_F64))
     small = F.cmp("ult", a, 0.75 if F.double else 0.625)

@@ -7,11 +7,12 @@ error up to 1075 times; f32 is worked out in f64, where plain logarithms are exa
 from __future__ import annotations
 
 import math
+from decimal import Context, Decimal
 
 from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Pair, outlined
 from graphc.codegen.rare import unless
-from graphc.codegen.vecmath_exp import exp_16th, reduce_16th
+from graphc.codegen.vecmath_exp import exp_16th, exp_reduced, reduce_16th
 
 # Powers of 1 +- 1 ulp to so much overflow and underflow already. In f32 it is small enough too for
 # 150 times it to be rounded to sixteenths.
@@ -61,6 +62,9 @@ def full_log_dd(F: Floats, x: str, low: str | None = None) -> Pair:
 
 def pow(F: Floats, x: str, y: str) -> str:
     """x > 0 and finite operands in all lanes need no care for special values."""
+    base = F.L.constant(x)
+    if base is not None and 0 < base < INF:
+        return _power_of(F, base, y)
     plain = F.both(F.both(F.cmp("ogt", x, 0.0), F.cmp("olt", x, INF)),
                    F.cmp("ole", F.abs(y), LARGE[F.double]))
     return unless(
@@ -99,7 +103,11 @@ def _pow_f64(F: Floats, a: str, y: str) -> str:
     hi, lo = _log_16th(F, a)
     p, q = F.two_prod(hi, y)
     q = F.fma(lo, y, q)
-    # beyond 1100 only the sign matters, and the low part may be NaN
+    return _exp_dd(F, p, q)
+
+
+def _exp_dd(F: Floats, p: str, q: str) -> str:
+    """e^(p + q), f64; beyond 1100 only the sign matters, and the low part may be NaN."""
     beyond = F.cmp("oge", F.abs(p), 1100.0)
     p = F.select(beyond, F.copysign(1100.0, p), p)
     n, counted, r = reduce_16th(F, p, F.select(beyond, 0.0, q))
@@ -137,8 +145,35 @@ def _pow_f32(F: Floats, a: str, y: str) -> str:
     r = D.residue(m, D.lookup(co.LOG16_2_C, place), 1.0)
     p = D.fma(r, D.poly(r, co.LOG16_2_POW_F32_F64), D.add(e, D.lookup(co.LOG16_2, place)))
     p = D.mul(p, power)
-    if not D.avx512:  # there scaling looks after overflow
-        p = D.at_least(D.at_most(p, 200.0), -200.0)
+    # scaling itself looks after overflow in AVX-512
+    return _exp2_narrowed(D, p if D.avx512 else D.at_least(D.at_most(p, 200.0), -200.0))
+
+
+def _exp2_narrowed(D: Floats, p: str) -> str:
+    """2^p as f32 of an f64."""
     n, counted = D.nearest_16th(p)
     r = D.mul(D.poly(D.sub(p, n), co.EXP16_POW_F32_F64), D.lookup(co.EXP16, counted))
-    return L.convert("fptrunc", D.scale_normal_16th(r, n, counted), "double", "float")
+    return D.L.convert("fptrunc", D.scale_normal_16th(r, n, counted), "double", "float")
+
+
+def _power_of(F: Floats, a: float, y: str) -> str:
+    """a^y for a known a > 0, whose logarithm need not be computed."""
+    if a == 1:
+        return F.k(1.0)
+    if a == 2:
+        low, high = (-1100.0, 1100.0) if F.double else (-160.0, 160.0)
+        y = F.at_most(F.at_least(y, low), high)
+        if F.double:
+            n, counted = F.nearest_16th(y)
+            r = F.mul(F.sub(y, n), math.log(2))
+            return F.scale_16th(exp_16th(F, counted, r, r), n, counted)
+        n, counted = F.nearest(y)
+        return F.scale(exp_reduced(F, F.mul(F.sub(y, n), math.log(2))), n, counted)
+    log = Decimal(a).ln(Context(prec=50))
+    if F.double:
+        hi = float(log)
+        p, q = F.two_prod(y, hi)
+        return _exp_dd(F, p, F.fma(y, float(log - Decimal(hi)), q))
+    D = Floats(F.L, "double")
+    p = D.mul(F.L.convert("fpext", y, "float", "double"), float(log / Decimal(2).ln()))
+    return _exp2_narrowed(D, D.at_least(D.at_most(p, 200.0), -200.0))
