@@ -41,7 +41,7 @@ def _sincos(F: Floats, x: str, quarter: int) -> str:
     q = F.ints("add", q, quarter) if quarter else q
     odd = F.icmp("ne", F.ints("and", q, 1), 0)
     y = F.select(odd, cosine, sine)
-    sign = F.ints("shl", F.ints("lshr", q, 1), F.bits - 1)
+    sign = F.ints("and", F.ints("shl", q, F.bits - 2), -1 << (F.bits - 1))
     return F.from_bits(F.ints("xor", F.to_bits(y), sign))
 
 
@@ -51,11 +51,11 @@ def _kernels(F: Floats, r: str, tail: str) -> tuple[Pair, Pair]:
     sine = F.mul(F.mul(z, r), F.series(z, co.SIN_F32, co.SIN_F64))
     cosine = F.mul(F.mul(z, z), F.series(z, co.COS_F32, co.COS_F64))
     # first-order terms of the tail: sin' = 1 - z/2, cos' = -r
-    sine = F.fma(F.fma(z, -0.5, 1.0), tail, sine)
-    cosine = F.sub(cosine, F.mul(r, tail))
-    half = F.mul(z, 0.5)
-    w = F.sub(1.0, half)
-    return (r, sine), (w, F.add(F.sub(F.sub(1.0, w), half), cosine))
+    w = F.fma(z, -0.5, 1.0)
+    sine = F.fma(w, tail, sine)
+    lost = F.fma(z, -0.5, F.sub(1.0, w))
+    cosine = F.fma(F.neg(r), tail, F.add(lost, cosine))
+    return (r, sine), (w, cosine)
 
 
 def sincospi(F: Floats, f: str) -> tuple[Pair, Pair]:
@@ -117,10 +117,12 @@ def _reduce_f64(F: Floats, x: str) -> tuple[str, str, str]:
     """(i64 quadrant, r, tail): x = quadrant pi/2 + r + tail."""
     n, counted = F.nearest_fma(x, 2 / math.pi)
     hi, mid, low = co.PIO2_F64
-    first = F.sub(x, F.mul(n, hi))                       # exact
-    second, lost = F.two_sum(first, F.mul(n, -mid))      # the product is exact
-    third, more = F.two_sum(second, F.mul(n, -low))
-    r, tail = F.fast_two_sum(third, F.add(lost, more))
+    minus = F.neg(n)
+    first = F.fma(minus, hi, x)  # exact, as is n * mid: below 2^-13, where only digits of x and
+    second = F.fma(minus, mid, first)  # mid are left, so is the difference; else fast sums hold
+    lost = F.fma(minus, mid, F.sub(first, second))
+    r = F.fma(minus, low, second)
+    tail = F.add(lost, F.fma(minus, low, F.sub(second, r)))
     cancelled = F.both(F.cmp("olt", F.abs(r), DEEP), F.cmp("one", n, 0.0))
     far = F.either(_finite_from(F, x, LIMIT), cancelled)
     q, r, tail = rare_lanes(F.L, "graphc.rem_pio2", _define_rem_pio2, far, [("double", x)],
