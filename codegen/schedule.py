@@ -44,14 +44,15 @@ ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
-# Cycles that a vector of an expression takes, roughly.
+# Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
+# 3.9 GHz, by tests/benchmarks/math_speed.py. Quotients and roots count less than the 14, 20 and 32
+# cycles that they hold the divider, since they leave the other units alone: with those, a layer
+# norm unrolls too little and takes a ninth longer.
 VECTOR_COST = {
-    "exp": 12, "expm1": 16, "log": 16, "log1p": 18, "sin": 25, "cos": 25, "tanh": 20, "atan": 25,
-    "atan2": 35, "erf": 30, "normal_cdf": 40, "pow": 50, "lgamma": 200, "polygamma": 300, "div": 8,
-    "sqrt": 10, "rsqrt": 16, "rem": 40,
+    "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "sin": 24, "cos": 24, "tanh": 20, "atan": 20,
+    "atan2": 36, "erf": 40, "normal_cdf": 40, "pow": 40, "lgamma": 500, "polygamma": 500, "div": 8,
+    "sqrt": 10, "rsqrt": 16, "rem": 32,
 }
-
-
 PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
 MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size
 
