@@ -92,20 +92,27 @@ def compile_text(text: str, name: str, target: Target) -> int:
 @cache
 def loop(
     op: str, ins: tuple[DType, ...], out: DType, width: int, level: str,
-    attrs: tuple[tuple[str, Any], ...] = (),
+    attrs: tuple[tuple[str, Any], ...] = (), first: float | None = None,
 ) -> Any:
-    """The compiled `f(n, failed, result, operands...)` on addresses of arrays."""
+    """The compiled `f(n, failed, result, operands...)` on addresses of arrays.
+
+    first: a number that stands before the operands.
+    """
     name, target = f"k{next(_names)}", at_level(level)
-    text = kernel_text(
-        lambda L, args: emit(L, op, args, ins, out, dict(attrs)), ins, out, width, target, name
-    )
+
+    def body(L: Lanes, args: Sequence[str]) -> str:
+        if first is None:
+            return emit(L, op, args, ins, out, dict(attrs))
+        return emit(L, op, [L.const(out, first), *args], [out, *ins], out, dict(attrs))
+
+    text = kernel_text(body, ins, out, width, target, name)
     types = [ctypes.c_int64] + [ctypes.c_void_p] * (2 + len(ins))
     return ctypes.CFUNCTYPE(None, *types)(compile_text(text, name, target))
 
 
 def run(
     op: str, arrays: Sequence[np.ndarray], ins: Sequence[DType], out: DType, *,
-    level: str, width: int, attrs: Mapping[str, Any] | None = None,
+    level: str, width: int, attrs: Mapping[str, Any] | None = None, first: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(result, which elements failed) of `op`, native; the arrays are padded to whole registers."""
     n = len(arrays[0])
@@ -113,6 +120,6 @@ def run(
     data = [np.resize(np.ascontiguousarray(a), padded) for a in arrays]
     result = np.empty(padded, out.numpy)
     failed = np.zeros(padded, np.bool_)
-    f = loop(op, tuple(ins), out, width, level, tuple((attrs or {}).items()))
+    f = loop(op, tuple(ins), out, width, level, tuple((attrs or {}).items()), first)
     f(padded, failed.ctypes.data, result.ctypes.data, *(a.ctypes.data for a in data))
     return result[:n], failed[:n]

@@ -108,6 +108,26 @@ def test_pow_and_atan2_at_special_pairs_as_numpy(d: DType) -> None:
             assert (close & signs).all(), (op, level, a[~close | ~signs], b[~close | ~signs])
 
 
+@pytest.mark.parametrize("d", [f32, f64], ids=str)
+@pytest.mark.parametrize("base", [2.0, 10.0, 0.3, 1 + 2.0**-23, 1.0])
+def test_powers_of_a_known_base(base: float, d: DType) -> None:
+    """Their logarithm is taken when the code is written; 2 has a reduction of its own."""
+    base = float(np.asarray(base, d.numpy))
+    rng, most = np.random.default_rng(3), 160 if d is f32 else 1100
+    edges = [0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 1e30, -1e30, 2.0**40, 2.0**-120]
+    y = np.concatenate([edges, rng.uniform(-3, 3, 2000), rng.uniform(-most, most, 2000)])
+    y = y.astype(d.numpy)
+    want = exact("pow", [np.full(len(y), base, d.numpy), y])
+    bits = np.uint32 if d is f32 else np.uint64
+    for group in (["v2"], [v for v in LEVELS if v != "v2"]):
+        results = [run("pow", [y], [d], d, level=level, width=width, first=base)[0]
+                   for level in group for width in (1, 4, 16)]
+        for r in results:
+            assert np.max(ulps(r, want, d)) <= BOUNDS["pow"]
+            same = (r.view(bits) == results[0].view(bits)) | np.isnan(want)
+            assert same.all(), y[~same]
+
+
 def test_poles_of_polygamma() -> None:
     x = np.array([0.0, -0.0, -1.0, -2.0, INF, -INF, NAN])
     wants = {0: [-INF, INF, NAN, NAN, INF, NAN, NAN], 1: [INF, INF, INF, INF, 0.0, NAN, NAN],
