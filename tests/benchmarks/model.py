@@ -64,9 +64,10 @@ def bound(
     """{"by": what bounds it, "share": the modelled time over the measured one, "of": each}."""
     from .limits import COPY_SIZES
 
-    # The copy that touches about as many bytes: one of s bytes touches twice as many.
+    # The copy that touches about as many bytes: one of s bytes touches twice as many. Or a larger
+    # one, if it is faster: from some size on copies store past the caches.
     size = min(COPY_SIZES, key=lambda n: abs(math.log(2 * COPY_SIZES[n] / counts["needed"])))
-    speed = limits["copy"][size]
+    speed = max(v for n, v in limits["copy"].items() if COPY_SIZES[n] >= COPY_SIZES[size])
     issue = limits["fma"][dtype] / 2
     of = {
         "bandwidth": counts["needed"] / speed,
