@@ -33,10 +33,10 @@ from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul_block import (
     COLUMNS,
-    K_BLOCK,
     ROWS,
     block_scratch,
     define_block,
+    k_block,
     most_rows,
 )
 from graphc.codegen.matmul_dot import define_dots, dots_scratch
@@ -343,7 +343,7 @@ def _compute(
              f"i64 {v['c_row']}, ptr {scratch})")
 
     def stream() -> None:
-        name = define_stream(f.module, target, dtype, K_BLOCK)
+        name = define_stream(f.module, target, dtype, k_block(dtype))
         f.do(f"call void @{name}(i64 {n}, i64 {v['k']}, ptr {a}, i64 {v['a_col']}, ptr {b}, "
              f"i64 {v['b_row']}, ptr {c}, ptr {scratch})")
 

@@ -23,9 +23,8 @@ from graphc.dims import Size
 from graphc.types import DType
 
 # Part of the numerical contract: sums of so many steps are added up. So deep a strip of A and a
-# panel of B, in f64 nearly alone, fit the nearest cache; with 192 steps of f64, adding up took
-# 4% more of square products from 512 on.
-K_BLOCK = 256
+# panel of B fit the nearest cache side by side. By bytes of an element of the compute type.
+K_BLOCK = {4: 256, 8: 192}
 ROWS = 504          # most rows of a block whose C is added up in scratch: whole strips anywhere
 LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise
 COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
@@ -34,6 +33,11 @@ PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leav
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
 FLAT_TILES = 4      # up to so many tiles columns of A are read where they are, not packed
 HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
+
+
+def k_block(dtype: DType) -> int:
+    """Most steps of a chain."""
+    return K_BLOCK[dtype.compute.itemsize]
 
 
 def most_rows(target: Target, dtype: DType) -> int:
@@ -48,7 +52,7 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     Transposing goes up to 16 rows at a time, hence the rounding.
     """
     size = dtype.compute.itemsize
-    depth = _up(dims.minimum(k, K_BLOCK), 16)
+    depth = _up(dims.minimum(k, k_block(dtype)), 16)
     columns = _up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
     return depth * columns + HEIGHT * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
 
@@ -73,7 +77,7 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     pack = define_pack(module, target, dtype)
     elem, panel = str(dtype.itemsize), tiles.columns * tiles.bytes
     # scratch holds panels of B, then a strip of A, then C: see block_scratch
-    deepest = f.round_up(f.min("%k", str(K_BLOCK)), 16)
+    deepest = f.round_up(f.min("%k", str(k_block(dtype))), 16)
     padded = f.mul(f.round_up("%n", tiles.columns), tiles.bytes)
     packed_a = f.at("%scratch", f.mul(deepest, padded))
     strided = f.cmp("ne", "%b_col", elem)
@@ -103,8 +107,8 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
     whole = f.mul(f.udiv(n, tiles.columns), tiles.columns)
     rest = f.select(before, "0", f.select(keep, whole, n))
     a = Strips(f, dtype, tiles, pack, packed_a, n)
-    with f.each("0", "%k", K_BLOCK) as block:
-        depth = f.min(f.sub("%k", block.index), str(K_BLOCK))
+    with f.each("0", "%k", k_block(dtype)) as block:
+        depth = f.min(f.sub("%k", block.index), str(k_block(dtype)))
         a.begin(block.index, depth)
         later = f.cmp("ne", block.index, "0")
         b, c = f.at(first, f.mul(block.index, "%b_row")), out

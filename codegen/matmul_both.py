@@ -8,7 +8,7 @@ The rows of A go through the caches in groups. A group's dot products come first
 
 may compute what v holds for these rows from y; and while the next group is read from memory, this
 one is added to the sums z, from a near cache. Every element is computed in the order that `dots`
-and `stream` have. z holds sums of K_BLOCK rows one after the other, `sums_bytes` in all, which
+and `stream` have. z holds sums of k_block() rows one after the other, `sums_bytes` in all, which
 are the tasks that threads share; in the end the first of them are the total.
 
 Both products that a library like BLAS calls one after the other read A from memory twice:
@@ -21,7 +21,7 @@ from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.grain import BOTH_ELEMENTS
 from graphc.codegen.lanes import Lanes, register_type
-from graphc.codegen.matmul_block import K_BLOCK
+from graphc.codegen.matmul_block import k_block
 from graphc.codegen.matmul_dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix
@@ -39,11 +39,11 @@ _POINTERS = ("a", "x", "y", "v", "z", "epilogue", "ctx")
 
 def sums_bytes(dtype: DType, m: Size, n: Size) -> Size:
     """Bytes of z."""
-    return dims.maximum(_blocks(m), 1) * _line(n * dtype.itemsize)
+    return dims.maximum(_blocks(dtype, m), 1) * _line(n * dtype.itemsize)
 
 
-def _blocks(m: Size) -> Size:
-    return dims.floordiv(m + (K_BLOCK - 1), K_BLOCK)
+def _blocks(dtype: DType, m: Size) -> Size:
+    return dims.floordiv(m + (k_block(dtype) - 1), k_block(dtype))
 
 
 def _line(size: Size) -> Size:
@@ -69,7 +69,7 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     for i, field in enumerate(_FIELDS):
         kind = "ptr" if field in _POINTERS else "i64"
         f.do(f"store {kind} {values.get(field, f'%{field}')}, ptr {f.at(record, 8 * i)}, align 8")
-    tasks = f.ceildiv("%m", K_BLOCK)
+    tasks = f.ceildiv("%m", k_block(dtype))
     with f.when(f.cmp("eq", "%m", "0")):
         clear(f, dtype, row_parts(f, dtype, "0", row), "%z")
     elements = [f(f"uitofp i64 {size} to double") for size in ("%m", "%n")]
@@ -87,7 +87,7 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
 
 
 def _define_task(module: Module, target: Target, dtype: DType) -> str:
-    """Define task(record, begin, end, scratch): blocks [begin, end) of K_BLOCK rows."""
+    """Define task(record, begin, end, scratch): blocks [begin, end) of k_block() rows."""
     name = f"{prefix(dtype)}_both_task"
     f = Function(module, name, "ptr %record, i64 %begin, i64 %end, ptr %scratch", target)
     p = {
@@ -100,8 +100,8 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
     height = f.min(f.max(f(f"and i64 {fitting}, {-least}"), str(least)), str(most))
     parts = row_parts(f, dtype, "0", p["row"])
     with f.each("%begin", "%end") as block:
-        start = f.mul(block.index, K_BLOCK)
-        stop = f.min(f.add(start, str(K_BLOCK)), p["m"])
+        start = f.mul(block.index, k_block(dtype))
+        stop = f.min(f.add(start, str(k_block(dtype))), p["m"])
         sums = f.at(p["z"], f.mul(block.index, p["sum"]))
         clear(f, dtype, parts, sums)
         # one group more than there are: it has no rows to multiply, the first has none to add

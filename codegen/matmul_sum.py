@@ -14,7 +14,7 @@ MOST_COLUMNS at most (`passes/labels`), so that a block of B is packed at once.
 from __future__ import annotations
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul_block import HEIGHT, K_BLOCK, LINE, LONG_ROWS, Strips
+from graphc.codegen.matmul_block import HEIGHT, LINE, LONG_ROWS, Strips, k_block
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix, strip, tiling
 from graphc.codegen.matmul_pack import define_pack
@@ -30,7 +30,7 @@ _POINTERS = ("a", "b", "c", "begun")
 
 def sum_scratch(dtype: DType, n: int) -> int:
     """Bytes of scratch that a call needs: panels of B on any target, and a strip of A."""
-    depth, size = K_BLOCK, dtype.itemsize
+    depth, size = k_block(dtype), dtype.itemsize
     return depth * _up(n * size, 2 * LINE) + HEIGHT * (depth * size + LINE) + 2 * LINE
 
 
@@ -78,6 +78,7 @@ def _define_task(module: Module, target: Target, dtype: DType, name: str) -> Non
         for i, field in enumerate(_FIELDS)
     }
     c_row = f.mul(v["n"], dtype.itemsize)
+    depth = k_block(dtype)
     with f.each("%first", "%end") as task:
         member = f.udiv(task.index, v["row_blocks"])
         row = f.mul(f(f"urem i64 {task.index}, {v['row_blocks']}"), LONG_ROWS)
@@ -86,14 +87,14 @@ def _define_task(module: Module, target: Target, dtype: DType, name: str) -> Non
         b = f.at(v["b"], f.mul(member, v["b_batch"]))
         place = f.mul(f.add(f.mul(member, v["m"]), row), c_row)
         c, begun = f.at(v["c"], place), f.at(v["begun"], place)
-        with f.each("0", v["k"], K_BLOCK) as at:
+        with f.each("0", v["k"], depth) as at:
             step = f.add(v["begin"], at.index)
-            done = f(f"urem i64 {step}, {K_BLOCK}")  # of this chain, in calls before
-            at.step = f.min(f.sub(str(K_BLOCK), done), f.sub(v["k"], at.index))
+            done = f(f"urem i64 {step}, {depth}")  # of this chain, in calls before
+            at.step = f.min(f.sub(str(depth), done), f.sub(v["k"], at.index))
             after = f.add(step, at.step)
-            whole = f.cmp("eq", f.add(done, at.step), str(K_BLOCK))
+            whole = f.cmp("eq", f.add(done, at.step), str(depth))
             ends = f(f"or i1 {whole}, {f.cmp('eq', after, v['whole'])}")
-            later = f(f"and i1 {ends}, {f.cmp('sge', step, str(K_BLOCK))}")
+            later = f(f"and i1 {ends}, {f.cmp('sge', step, str(depth))}")
             f.do(f"call void @{piece}(i64 {m}, i64 {v['n']}, i64 {at.step}, "
                  f"ptr {f.at(a, f.mul(at.index, v['a_col']))}, i64 {v['a_row']}, i64 {v['a_col']}, "
                  f"ptr {f.at(b, f.mul(at.index, v['b_row']))}, i64 {v['b_row']}, i64 {v['b_col']}, "
