@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphc.codegen.axes import coefficient
+from graphc.codegen.costs import cost_of
 from graphc.codegen.loops import Expr
-from graphc.codegen.schedule import Schedule, cost_of, wanted
+from graphc.codegen.schedule import Schedule, wanted
 from graphc.dims import Size
 
 if TYPE_CHECKING:

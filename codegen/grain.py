@@ -1,6 +1,6 @@
 """How finely work is cut for threads, and from when on: the constants, and what they come from.
 
-Cuts follow from shapes alone, so cycles here are estimates (`schedule.cost_of`), some two or three
+Cuts follow from shapes alone, so cycles here are estimates (`costs.cost_of`), some two or three
 times too few where data come from memory. Measured on two cores with AVX-512:
 
 - A region between running threads takes 0.3 to 0.6 us (`tests/benchmarks/thread_pool.py`); 16

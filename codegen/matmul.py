@@ -150,16 +150,14 @@ def product(
         height, cols, row_blocks, col_blocks, tasks, large = _split(
             f, batch, m, most, tiles.rows, tiles.columns, dtype, kinds
         )
-        values = {
+        values = {field: f"%{field}" for field in _FIELDS} | {
             "m": m, "rows": height, "cols": cols, "row_blocks": row_blocks,
             "col_blocks": col_blocks,
         }
-        for i, field in enumerate(_FIELDS):
-            value = values.get(field, f"%{field}")
+        for field in _FIELDS:
             if field.endswith(("_batch", "_row", "_col")):
-                value = f.mul(value, dtype.itemsize)
-            kind = "ptr" if field in _POINTERS else "i64"
-            f.do(f"store {kind} {value}, ptr {f.at(record, 8 * i)}, align 8")
+                values[field] = f.mul(values[field], dtype.itemsize)
+        f.store_fields(record, values, _POINTERS)
         with f.either(large) as branches:
             whole = f.sub("0", tasks)  # a thread's share in one piece: it packs B once
             f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {whole}, "
@@ -260,13 +258,8 @@ def _define_task(
     f = Function(
         module, name, "ptr %record, i64 %begin, i64 %end, ptr %room", target,
     )
-    raw = f("ptrtoint ptr %room to i64")
-    scratch = f.at("%room", f(f"and i64 {f.sub('0', raw)}, 63"))
-    v = {
-        field: f(f"load {'ptr' if field in _POINTERS else 'i64'}, "
-                 f"ptr {f.at('%record', 8 * i)}, align 8")
-        for i, field in enumerate(_FIELDS)
-    }
+    scratch = f.aligned("%room")
+    v = f.load_fields("%record", _FIELDS, _POINTERS)
     unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
     across = _streamed(f, dtype, v["m"], v["n"], v["k"], unit) if "stream" in kinds else "false"
     together = _most_together(f, target, dtype, kinds, v, across)

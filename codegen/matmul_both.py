@@ -65,10 +65,9 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     )
     record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
     row = f.mul("%n", dtype.itemsize)
-    values = {"row": row, "sum": f.round_up(row, 64)}
-    for i, field in enumerate(_FIELDS):
-        kind = "ptr" if field in _POINTERS else "i64"
-        f.do(f"store {kind} {values.get(field, f'%{field}')}, ptr {f.at(record, 8 * i)}, align 8")
+    values = {field: f"%{field}" for field in _FIELDS}
+    values |= {"row": row, "sum": f.round_up(row, 64)}
+    f.store_fields(record, values, _POINTERS)
     tasks = f.ceildiv("%m", k_block(dtype))
     with f.when(f.cmp("eq", "%m", "0")):
         clear(f, dtype, row_parts(f, dtype, "0", row), "%z")
@@ -90,11 +89,7 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
     """Define task(record, begin, end, scratch): blocks [begin, end) of k_block() rows."""
     name = f"{prefix(dtype)}_both_task"
     f = Function(module, name, "ptr %record, i64 %begin, i64 %end, ptr %scratch", target)
-    p = {
-        field: f(f"load {'ptr' if field in _POINTERS else 'i64'}, "
-                 f"ptr {f.at('%record', 8 * i)}, align 8")
-        for i, field in enumerate(_FIELDS)
-    }
+    p = f.load_fields("%record", _FIELDS, _POINTERS)
     least, most = GROUP_ROWS
     fitting = f.udiv(str(GROUP_BYTES), f.max(p["row"], "1"))
     height = f.min(f.max(f(f"and i64 {fitting}, {-least}"), str(least)), str(most))

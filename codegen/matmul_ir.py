@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from graphc.codegen.emitter import Emitter, Module
@@ -93,6 +93,29 @@ class Function(Emitter):
         return ptr if str(offset) == "0" else self(f"getelementptr i8, ptr {ptr}, i64 {offset}")
 
     # --- control ---------------------------------------------------------------------------
+
+    def aligned(self, ptr: str) -> str:
+        """Where the next line of 64 bytes begins."""
+        address = self(f"ptrtoint ptr {ptr} to i64")
+        return self.at(ptr, self(f"and i64 {self.sub('0', address)}, 63"))
+
+    def store_fields(
+        self, record: str, values: Mapping[str, str], pointers: Container[str]
+    ) -> None:
+        """Write a task's record: a word for each value, in order."""
+        for i, (field, value) in enumerate(values.items()):
+            kind = "ptr" if field in pointers else "i64"
+            self.do(f"store {kind} {value}, ptr {self.at(record, 8 * i)}, align 8")
+
+    def load_fields(
+        self, record: str, fields: Iterable[str], pointers: Container[str]
+    ) -> dict[str, str]:
+        """Read what `store_fields` wrote."""
+        return {
+            field: self(f"load {'ptr' if field in pointers else 'i64'}, "
+                        f"ptr {self.at(record, 8 * i)}, align 8")
+            for i, field in enumerate(fields)
+        }
 
     def branch(self, to: str) -> None:
         """End the block with a jump and start the block `to`."""

@@ -54,12 +54,11 @@ def define_sum(module: Module, target: Target, dtype: DType) -> str:
     )
     record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
     row_blocks = f.ceildiv("%m", LONG_ROWS)
-    for i, field in enumerate(_FIELDS):
-        value = row_blocks if field == "row_blocks" else f"%{field}"
+    values = {field: f"%{field}" for field in _FIELDS} | {"row_blocks": row_blocks}
+    for field in _FIELDS:
         if field.endswith(("_batch", "_row", "_col")):
-            value = f.mul(value, dtype.itemsize)
-        kind = "ptr" if field in _POINTERS else "i64"
-        f.do(f"store {kind} {value}, ptr {f.at(record, 8 * i)}, align 8")
+            values[field] = f.mul(values[field], dtype.itemsize)
+    f.store_fields(record, values, _POINTERS)
     f.do(f"call void @graphc_parallel(ptr @{name}_task, ptr {record}, "
          f"i64 {f.mul('%batch', row_blocks)}, ptr %scratch)")
     f.finish()
@@ -70,13 +69,8 @@ def _define_task(module: Module, target: Target, dtype: DType, name: str) -> Non
     """Define task(record, begin, end, scratch): blocks of rows [begin, end) of all members."""
     piece = _define_piece(module, target, dtype)
     f = Function(module, name, "ptr %record, i64 %first, i64 %end, ptr %room", target)
-    raw = f("ptrtoint ptr %room to i64")
-    scratch = f.at("%room", f(f"and i64 {f.sub('0', raw)}, 63"))
-    v = {
-        field: f(f"load {'ptr' if field in _POINTERS else 'i64'}, "
-                 f"ptr {f.at('%record', 8 * i)}, align 8")
-        for i, field in enumerate(_FIELDS)
-    }
+    scratch = f.aligned("%room")
+    v = f.load_fields("%record", _FIELDS, _POINTERS)
     c_row = f.mul(v["n"], dtype.itemsize)
     depth = k_block(dtype)
     with f.each("%first", "%end") as task:

@@ -31,9 +31,8 @@ import numpy as np
 
 from graphc.codegen import jit, pylayout
 from graphc.errors import UsageError
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
-Array = np.ndarray[Any, Any]
 FROM_BYTES = 64 << 10
 LIMIT = 256 << 20
 BLOCKS = 32

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from graphc import dims
 from graphc.codegen import tiles
 from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, is_long
 from graphc.codegen.loops import Expr, Nest, Store
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.codegen.tiles import Tile
@@ -26,7 +27,6 @@ from graphc.dims import Size
 BLOCK = 4096          # elements of the vector axis in a grid item
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
 MAX_CACHED = 1 << 16  # bytes of stack that they may take: threads of musl have 128 KiB
-COSTLY = 8            # vector cost from which reading back beats computing again
 FEW = 4               # elements of a row up to which every lane takes a row of its own
 FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
 FEW_ENDS = 16         # likewise where a row ends in a function that takes a scalar dozens of
@@ -43,17 +43,6 @@ MANY_BLOCKS = 16     # .. where there are fewer blocks than so many
 ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
-INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
-# Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
-# 3.9 GHz, by tests/benchmarks/math_speed.py. Quotients and roots count less than the 14, 20 and 32
-# cycles that they hold the divider, since they leave the other units alone: with those, a layer
-# norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 700 and
-# 1200, since they are calls, of which straight-line functions may make some.
-VECTOR_COST = {
-    "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "sin": 24, "cos": 24, "tanh": 20, "atan": 20,
-    "atan2": 36, "erf": 40, "normal_cdf": 40, "pow": 40, "lgamma": 200, "polygamma": 300,
-    "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
-}
 PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
 MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size
 
@@ -122,7 +111,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     }
     tile: Tile | None = None
     if vector is None:
-        found = tiles.spread(nest) or tiles.ends(nest, FEW_ENDS, FEW_STORED, _is_long)
+        found = tiles.spread(nest) or tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
         if found is not None:
             vector, tile = found
         else:
@@ -335,13 +324,6 @@ def ceildiv(a: Size, b: int) -> Size:
     return dims.floordiv(a + (b - 1), b)
 
 
-def cost_of(e: Expr) -> int:
-    """Of a vector of one expression, in cycles."""
-    if e.kind == "op":
-        return VECTOR_COST.get(e.attrs[0], 1)
-    return 0 if e.kind in ("const", "index") else 40 if e.kind == "philox" else 1
-
-
 def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     names = nest.outer + ([] if scans else nest.reduced)
     if nest.outer and nest.reduced and _few(nest, rows_summed):
@@ -364,11 +346,6 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     return max(names, key=lambda n: (score[n], order[n]))
 
 
-def _is_long(e: Expr) -> bool:
-    """Whether an op takes a scalar dozens of instructions."""
-    return e.attrs[0] in VECTOR_COST and e.attrs[0] not in INSTRUCTIONS
-
-
 def _few(nest: Nest, rows_summed: bool) -> bool:
     """Whether rows are so short that a lane for each row beats a register for each."""
     row = dims.product(nest.sizes[n] for n in nest.reduced)
@@ -378,7 +355,7 @@ def _few(nest: Nest, rows_summed: bool) -> bool:
     ):
         return False  # a sum for each column
     most = 0 if rows_summed else FEW
-    if any(e.kind == "op" and e.axes and not e.axes & inner and _is_long(e) for e in nest.exprs):
+    if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
         most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
     if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
         most = max(most, FEW_PLACES)

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.codegen.costs import COSTLY, VECTOR_COST
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.schedule import COSTLY, VECTOR_COST
 from graphc.codegen.straight_dot import dot
 from graphc.codegen.straight_elements import VECTOR_BITS, Elements
 from graphc.codegen.straight_ops import Ids, Ops

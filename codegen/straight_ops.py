@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.codegen.costs import COSTLY, VECTOR_COST
 from graphc.codegen.lanes import register_type
 from graphc.codegen.scalars import emit
-from graphc.codegen.schedule import COSTLY, VECTOR_COST
 from graphc.codegen.straight_elements import Elements, Vector
 from graphc.ops.row import OPS
 from graphc.types import DType

@@ -3,8 +3,9 @@
 An ordinary store reads its line from memory before it is written back: three transfers where two
 would do. A non-temporal store writes whole lines without, but it must be aligned, and who reads
 the result finds it in memory alone. So it is for kernels that touch more than the caches hold.
-That is decided when they run, since sizes may be symbolic; around each store stands a branch that
-always goes the same way, instead of a second copy of the loop:
+That is decided when they run, since sizes may be symbolic (of these only kernels with one output
+and a formula that memory bounds); around each store stands a branch that always goes the same way,
+instead of a second copy of the loop:
 
     large = points > BYTES / (bytes of one, read and written), and nothing is in place
     for a row, or a block of it:

@@ -94,9 +94,8 @@ class WaveRunner:
                 most = dims.maximum(most, c.work)
             else:
                 lonely = lonely + c.work
-        if all(isinstance(x, int) for x in (total, lonely, most)):
-            pays = total >= WAVE_CYCLES and most < LARGE_CYCLES  # type: ignore[operator]
-            pays = pays or lonely >= LONELY_CYCLES  # type: ignore[operator]
+        if isinstance(total, int) and isinstance(lonely, int) and isinstance(most, int):
+            pays = (total >= WAVE_CYCLES and most < LARGE_CYCLES) or lonely >= LONELY_CYCLES
             return "true" if pays else "false"
         e = self.e
         a = e(f"icmp sge i64 {self.sizes.value(total)}, {WAVE_CYCLES}")

@@ -19,6 +19,7 @@ from graphc.types import f32, f64
 # of its right operand is packed at once.
 REGISTER_BYTES, MOST_COLUMNS = 64, 256
 
+
 def operands(n: Node, outs: Sequence[Label | None]) -> dict[Value, Label] | None:
     """Which dimensions of a kernel's operands are the shared axes, given those of its results.
 
