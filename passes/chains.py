@@ -57,13 +57,8 @@ class Chain:
     nodes: list[Node]         # in order
     again: set[Node]          # those of them that stay outside as well
     axes: list[Size]
+    args: list[Value]         # what it reads
     results: dict[Value, Label]
-
-    @property
-    def args(self) -> list[Value]:
-        """What it reads."""
-        made = {o for n in self.nodes for o in n.outs}
-        return list(dict.fromkeys(a for n in self.nodes for a in n.args if a not in made))
 
     @property
     def outs(self) -> Iterable[Value]:
@@ -205,7 +200,12 @@ class Search:
         for n in reversed(nodes):
             if n not in ends and any(m not in without for m in self._others(n, chain - twice)):
                 twice.add(n)
-        return Chain(nodes, twice, axes, results), labels
+        made = {o for n in nodes for o in n.outs}
+        # operands that only results without readers need have no labels
+        args = dict.fromkeys(
+            a for n in nodes for a in n.args if a in labels and a not in made
+        )
+        return Chain(nodes, twice, axes, list(args), results), labels
 
     def _others(self, n: Node, chain: AbstractSet[Node]) -> list[Node | None]:
         """What reads results of n outside of a chain."""
@@ -223,11 +223,12 @@ class Search:
 
     def take(self, chain: Chain) -> None:
         """Take the kernels of a chain out of the search."""
-        self.taken |= set(chain.nodes) - chain.again
+        inside = set(chain.nodes) - chain.again
+        self.taken |= inside
         made = {o for n in chain.nodes for o in n.outs}
         for n in chain.again:
             for o in n.outs:
-                self.readers[o] = [m for m in self.readers[o] if m not in chain.nodes]
+                self.readers[o] = [m for m in self.readers[o] if m not in inside]
             for a in n.args:
                 if a not in made:
                     self.readers[a].append(chain.nodes[-1])

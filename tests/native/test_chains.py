@@ -38,6 +38,13 @@ def gradient(dtype="float32"):
     return inputs, [loss, *gx.grad(loss, inputs[:3])]
 
 
+def weighted(dtype="float32"):
+    """The output and a gradient that does not need it: either may come first."""
+    inputs, out = attention(dtype)
+    c = gx.input("c", out.shape, dtype)
+    return [*inputs, c], [out, *gx.grad(gx.sum(out * c), inputs[:3])]
+
+
 def heads(dtype="float32"):
     """The gradient where heads are parts of longer rows, so that operands come transposed."""
     x, c = gx.input("x", ("b", "n", 48), dtype), gx.input("c", ("b", "n", 48), dtype)
@@ -82,12 +89,12 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(chain, name, value)
 
 
-@pytest.mark.parametrize("make", (attention, gradient, heads, network))
+@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_bits_are_those_of_the_kernels(make, dtype, small_blocks):
     inputs, (f, g) = functions(make, dtype)
     sizes = [(1, 1), (1, 31), (2, 32), (1, 33), (3, 16), (4, 5), (7, 2), (0, 3)]
-    if make in (gradient, heads):  # chains of 192 or 256 rows begin and end
+    if make in (gradient, weighted, heads):  # chains of 192 or 256 rows begin and end
         sizes += [(1, 191), (2, 193), (1, 257)]
     for b, n in sizes:
         arrays = feed(inputs, {"b": b, "n": n})
@@ -124,7 +131,7 @@ def test_columns_that_a_mask_leaves_out(name, small_blocks):
         assert not skips or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
 
 
-@pytest.mark.parametrize("make", (attention, gradient, heads, network))
+@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
 def test_bits_at_the_real_block_size(make):
     inputs, (f, g) = functions(make, "float32")
     for b, n in ((1, 127), (1, 128), (2, 129), (1, 700), (1, 701)):
@@ -132,7 +139,7 @@ def test_bits_at_the_real_block_size(make):
         assert bits(f(*arrays)) == bits(g(*arrays)), (b, n)
 
 
-@pytest.mark.parametrize("make", (attention, gradient, heads, network))
+@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
 def test_any_number_of_threads(make, monkeypatch):
     monkeypatch.setenv("GRAPHC_NUM_THREADS", "4")
     arrays = None
@@ -155,7 +162,7 @@ def test_values():
     np.testing.assert_allclose(f(*arrays), want, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("make", (gradient, heads))
+@pytest.mark.parametrize("make", (gradient, weighted, heads))
 def test_memory_of_a_gradient(make):
     """Blocks, and a few arrays that grow with the length."""
     inputs, out = make()
