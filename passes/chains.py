@@ -200,12 +200,10 @@ class Search:
         for n in reversed(nodes):
             if n not in ends and any(m not in without for m in self._others(n, chain - twice)):
                 twice.add(n)
-        made = {o for n in nodes for o in n.outs}
+        read = dict.fromkeys(a for n in nodes for a in n.args)
         # operands that only results without readers need have no labels
-        args = dict.fromkeys(
-            a for n in nodes for a in n.args if a in labels and a not in made
-        )
-        return Chain(nodes, twice, axes, list(args), results), labels
+        args = [a for a in read if a in labels and a.node not in chain]
+        return Chain(nodes, twice, axes, args, results), labels
 
     def _others(self, n: Node, chain: AbstractSet[Node]) -> list[Node | None]:
         """What reads results of n outside of a chain."""
