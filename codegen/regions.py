@@ -2,69 +2,93 @@
 
 `runtime` describes the protocol and fills in the <tokens>: byte offsets in the pool's mapping and
 what differs between architectures; <size> is the type of size_t.
+
+Why the memory orders suffice (C11). A part's word is written with release when everything else of
+the part stands there, and chunks are claimed from it with acquire, so who has claimed some sees
+the part and all that the caller did before. Claims and departures are read-modify-writes, so they
+continue each other's release sequences: the caller, which reads 0 at work with acquire, sees what
+every worker did before it left with release. Nothing of a part changes as long as chunks are left
+or workers at work in it, so a claim that succeeds is one of the region that the part now describes,
+and a worker that comes too late, whatever it has read before, finds nothing left. `step`, `count`
+and `patience` are read before a claim; they are atomic, and an old value does no harm.
+
+Sleeping: a worker says that it is asleep and then looks for chunks, the caller leaves chunks and
+then looks for sleepers, each sequentially consistent, so one of them sees the other. The futex
+(wait 128, wake 129: private) is the number of chunks left, 0 while there is cause to sleep.
 """
 
 from __future__ import annotations
 
-# `%w` is joinable when it is open, newer than what this worker did last, and within the limit.
-# The futex (wait 128, wake 129: private) is the generation; a sleeper counts itself before it
-# looks at the word again, and the caller writes the word before it looks for sleepers.
+# %add is what a claim adds to those at work: 1 << 32, or 0 where the thread counts already, as the
+# caller always does. No chunks are left where the lower half of the word is 0, or -1 at the end.
 WORKER = """
-define internal i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step, \
-ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen) nounwind {
-entry:
-  %larger = icmp slt i64 %part, %rest
-  %more = zext i1 %larger to i64
-  %length = add i64 %share, %more
-  %before = select i1 %larger, i64 %part, i64 %rest
-  %shares = mul i64 %part, %share
-  %low = add i64 %shares, %before
-  %fresh = shl i64 %gen, 32
-  %part.at = shl i64 %part, 6
+define internal ptr @P_part(ptr %pool, i64 %k) alwaysinline nounwind {
+  %at = mul i64 %k, <part>
   %parts = getelementptr i8, ptr %pool, i64 <parts>
-  %taken.at = getelementptr i8, ptr %parts, i64 %part.at
-  %first = load atomic i64, ptr %taken.at monotonic, align 8
+  %part = getelementptr i8, ptr %parts, i64 %at
+  ret ptr %part
+}
+define internal i1 @P_claim(ptr %part, ptr %scratch, i64 %most, i64 %add) nounwind {
+entry:
+  %fp = alloca i32, align 4
+  %first = load atomic i64, ptr %part monotonic, align 8
   br label %look
 look:
   %seen = phi i64 [ %first, %entry ], [ %other, %take ]
-  %of = lshr i64 %seen, 32
-  %ours = icmp eq i64 %of, %gen
-  %taken = select i1 %ours, i64 %seen, i64 %fresh
-  %begin = sub i64 %taken, %fresh
-  %left = icmp slt i64 %begin, %length
-  br i1 %left, label %take, label %none
+  %left32 = trunc i64 %seen to i32
+  %any = icmp sgt i32 %left32, 0
+  br i1 %any, label %take, label %none
 take:
-  %upto = add i64 %taken, %step
-  %swap = cmpxchg ptr %taken.at, i64 %seen, i64 %upto monotonic monotonic
+  %left = zext i32 %left32 to i64
+  %less = icmp slt i64 %most, %left
+  %chunks = select i1 %less, i64 %most, i64 %left
+  %change = sub i64 %add, %chunks
+  %next = add i64 %seen, %change
+  %swap = cmpxchg ptr %part, i64 %seen, i64 %next acquire monotonic
   %other = extractvalue { i64, i1 } %swap, 0
   %got = extractvalue { i64, i1 } %swap, 1
   br i1 %got, label %run, label %look
 run:
-  %most = add i64 %begin, %step
-  %over = icmp sgt i64 %most, %length
-  %stop = select i1 %over, i64 %length, i64 %most
-  %from = add i64 %low, %begin
-  %to = add i64 %low, %stop
+  %fpcw = getelementptr i8, ptr %part, i64 <fpcw>
+  %fp.word = load i32, ptr %fpcw
+<load_fp>
+  %task.at = getelementptr i8, ptr %part, i64 <task>
+  %task = load ptr, ptr %task.at
+  %ctx.at = getelementptr i8, ptr %part, i64 <ctx>
+  %ctx = load ptr, ptr %ctx.at
+  %end.at = getelementptr i8, ptr %part, i64 <end>
+  %end = load i64, ptr %end.at
+  %from = sub i64 %end, %left
+  %to = add i64 %from, %chunks
   call void %task(ptr %ctx, i64 %from, i64 %to, ptr %scratch)
   ret i1 true
 none:
   ret i1 false
 }
-define internal void @P_work(ptr %pool, ptr %scratch, i64 %first, i64 %count, i64 %step, \
-ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen) nounwind {
+define internal void @P_work(ptr %pool, ptr %scratch, i64 %first, i64 %count, i64 %add) nounwind {
 entry:
   br label %each
 each:
-  %k = phi i64 [ 0, %entry ], [ %k, %claim ], [ %k.next, %following ]
+  %k = phi i64 [ 0, %entry ], [ %k.next, %following ]
   %plain = add i64 %first, %k
   %round = sub i64 %plain, %count
   %wraps = icmp sge i64 %round, 0
-  %part = select i1 %wraps, i64 %round, i64 %plain
+  %number = select i1 %wraps, i64 %round, i64 %plain
+  %part = call ptr @P_part(ptr %pool, i64 %number)
+  %step.at = getelementptr i8, ptr %part, i64 <step>
+  %step = load atomic i64, ptr %step.at monotonic, align 8
   br label %claim
 claim:
-  %ran = call i1 @P_claim(ptr %pool, ptr %scratch, i64 %part, i64 %step, \
-ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen)
-  br i1 %ran, label %each, label %following
+  %here = phi i64 [ 0, %each ], [ %add, %claim ]
+  %more.here = sub i64 %add, %here
+  %ran = call i1 @P_claim(ptr %part, ptr %scratch, i64 %step, i64 %more.here)
+  br i1 %ran, label %claim, label %leave
+leave:
+  %counted = icmp ne i64 %here, 0
+  br i1 %counted, label %depart, label %following
+depart:
+  %before = atomicrmw sub ptr %part, i64 %here release
+  br label %following
 following:
   %k.next = add i64 %k, 1
   %more = icmp slt i64 %k.next, %count
@@ -74,109 +98,84 @@ done:
 }
 define internal ptr @P_worker(ptr %arg) nounwind {
 entry:
-  %fp = alloca i32, align 4
   %pool = load atomic ptr, ptr @P_pool acquire, align 8
   %index = ptrtoint ptr %arg to i64
-  %index32 = trunc i64 %index to i32
-  %part = add i64 %index, 1
+  %number = add i64 %index, 1
   %at = shl i64 %index, 4
   %slots = getelementptr i8, ptr %pool, i64 <slots>
   %slot = getelementptr i8, ptr %slots, i64 %at
   %slot.scratch = getelementptr i8, ptr %slot, i64 8
   %scratch = load ptr, ptr %slot.scratch
-  %word = getelementptr i8, ptr %pool, i64 <word>
-  %generation = getelementptr i8, ptr %pool, i64 <generation>
-  %sleepers = getelementptr i8, ptr %pool, i64 <sleepers>
-  %limit.at = getelementptr i8, ptr %pool, i64 <limit>
-  %fpcw = getelementptr i8, ptr %pool, i64 <fpcw>
+  %part = call ptr @P_part(ptr %pool, i64 %number)
+  %count.at = getelementptr i8, ptr %part, i64 <count>
+  %patience.at = getelementptr i8, ptr %part, i64 <patience>
+  %asleep = getelementptr i8, ptr %part, i64 <asleep>
   br label %wait
 wait:
-  %last = phi i64 [ -1, %entry ], [ %last, %pause ], [ %last, %woken ], [ %gen, %worked ], \
-[ %last, %join ]
-  %spins = phi i32 [ 0, %entry ], [ %spins.next, %pause ], [ 0, %woken ], [ 0, %worked ], \
-[ 0, %join ]
-  %w = load atomic i64, ptr %word acquire, align 8
-  %gen = lshr i64 %w, 32
-  %joinable = call i1 @P_joinable(i64 %w, i64 %last, i32 %index32, ptr %limit.at)
-  br i1 %joinable, label %join, label %idle
-join:
-  %w.joined = add i64 %w, 1
-  %swap = cmpxchg ptr %word, i64 %w, i64 %w.joined acq_rel acquire
-  %in = extractvalue { i64, i1 } %swap, 1
-  br i1 %in, label %work, label %wait
+  %spins = phi i32 [ 0, %entry ], [ %spins.next, %pause ], [ 0, %woken ], [ 0, %work ]
+  %w = load atomic i64, ptr %part monotonic, align 8
+  %left = trunc i64 %w to i32
+  %news = icmp ne i32 %left, 0
+  br i1 %news, label %look, label %idle
+look:
+  %stopped = icmp slt i32 %left, 0
+  br i1 %stopped, label %exit, label %work
 work:
-  %fp.word = load i32, ptr %fpcw
-<load_fp>
-  %task.at = getelementptr i8, ptr %pool, i64 <task>
-  %task = load ptr, ptr %task.at
-  %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
-  %ctx = load ptr, ptr %ctx.at
-  %share.at = getelementptr i8, ptr %pool, i64 <share>
-  %share = load i64, ptr %share.at
-  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
-  %rest32 = load i32, ptr %rest.at
-  %rest = zext i32 %rest32 to i64
-  %count.at = getelementptr i8, ptr %pool, i64 <count>
-  %count32 = load i32, ptr %count.at
+  %count32 = load atomic i32, ptr %count.at monotonic, align 4
   %count = zext i32 %count32 to i64
-  %step.at = getelementptr i8, ptr %pool, i64 <step>
-  %step = load i64, ptr %step.at
-  call void @P_work(ptr %pool, ptr %scratch, i64 %part, i64 %count, i64 %step, \
-ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen)
-  br label %worked
-worked:
-  %left = atomicrmw sub ptr %word, i64 1 acq_rel
+  call void @P_work(ptr %pool, ptr %scratch, i64 %number, i64 %count, i64 <joined>)
   br label %wait
 idle:
-  %stop.bit = and i64 %w, <stop>
-  %stopped = icmp ne i64 %stop.bit, 0
-  br i1 %stopped, label %exit, label %spin
-spin:
   %spins.next = add i32 %spins, 1
-  %patient = icmp ult i32 %spins, <spin>
+  %patience = load atomic i32, ptr %patience.at monotonic, align 4
+  %patient = icmp ult i32 %spins, %patience
   br i1 %patient, label %pause, label %sleep
 pause:
-  <pause>
+<pauses>
   br label %wait
 sleep:
-  %s0 = atomicrmw add ptr %sleepers, i32 1 seq_cst
-  %w2 = load atomic i64, ptr %word seq_cst, align 8
-  %gen2 = lshr i64 %w2, 32
-  %gen32 = trunc i64 %gen2 to i32
-  %now = call i1 @P_joinable(i64 %w2, i64 %last, i32 %index32, ptr %limit.at)
-  %stop2 = and i64 %w2, <stop>
-  %stopping = icmp ne i64 %stop2, 0
-  %stay = or i1 %now, %stopping
-  br i1 %stay, label %woken, label %futex
+  %awake = atomicrmw xchg ptr %asleep, i32 1 seq_cst
+  %w2 = load atomic i64, ptr %part seq_cst, align 8
+  %left2 = trunc i64 %w2 to i32
+  %none = icmp eq i32 %left2, 0
+  br i1 %none, label %futex, label %woken
 futex:
-  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 128, \
-i32 %gen32, ptr null, ptr null, i32 0)
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %part, <size> 128, \
+i32 0, ptr null, ptr null, i32 0)
   br label %woken
 woken:
-  %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  store atomic i32 0, ptr %asleep monotonic, align 4
   br label %wait
 exit:
   ret ptr null
-}
-define internal i1 @P_joinable(i64 %w, i64 %last, i32 %index, ptr %limit.at) alwaysinline \
-nounwind {
-  %open.bit = and i64 %w, <open>
-  %open = icmp ne i64 %open.bit, 0
-  %gen = lshr i64 %w, 32
-  %new = icmp ne i64 %gen, %last
-  %limit = load atomic i32, ptr %limit.at monotonic, align 4
-  %within = icmp slt i32 %index, %limit
-  %a = and i1 %open, %new
-  %b = and i1 %a, %within
-  ret i1 %b
 }
 """
 
 # A region is cut into a part for each thread, so that in the next region on the same data each
 # finds its own in its cache; of a part an eighth is claimed at a time: enough to even out, few
-# enough to stay cheap. Who has finished its part helps with those of others. What is claimed of a
-# part stands beside the generation it belongs to, so nobody need clear it: below 2^31 chunks.
+# enough to stay cheap. Who has finished its part helps with those of others, the caller with those
+# that a worker has not begun, so it waits for nobody where there is next to nothing to do.
+# Workers' parts are written first: their lines are with other cores, the caller's own is not.
 REGION = """
+define internal void @P_announce(ptr %part, ptr %task, ptr %ctx, i64 %end, i64 %left, i64 %step, \
+i32 %count, i32 %patience, i32 %fp.word) alwaysinline nounwind {
+  %task.at = getelementptr i8, ptr %part, i64 <task>
+  store ptr %task, ptr %task.at
+  %ctx.at = getelementptr i8, ptr %part, i64 <ctx>
+  store ptr %ctx, ptr %ctx.at
+  %end.at = getelementptr i8, ptr %part, i64 <end>
+  store i64 %end, ptr %end.at
+  %step.at = getelementptr i8, ptr %part, i64 <step>
+  store atomic i64 %step, ptr %step.at monotonic, align 8
+  %count.at = getelementptr i8, ptr %part, i64 <count>
+  store atomic i32 %count, ptr %count.at monotonic, align 4
+  %patience.at = getelementptr i8, ptr %part, i64 <patience>
+  store atomic i32 %patience, ptr %patience.at monotonic, align 4
+  %fpcw = getelementptr i8, ptr %part, i64 <fpcw>
+  store i32 %fp.word, ptr %fpcw
+  store atomic i64 %left, ptr %part release, align 8
+  ret void
+}
 define <link> void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {
   call void @P_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 <max>)
   ret void
@@ -220,67 +219,75 @@ staff:
   %short = icmp slt i32 %have, %helpers
   %hopeful = icmp eq i32 %failed, 0
   %hire = and i1 %short, %hopeful
-  br i1 %hire, label %start, label %announce
+  br i1 %hire, label %start, label %cut
 start:
   call void @P_start(ptr %pool, i32 %helpers)
-  br label %announce
-announce:
-  %task.at = getelementptr i8, ptr %pool, i64 <task>
-  store ptr %task, ptr %task.at
-  %ctx.at = getelementptr i8, ptr %pool, i64 <ctx>
-  store ptr %ctx, ptr %ctx.at
-  %count.at = getelementptr i8, ptr %pool, i64 <count>
-  store i32 %threads, ptr %count.at
+  br label %cut
+cut:
   %threads.wide = zext i32 %threads to i64
-  %share = udiv i64 %n, %threads.wide
-  %share.at = getelementptr i8, ptr %pool, i64 <share>
-  store i64 %share, ptr %share.at
-  %rest = urem i64 %n, %threads.wide
-  %rest32 = trunc i64 %rest to i32
-  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
-  store i32 %rest32, ptr %rest.at
+  %fewer = icmp slt i64 %n, %threads.wide
+  %count = select i1 %fewer, i64 %n, i64 %threads.wide
+  %count32 = trunc i64 %count to i32
+  %share = udiv i64 %n, %count
+  %rest = urem i64 %n, %count
   %eighth = lshr i64 %share, 3
   %all = add i64 %share, 1
-  %part = select i1 %whole, i64 %all, i64 %eighth
-  %few = icmp eq i64 %part, 0
-  %step = select i1 %few, i64 1, i64 %part
-  %step.at = getelementptr i8, ptr %pool, i64 <step>
-  store i64 %step, ptr %step.at
-  %limit.at = getelementptr i8, ptr %pool, i64 <limit>
-  store atomic i32 %helpers, ptr %limit.at monotonic, align 4
+  %piece = select i1 %whole, i64 %all, i64 %eighth
+  %none.yet = icmp eq i64 %piece, 0
+  %step = select i1 %none.yet, i64 1, i64 %piece
+  %cpus.at = getelementptr i8, ptr %pool, i64 <cpus>
+  %cpus = load i32, ptr %cpus.at
+  %crowded = icmp sgt i32 %threads, %cpus
+  %patience = select i1 %crowded, i32 <few>, i32 <spin>
 <save_fp>
-  %fpcw = getelementptr i8, ptr %pool, i64 <fpcw>
-  store i32 %fp.word, ptr %fpcw
-  %word = getelementptr i8, ptr %pool, i64 <word>
-  %w = load atomic i64, ptr %word monotonic, align 8
-  %gen = lshr i64 %w, 32
-  %gen.next = add i64 %gen, 1
-  %gen.up = shl i64 %gen.next, 32
-  %gen.now = lshr i64 %gen.up, 32
-  %w.open = or i64 %gen.up, <open>
-  %w.old = atomicrmw xchg ptr %word, i64 %w.open seq_cst
-  %sleepers = getelementptr i8, ptr %pool, i64 <sleepers>
-  %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
+  br label %announce
+announce:
+  %k.above = phi i64 [ %count, %cut ], [ %k, %announce ]
+  %end = phi i64 [ %n, %cut ], [ %low, %announce ]
+  %asleep.above = phi i32 [ 0, %cut ], [ %asleep, %announce ]
+  %k = sub i64 %k.above, 1
+  %larger = icmp slt i64 %k, %rest
+  %one = zext i1 %larger to i64
+  %length = add i64 %share, %one
+  %low = sub i64 %end, %length
+  %part = call ptr @P_part(ptr %pool, i64 %k)
+  call void @P_announce(ptr %part, ptr %task, ptr %ctx, i64 %end, i64 %length, i64 %step, \
+i32 %count32, i32 %patience, i32 %fp.word)
+  %asleep.at = getelementptr i8, ptr %part, i64 <asleep>
+  %sleeps = load atomic i32, ptr %asleep.at monotonic, align 4
+  %asleep = or i32 %asleep.above, %sleeps
+  %others = icmp sgt i64 %k, 1
+  br i1 %others, label %announce, label %own
+own:
   %awake = icmp eq i32 %asleep, 0
-  br i1 %awake, label %work, label %cold
+  %begun = select i1 %awake, i64 %step, i64 1
+  %fits = icmp slt i64 %begun, %low
+  %first = select i1 %fits, i64 %begun, i64 %low
+  %later = sub i64 %low, %first
+  %mine = call ptr @P_part(ptr %pool, i64 0)
+  call void @P_announce(ptr %mine, ptr %task, ptr %ctx, i64 %low, i64 %later, i64 %step, \
+i32 %count32, i32 %patience, i32 %fp.word)
+  br i1 %awake, label %begin, label %cold
+begin:
+  call void %task(ptr %ctx, i64 0, i64 %first, ptr %scratch)
+  br label %work
 cold:
 <weigh>
 wake:
-  %generation = getelementptr i8, ptr %pool, i64 <generation>
-  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 129, \
-i32 2147483647, ptr null, ptr null, i32 0)
+  call void @P_wake(ptr %pool, i64 %count)
   br label %work
 work:
-  call void @P_work(ptr %pool, ptr %scratch, i64 0, i64 %threads.wide, i64 %step, \
-ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen.now)
-  %w.last = atomicrmw and ptr %word, i64 <closed> acq_rel
+  call void @P_work(ptr %pool, ptr %scratch, i64 0, i64 %count, i64 0)
+  br label %each
+each:
+  %e = phi i64 [ 0, %work ], [ %e.next, %left ]
+  %e.part = call ptr @P_part(ptr %pool, i64 %e)
   br label %wait
 wait:
-  %spins = phi i32 [ 0, %work ], [ %spins.next, %pause ], [ 0, %yield ]
-  %w.now = load atomic i64, ptr %word acquire, align 8
-  %joined = and i64 %w.now, 65535
-  %over = icmp eq i64 %joined, 0
-  br i1 %over, label %release, label %spin
+  %spins = phi i32 [ 0, %each ], [ %spins.next, %pause ], [ 0, %yield ]
+  %w.now = load atomic i64, ptr %e.part acquire, align 8
+  %over = icmp eq i64 %w.now, 0
+  br i1 %over, label %left, label %spin
 spin:
   %spins.next = add i32 %spins, 1
   %patient = icmp ult i32 %spins, 1000
@@ -291,9 +298,34 @@ pause:
 yield:
   %y = call i32 @sched_yield()
   br label %wait
+left:
+  %e.next = add i64 %e, 1
+  %e.more = icmp slt i64 %e.next, %count
+  br i1 %e.more, label %each, label %release
 release:
   store atomic i32 0, ptr %busy release, align 4
   br label %done
+done:
+  ret void
+}
+define internal void @P_wake(ptr %pool, i64 %count) nounwind {
+entry:
+  br label %each
+each:
+  %k = phi i64 [ 1, %entry ], [ %k.next, %next ]
+  %part = call ptr @P_part(ptr %pool, i64 %k)
+  %asleep = getelementptr i8, ptr %part, i64 <asleep>
+  %sleeps = load atomic i32, ptr %asleep monotonic, align 4
+  %awake = icmp eq i32 %sleeps, 0
+  br i1 %awake, label %next, label %futex
+futex:
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %part, <size> 129, \
+i32 1, ptr null, ptr null, i32 0)
+  br label %next
+next:
+  %k.next = add i64 %k, 1
+  %more = icmp slt i64 %k.next, %count
+  br i1 %more, label %each, label %done
 done:
   ret void
 }
@@ -304,19 +336,19 @@ done:
 # reaches <wake> ticks, they are woken; a few short regions are not worth it, many are.
 WEIGH = """  %debt.at = getelementptr i8, ptr %pool, i64 <debt>
   %t0 = call i64 @llvm.readcyclecounter()
-  %first = call i1 @P_claim(ptr %pool, ptr %scratch, i64 0, i64 1, \
-ptr %task, ptr %ctx, i64 %share, i64 %rest, i64 %gen.now)
+  call void %task(ptr %ctx, i64 0, i64 1, ptr %scratch)
   %t1 = call i64 @llvm.readcyclecounter()
   %took = sub i64 %t1, %t0
-  %others = sub i64 %n, 1
-  %left = mul i64 %took, %others
+  %remain = sub i64 %n, 1
+  %saved = mul i64 %took, %remain
   %owed = load i64, ptr %debt.at
-  %debt = add i64 %owed, %left
+  %debt = add i64 %owed, %saved
   %pays = icmp sge i64 %debt, <wake>
   %kept = select i1 %pays, i64 0, i64 %debt
   store i64 %kept, ptr %debt.at
   br i1 %pays, label %wake, label %work"""
-WAKE = "  br label %wake"
+WAKE = """  call void %task(ptr %ctx, i64 0, i64 1, ptr %scratch)
+  br label %wake"""
 
 STOPPING = """
 define <link> void @P_stop() nounwind {
@@ -333,16 +365,6 @@ yield:
   %y = call i32 @sched_yield()
   br label %lock
 tell:
-  %word = getelementptr i8, ptr %pool, i64 <word>
-  %w = load atomic i64, ptr %word monotonic, align 8
-  %gen = lshr i64 %w, 32
-  %gen.next = add i64 %gen, 1
-  %gen.up = shl i64 %gen.next, 32
-  %w.stop = or i64 %gen.up, <stop>
-  %w.old = atomicrmw xchg ptr %word, i64 %w.stop seq_cst
-  %generation = getelementptr i8, ptr %pool, i64 <generation>
-  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %generation, <size> 129, \
-i32 2147483647, ptr null, ptr null, i32 0)
   %workers = getelementptr i8, ptr %pool, i64 <workers>
   %count = load i32, ptr %workers
   %slots = getelementptr i8, ptr %pool, i64 <slots>
@@ -353,6 +375,11 @@ each:
   br i1 %more, label %join, label %free
 join:
   %i.wide = zext i32 %i to i64
+  %number = add i64 %i.wide, 1
+  %part = call ptr @P_part(ptr %pool, i64 %number)
+  store atomic i64 -1, ptr %part seq_cst, align 8
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %part, <size> 129, \
+i32 1, ptr null, ptr null, i32 0)
   %at = shl i64 %i.wide, 4
   %slot = getelementptr i8, ptr %slots, i64 %at
   %thread = load <size>, ptr %slot

@@ -13,10 +13,10 @@ P is a prefix. The text serves the JIT (one module per process, never freed) and
 
 One region at a time uses the pool: a caller that finds it busy, which a nested call always does,
 runs alone. Everything mutable lives in one mapping that a fork wipes, so a child starts afresh.
-A region is announced by one 64-bit word, generation << 32 | stop << 17 | open << 16 | joined.
-Workers join by compare-and-swap while it is open, so a worker that sleeps or is scheduled out
-delays nobody; chunks are claimed by atomic counters, one for each thread's part, and the caller
-closes the region when none are left and waits for those who joined.
+A region is cut into a part for each thread, in cache lines of its own, where it watches one 64-bit
+word: workers at work in this part << 32 | chunks of it that are left. Chunks are claimed by
+compare-and-swap, by whoever comes first, so a worker that sleeps or is scheduled out delays nobody;
+the caller takes what is left of all parts and then waits until nobody is at work in them.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from graphc.codegen.target import Platform
 
 SCRATCH_BYTES = 4 << 20
 MAX_THREADS = 256
-SPIN = 10000  # pauses before a worker sleeps, 0.1 to 0.5 ms: longer than a program between regions
+PAUSES = 8  # of a worker between two looks at its part: each look takes the line from the caller
+SPIN = 1250  # looks before a worker sleeps, 0.1 to 0.5 ms: longer than a program between regions
+CROWDED_SPIN = 12  # likewise where there are more threads than CPUs
 WAKE_TICKS = 1 << 17  # of work that sleeping workers would have shared, some 50 us: then wake them
 
-# Byte offsets in the wiped mapping; words that different threads write stand in different lines.
+# Byte offsets in the wiped mapping.
 _LAYOUT = {
-    "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16,
-    "word": 64, "generation": 68,        # announced together, so they share a line
-    "task": 72, "ctx": 80, "share": 88, "step": 96, "rest": 104, "count": 108,
-    "limit": 112, "fpcw": 116,
-    "debt": 192,
-    "sleepers": 256,
+    "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16, "cpus": 20, "debt": 24,
     "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }
-    "parts": 8192,                       # MAX_THREADS x { generation, chunks taken }, a line each
-    "bytes": 8192 + 64 * MAX_THREADS,
+    "parts": 8192,
+    "part": 128,                         # bytes of a part: caches fetch lines of 64 in pairs
+    "bytes": 8192 + 128 * MAX_THREADS,
 }
-_OPEN = 1 << 16
-_STOP = 1 << 17
+# Within a part, which begins with its word.
+_PART = {
+    "task": 8, "ctx": 16, "end": 24, "step": 32, "count": 40, "patience": 44, "fpcw": 48,
+    "asleep": 64,
+}
 
 # Per architecture: the number of the futex system call, the pause instruction, declarations.
 _ARCH = {
@@ -69,9 +70,9 @@ _ARCH = {
 
 def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") -> str:
     """The module text for a platform; one thread where it has no pool."""
-    tokens = {k: str(v) for k, v in _LAYOUT.items()} | {
-        "link": linkage, "spin": str(SPIN), "max": str(MAX_THREADS), "scratch": str(SCRATCH_BYTES),
-        "open": str(_OPEN), "closed": str(~_OPEN), "stop": str(_STOP),
+    tokens = {k: str(v) for k, v in (_LAYOUT | _PART).items()} | {
+        "link": linkage, "spin": str(SPIN), "few": str(CROWDED_SPIN), "max": str(MAX_THREADS),
+        "scratch": str(SCRATCH_BYTES), "joined": str(1 << 32),
         "size": f"i{platform.base.pointer_bits}", "wake": str(WAKE_TICKS),
     }
     text = _SINGLE
@@ -79,6 +80,7 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
         arch = platform.base.arch
         control = CONTROLS[arch]
         tokens |= _ARCH[arch] | {
+            "pauses": "\n".join([f"  {_ARCH[arch]['pause']}"] * PAUSES),
             "declare_fp": control.declarations, "save_fp": control.save,
             "load_fp": control.write("%fp.word"),
         }
@@ -322,6 +324,9 @@ block:
   %failed = getelementptr i8, ptr %pool, i64 <failed>
   %slots = getelementptr i8, ptr %pool, i64 <slots>
   %have = load i32, ptr %workers
+  %cpus = call i32 @P_cpus()
+  %cpus.at = getelementptr i8, ptr %pool, i64 <cpus>
+  store i32 %cpus, ptr %cpus.at
   br label %each
 each:
   %i = phi i32 [ %have, %block ], [ %i.next, %made ]

@@ -91,7 +91,7 @@ def instrumented(tmp_path_factory):
 
     At level v2, whose vectors have 16 bytes: ThreadSanitizer passes over wider accesses and masked
     ones. It knows LLVM's atomic instructions, so there is nothing to suppress; what it cannot see,
-    sleeping on a futex, orders no accesses: sleepers look at the pool's word when they wake.
+    sleeping on a futex, orders no accesses: sleepers look at their part's word when they wake.
     """
     path = tmp_path_factory.mktemp("tsan") / "digits.ll"
     gx.export(digits_functions(256), path, cpu="v2", debug_info=True)
@@ -128,11 +128,11 @@ def test_no_races(tsan, instrumented):
 
 
 def test_a_weaker_pool_is_noticed(tsan, instrumented):
-    """Were leaving a region no release, the caller might read before the worker has written."""
+    """Were leaving a part no release, the caller might read before the worker has written."""
     folder, text = instrumented
-    strong = "atomicrmw sub ptr %word, i64 1 acq_rel"
+    strong = "atomicrmw sub ptr %part, i64 %here release"
     assert text.count(strong) == 1
-    build(tsan, folder, text.replace(strong, strong.replace("acq_rel", "monotonic")))
+    build(tsan, folder, text.replace(strong, strong.replace("release", "monotonic")))
     assert first_race(folder)
 
 
