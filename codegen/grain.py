@@ -4,8 +4,9 @@ Cuts follow from shapes alone, so cycles here are estimates (`costs.cost_of`), s
 times too few where data come from memory. Measured on two cores with AVX-512:
 
 - A region between running threads takes 0.2 us if there is nothing to do, 0.3 us more than its half
-  if there is (`tests/benchmarks/thread_pool.py`); 16 chunks of 1 us take two threads 8.4 us. So chunks of 1 us are no loss, and kernels gain from
-  some 5 us on: sums over 512x512 f32 take 4.0 us in the place of 5.8, exp of 256x256 5.8 of 9.7.
+  if there is (`tests/benchmarks/thread_pool.py`); 16 chunks of 1 us take two threads 8.4 us. So
+  chunks of 1 us are no loss, and kernels gain from some 5 us on: sums over 512x512 f32 take 4.0 us
+  in the place of 5.8, exp of 256x256 5.8 of 9.7.
 - Where workers sleep, a region must save more than it takes to wake them: the pool sees to that
   (`regions.WEIGH`), since only it knows.
 - Products that read what another core has just written take a third longer: steps of an MLP

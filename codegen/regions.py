@@ -12,9 +12,10 @@ or workers at work in it, so a claim that succeeds is one of the region that the
 and a worker that comes too late, whatever it has read before, finds nothing left. `step`, `count`
 and `patience` are read before a claim; they are atomic, and an old value does no harm.
 
-Sleeping: a worker says that it is asleep and then looks for chunks, the caller leaves chunks and
-then looks for sleepers, each sequentially consistent, so one of them sees the other. The futex
-(wait 128, wake 129: private) is the number of chunks left, 0 while there is cause to sleep.
+Sleeping: the futex (wait 128, wake 129: private) is the number of chunks left, 0 while there is
+cause to sleep. A worker that falls asleep while a region is announced may sleep through it, which
+costs no more than its help, so nothing orders its flag and the caller's look at it. At the end the
+system's own check of the futex does: -1 is written first, then every worker is woken.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ entry:
   %asleep = getelementptr i8, ptr %part, i64 <asleep>
   br label %wait
 wait:
-  %spins = phi i32 [ 0, %entry ], [ %spins.next, %pause ], [ 0, %woken ], [ 0, %work ]
+  %spins = phi i32 [ 0, %entry ], [ %spins.next, %pause ], [ 0, %sleep ], [ 0, %work ]
   %w = load atomic i64, ptr %part monotonic, align 8
   %left = trunc i64 %w to i32
   %news = icmp ne i32 %left, 0
@@ -134,16 +135,9 @@ pause:
 <pauses>
   br label %wait
 sleep:
-  %awake = atomicrmw xchg ptr %asleep, i32 1 seq_cst
-  %w2 = load atomic i64, ptr %part seq_cst, align 8
-  %left2 = trunc i64 %w2 to i32
-  %none = icmp eq i32 %left2, 0
-  br i1 %none, label %futex, label %woken
-futex:
+  store atomic i32 1, ptr %asleep monotonic, align 4
   %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %part, <size> 128, \
 i32 0, ptr null, ptr null, i32 0)
-  br label %woken
-woken:
   store atomic i32 0, ptr %asleep monotonic, align 4
   br label %wait
 exit:
@@ -377,7 +371,7 @@ join:
   %i.wide = zext i32 %i to i64
   %number = add i64 %i.wide, 1
   %part = call ptr @P_part(ptr %pool, i64 %number)
-  store atomic i64 -1, ptr %part seq_cst, align 8
+  store atomic i64 -1, ptr %part release, align 8
   %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %part, <size> 129, \
 i32 1, ptr null, ptr null, i32 0)
   %at = shl i64 %i.wide, 4
