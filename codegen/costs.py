@@ -13,9 +13,10 @@ from graphc.codegen.loops import Expr
 # norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 700 and
 # 1200, since they are calls, of which straight-line functions may make some.
 VECTOR_COST = {
-    "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "sin": 24, "cos": 24, "tanh": 20, "atan": 20,
-    "atan2": 36, "erf": 40, "normal_cdf": 40, "pow": 40, "lgamma": 200, "polygamma": 300,
-    "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
+    "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
+    "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 48, "acosh": 38, "atanh": 24,
+    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 40, "normal_cdf": 40, "pow": 40,
+    "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
 }
 COSTLY = 8  # from which reading back beats computing again
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars

@@ -1,8 +1,7 @@
-"""exp, expm1, log, log1p, tanh on lanes, f32 and f64, whole range.
+"""exp, expm1, tanh on lanes, f32 and f64, whole range.
 
-Cody and Waite's reductions: x = n ln 2 + r with |r| <= ln(2)/2 and x = 2^e m with m in
-[3/4, 3/2), polynomials fitted on what is left; in f64 exp and log take sixteenths off by tables
-first (Tang 1989). f32 within 1.1 ULP (tanh 1.5), f64 too.
+Cody and Waite's reduction: x = n ln 2 + r with |r| <= ln(2)/2, and a polynomial of r; in f64 exp
+takes sixteenths off by a table first (Tang 1989). Within 1.1 ULP (tanh 1.5).
 """
 
 from __future__ import annotations
@@ -10,13 +9,19 @@ from __future__ import annotations
 import math
 
 from graphc.codegen import coefficients as co
-from graphc.codegen.floats import INF, NAN, Floats, Pair
+from graphc.codegen.floats import Floats, Pair
 
 
 def reduce_ln2(F: Floats, x: str) -> tuple[Pair, str]:
     """((n, counted n), r): x = n ln 2 + r; |x| < 2^11 ln 2."""
     n, counted = F.nearest_fma(x, 1 / math.log(2))
     return (n, counted), _less_ln2(F, x, n)[0]
+
+
+def reduce_ln2_power(F: Floats, x: str, down: int) -> tuple[str, str, str]:
+    """(n, 2^(n - down), r): x = n ln 2 + r."""
+    n, power = F.nearest_power(x, 1 / math.log(2), down)
+    return n, power, _less_ln2(F, x, n)[0]
 
 
 def _less_ln2(F: Floats, x: str, n: str) -> Pair:
@@ -100,53 +105,3 @@ def tanh(F: Floats, x: str) -> str:
     small = F.cmp("ult", a, 0.75 if F.double else 0.625)
     quotient = F.div(F.select(small, above, -2.0), F.select(small, below, e))
     return F.copysign(F.add(F.select(small, a, 1.0), quotient), x)
-
-
-def _log_parts(F: Floats, e: str, m: str, low: str | None) -> str:
-    """e ln 2 + log(m + low), m in [3/4, 3/2], low below its last digit.
-
-    f64: log m = log(1 + r) - log c with r = m c - 1 and the c of a table: 1 around 1, so that r
-    is exact there; elsewhere -log c has trailing zeros, so that e ln 2 - log c is exact.
-    """
-    hi, lo = F.pick(co.LN2_F32, co.LN2_F64)
-    if not F.double:
-        f = F.sub(m, 1.0)
-        f2 = F.mul(f, f)
-        r = F.mul(F.mul(f2, f), F.poly(f, co.LOG_F32))
-        r = F.fma(e, lo, r)
-        if low is not None:  # the last digit of 1 / m does not matter, nor do those before
-            r = F.fma(low, F.fma(f, -0.8, 1.0), r)
-        r = F.add(f, F.fma(f2, -0.5, r))
-        return F.fma(e, hi, r)
-    _, counted = F.nearest_16th(m)
-    c = F.lookup(co.LOG16_C, counted)
-    r = F.residue(m, c, 1.0)
-    if low is not None:
-        r = F.fma(low, c, r)
-    q = F.fma(F.poly_wide(r, co.LOG16_F64), r, -0.5)
-    y = F.fma(F.mul(r, r), q, F.fma(e, lo, r))
-    return F.add(F.fma(e, hi, F.lookup(co.LOG16, counted)), y)
-
-
-def _log_specials(F: Floats, x: str, y: str) -> str:
-    """log's values at 0, below 0, at infinity and NaN."""
-    y = F.select(F.cmp("oeq", x, 0.0), -INF, y)
-    y = F.select(F.cmp("olt", x, 0.0), NAN, y)
-    return F.select(F.cmp("ueq", x, INF), x, y)  # ueq: infinity or NaN
-
-
-def log(F: Floats, x: str) -> str:
-    e, m = F.split_exponent(x)
-    y = _log_parts(F, e, m, None)
-    return y if F.avx512 else _log_specials(F, x, y)
-
-
-def log1p(F: Floats, x: str) -> str:
-    """log(u + c) with u + c = 1 + x exactly and u = 2^e m: e ln 2 + log(m + 2^-e c)."""
-    u, c = F.two_sum(1.0, x)
-    e, m = F.split_exponent(u)
-    # the bits of 2^-e, 0 for the largest u, where c does not matter
-    down = F.ints("add", F.ints("sub", F.to_bits(m), F.to_bits(u)), F.bias << F.mantissa)
-    down = F.L.intrinsic("smax", F.i, down, F.ki(0))
-    y = _log_parts(F, e, m, F.mul(c, F.from_bits(down)))
-    return F.copysign(_log_specials(F, u, y), x)

@@ -1,4 +1,4 @@
-"""sin, cos, atan, atan2 on lanes, f32 and f64, whole range.
+"""sin, cos, tan on lanes, f32 and f64, whole range.
 
 Angles are reduced to |r| <= pi/4 by three-part subtraction (Cody and Waite) up to 10^5 (f64: 10^6)
 and by integer multiplication with the bits of 2/pi (Payne and Hanek 1983) beyond: a scalar
@@ -35,7 +35,7 @@ def _sincos(F: Floats, x: str, quarter: int) -> str:
     """sin(x + quarter pi/2)."""
     key = ("sincos", F.t, x)
     if key not in F.L.memo:
-        q, r, tail = _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
+        q, r, tail = reduced(F, x)
         F.L.memo[key] = (q, *(F.add(*v) for v in _kernels(F, r, tail)))
     q, sine, cosine = F.L.memo[key]
     q = F.ints("add", q, quarter) if quarter else q
@@ -43,6 +43,26 @@ def _sincos(F: Floats, x: str, quarter: int) -> str:
     y = F.select(odd, cosine, sine)
     sign = F.ints("and", F.ints("shl", q, F.bits - 2), -1 << (F.bits - 1))
     return F.from_bits(F.ints("xor", F.to_bits(y), sign))
+
+
+def tan(F: Floats, x: str) -> str:
+    """tan r, a quarter further -1 / tan r, in f64 as a quotient P / Q: one division."""
+    q, r, tail = reduced(F, x)
+    z = F.mul(r, r)
+    if F.double:
+        above = F.add(r, F.fma(F.mul(r, z), F.poly(z, co.TAN_P_F64), tail))
+        below = F.fma(z, F.poly(z, co.TAN_Q_F64), 1.0)
+    else:
+        above = F.add(r, F.fma(F.mul(r, z), F.poly(z, co.TAN_F32), tail))
+        below = F.k(1.0)
+    odd = F.icmp("ne", F.ints("and", q, 1), 0)
+    y = F.div(F.select(odd, F.neg(below), above), F.select(odd, above, below))
+    return F.select(F.cmp("oeq", x, 0.0), x, y)
+
+
+def reduced(F: Floats, x: str) -> tuple[str, str, str]:
+    """(quadrant, r, tail): x = quadrant pi/2 + r + tail."""
+    return _reduce_f64(F, x) if F.double else _reduce_f32(F, x)
 
 
 def _kernels(F: Floats, r: str, tail: str) -> tuple[Pair, Pair]:
@@ -231,48 +251,3 @@ def _times_192(F: Floats, m: str, words: list[str]) -> list[str]:
         F.ints("or", pieces[i], F.ints("shl", pieces[i + 1], 32)) for i in range(0, len(pieces), 2)
     ]
     return joined[::-1]
-
-
-# --- atan --------------------------------------------------------------------------------------
-
-TAN_3PI_8, TAN_PI_8 = 1 + math.sqrt(2), math.sqrt(2) - 1
-
-
-def atan(F: Floats, x: str) -> str:
-    return F.copysign(_atan_quotient(F, F.abs(x), F.k(1.0)), x)
-
-
-def _atan_quotient(F: Floats, b: str, a: str) -> str:
-    """atan(b / a) for b, a >= 0, a > 0, not both infinite: one division, |t| <= tan(pi/8).
-
-    tan(pi/2 - u) = 1 / tan u, tan(u - pi/4) = (tan u - 1) / (tan u + 1).
-    """
-    steep = F.cmp("ogt", b, F.mul(a, TAN_3PI_8))
-    middle = F.cmp("ogt", b, F.mul(a, TAN_PI_8))
-    num = F.select(steep, F.neg(a), F.select(middle, F.sub(b, a), b))
-    den = F.select(steep, b, F.select(middle, F.add(b, a), a))
-    half, quarter = F.pick(co.PIO2_F32, co.PIO2_DD), F.pick(co.PIO4_F32, co.PIO4_DD)
-    base, low = (F.select(steep, half[i], F.select(middle, quarter[i], 0.0)) for i in range(2))
-    t = F.div(num, den)
-    z = F.mul(t, t)
-    s = F.fma(F.mul(t, z), F.series(z, co.ATAN_F32, co.ATAN_F64), low)
-    return F.add(base, F.add(t, s))
-
-
-def atan2(F: Floats, y: str, x: str) -> str:
-    """The angle of the point (x, y), signed zeros and infinities as in C99."""
-    b, a = F.abs(y), F.abs(x)
-    # keep b + a and 2.42 a from overflowing
-    big = 2.0**1020 if F.double else 2.0**124
-    huge = F.either(F.cmp("ogt", b, big), F.cmp("ogt", a, big))
-    factor = F.select(huge, 2.0**-4, 1.0)
-    # infinity with infinity, zero with zero: the quotients of 1, 1 and 0, 1
-    infinite = F.both(F.cmp("oeq", b, math.inf), F.cmp("oeq", a, math.inf))
-    origin = F.both(F.cmp("oeq", b, 0.0), F.cmp("oeq", a, 0.0))
-    bs = F.select(infinite, 1.0, F.mul(b, factor))
-    as_ = F.select(F.either(infinite, origin), 1.0, F.mul(a, factor))
-    r = _atan_quotient(F, bs, as_)
-    pi = F.pick(co.PI_F32, co.PI_DD)
-    r = F.select(F.negative(x), F.sub(pi[0], F.sub(r, pi[1])), r)
-    r = F.copysign(r, y)
-    return F.select(F.cmp("uno", x, y), F.add(x, y), r)

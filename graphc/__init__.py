@@ -33,6 +33,7 @@ from graphc.errors import GraphcError as GraphcError
 from graphc.floats import *
 from graphc.manipulation import *
 from graphc.products import *
+from graphc.reals import *
 from graphc.reductions import *
 from graphc.refused import REFUSED, refusal
 from graphc.selection import *

@@ -23,46 +23,21 @@ from graphc.convert import (
     strict,
 )
 from graphc.errors import ArgumentError, DTypeError, user_loc
+from graphc.reals import *  # noqa: F403 -- those of one primitive belong here too
 from graphc.tensor import Tensor
 from graphc.types import bool_
 
 __all__ = [
-    "abs", "absolute", "add", "arctan", "around", "astype", "atan", "bitwise_and", "bitwise_invert",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "ceil", "clip", "cos", "digamma", "divide", "equal", "erf", "exp", "expm1", "fabs", "floor",
-    "floor_divide", "greater", "greater_equal", "invert", "left_shift", "less", "less_equal",
-    "lgamma", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "maximum", "minimum", "mod", "multiply", "negative", "not_equal", "polygamma", "positive",
-    "pow", "power", "reciprocal", "remainder", "right_shift", "round", "rsqrt", "sign", "sin",
-    "sqrt", "square", "subtract", "tanh", "true_divide", "trunc", "where",
+    "abs", "absolute", "add", "around", "astype", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil",
+    "clip", "digamma", "divide", "equal", "fabs", "floor", "floor_divide", "greater",
+    "greater_equal", "invert", "left_shift", "less", "less_equal", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "maximum", "minimum", "mod", "multiply", "negative", "not_equal",
+    "polygamma", "positive", "pow", "power", "reciprocal", "remainder", "right_shift", "round",
+    "sign", "square", "subtract", "true_divide", "trunc", "where",
 ]
 
 NUMERIC = "an integer or float dtype"
-
-
-def _real(fn: Callable[[Tensor], Tensor], doc: str) -> Callable[[ArrayLike], Tensor]:
-    """A unary function of the reals from its primitive."""
-
-    def apply(x: ArrayLike) -> Tensor:
-        return fn(as_float(x))
-
-    apply.__doc__ = f"{doc}, elementwise; integers and bools count as float32."
-    apply.__name__ = apply.__qualname__ = fn.__name__
-    return apply
-
-
-exp = _real(prim.exp, "e**x")
-expm1 = _real(prim.expm1, "e**x - 1 without cancellation near 0")
-log = _real(prim.log, "The natural logarithm")
-log1p = _real(prim.log1p, "log(1 + x) without cancellation near 0")
-sqrt = _real(prim.sqrt, "The square root, correctly rounded")
-rsqrt = _real(prim.rsqrt, "1 / sqrt(x)")
-sin = _real(prim.sin, "The sine of x radians")
-cos = _real(prim.cos, "The cosine of x radians")
-tanh = _real(prim.tanh, "The hyperbolic tangent")
-atan = _real(prim.atan, "The inverse tangent, in [-pi/2, pi/2]")
-erf = _real(prim.erf, "The error function")
-lgamma = _real(prim.lgamma, "log|gamma(x)|")
 
 
 def polygamma(n: int, x: ArrayLike) -> Tensor:
@@ -386,7 +361,6 @@ def astype(x: ArrayLike, dtype: Any, *, copy: bool = True) -> Tensor:
 # NumPy's other names
 absolute = abs
 around = round
-arctan = atan
 bitwise_not = invert = bitwise_invert
 fabs = abs
 left_shift = bitwise_left_shift

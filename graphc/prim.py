@@ -131,6 +131,14 @@ def log1p(x: Tensor) -> Tensor:
     return one("log1p", x)
 
 
+def log2(x: Tensor) -> Tensor:
+    return one("log2", x)
+
+
+def log10(x: Tensor) -> Tensor:
+    return one("log10", x)
+
+
 def sqrt(x: Tensor) -> Tensor:
     return one("sqrt", x)
 
@@ -147,12 +155,44 @@ def cos(x: Tensor) -> Tensor:
     return one("cos", x)
 
 
+def tan(x: Tensor) -> Tensor:
+    return one("tan", x)
+
+
+def sinh(x: Tensor) -> Tensor:
+    return one("sinh", x)
+
+
+def cosh(x: Tensor) -> Tensor:
+    return one("cosh", x)
+
+
 def tanh(x: Tensor) -> Tensor:
     return one("tanh", x)
 
 
+def asin(x: Tensor) -> Tensor:
+    return one("asin", x)
+
+
+def acos(x: Tensor) -> Tensor:
+    return one("acos", x)
+
+
 def atan(x: Tensor) -> Tensor:
     return one("atan", x)
+
+
+def asinh(x: Tensor) -> Tensor:
+    return one("asinh", x)
+
+
+def acosh(x: Tensor) -> Tensor:
+    return one("acosh", x)
+
+
+def atanh(x: Tensor) -> Tensor:
+    return one("atanh", x)
 
 
 def erf(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from graphc.ops.typerules import (
     check_dtype,
     elementwise,
 )
-from graphc.types import Array, TensorType, bool_
+from graphc.types import Array, TensorType, bool_, f16
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
@@ -63,6 +63,18 @@ def _polygamma(x: Array, n: int) -> Array:
     return wide(lambda v: special.polygamma(n, v))(x)
 
 
+def _cofactor(x: Tensor) -> Tensor:
+    """1 - x**2 without cancellation near 1."""
+    return (1.0 - x) * (1.0 + x)
+
+
+def _asinh_slope(x: Tensor) -> Tensor:
+    """The inverse of asinh's derivative: sqrt(1 + x**2), where x**2 might overflow |x|."""
+    far = prim.less(prim.full_like(x, 2.0**7 if x.dtype is f16 else 2.0**60), prim.abs(x))
+    near = prim.select(far, prim.full_like(x, 1.0), x)
+    return prim.select(far, prim.abs(x), prim.sqrt(near * near + 1.0))
+
+
 _unary("neg", NUMBER, quiet(np.negative), lambda ct, y, x: -ct)
 _unary("abs", NUMBER, quiet(np.abs), lambda ct, y, x: ct * prim.sign(x))
 _unary("sign", NUMBER, quiet(np.sign), None)
@@ -73,12 +85,25 @@ _unary("exp", FLOAT, wide(np.exp), lambda ct, y, x: ct * y)
 _unary("expm1", FLOAT, wide(np.expm1), lambda ct, y, x: ct * prim.exp(x))
 _unary("log", FLOAT, wide(np.log), lambda ct, y, x: ct / x)
 _unary("log1p", FLOAT, wide(np.log1p), lambda ct, y, x: ct / (x + 1.0))
+_unary("log2", FLOAT, wide(np.log2), lambda ct, y, x: ct / (x * math.log(2.0)))
+_unary("log10", FLOAT, wide(np.log10), lambda ct, y, x: ct / (x * math.log(10.0)))
 _unary("sqrt", FLOAT, quiet(np.sqrt), lambda ct, y, x: ct / (y + y))
 _unary("rsqrt", FLOAT, wide(lambda x: 1.0 / np.sqrt(x)), lambda ct, y, x: ct * y / x * -0.5)
 _unary("sin", FLOAT, wide(np.sin), lambda ct, y, x: ct * prim.cos(x))
 _unary("cos", FLOAT, wide(np.cos), lambda ct, y, x: -(ct * prim.sin(x)))
+_unary("tan", FLOAT, wide(np.tan), lambda ct, y, x: ct * (y * y + 1.0))
+_unary("sinh", FLOAT, wide(np.sinh), lambda ct, y, x: ct * prim.cosh(x))
+_unary("cosh", FLOAT, wide(np.cosh), lambda ct, y, x: ct * prim.sinh(x))
 _unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * ((1.0 - y) * (1.0 + y)))
+_unary("asin", FLOAT, wide(np.arcsin), lambda ct, y, x: ct * prim.rsqrt(_cofactor(x)))
+_unary("acos", FLOAT, wide(np.arccos), lambda ct, y, x: -(ct * prim.rsqrt(_cofactor(x))))
 _unary("atan", FLOAT, wide(np.arctan), lambda ct, y, x: ct / (x * x + 1.0))
+_unary("asinh", FLOAT, wide(np.arcsinh), lambda ct, y, x: ct / _asinh_slope(x))
+_unary(
+    "acosh", FLOAT, wide(np.arccosh),
+    lambda ct, y, x: ct / (prim.sqrt(x - 1.0) * prim.sqrt(x + 1.0)),
+)
+_unary("atanh", FLOAT, wide(np.arctanh), lambda ct, y, x: ct / _cofactor(x))
 _unary(
     "erf", FLOAT, wide(special.erf),
     lambda ct, y, x: ct * prim.exp(-(x * x)) * (2.0 / math.sqrt(math.pi)),

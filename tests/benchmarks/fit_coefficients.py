@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 import mpmath as mp
@@ -115,7 +116,7 @@ def by_low_bits(value: Real) -> list[Any]:
     return [value(i) if i <= 24 else mp.mpf(0) for i in (*range(16, 28), *range(12, 16))]
 
 
-def round_inverse(i: int) -> Any:
+def round_inverse(i: int, log: Real = mp.log, power: Real = mp.exp) -> Any:
     """A number c near 16 / i whose logarithm is a multiple of 2^-42 to some 2^-66.
 
     Gal 1986. The next doubles from the middle of i's interval on are tried.
@@ -127,14 +128,14 @@ def round_inverse(i: int) -> Any:
         low += mp.mpf("0.004")
     start = mp.mpf(float(2 / (low + high)))
     ulp = mp.mpf(2) ** (-53 if start < 1 else -52)
-    first = -mp.log(start)
+    first = -log(start)
     target = mp.nint(first * mp.mpf(2) ** 42) / mp.mpf(2) ** 42
     # the double next to exp(-target) misses it by a random part of an ulp
     for k in range(100_000):
         for sign in (1, -1):
             goal = target + sign * k * mp.mpf(2) ** -42
-            c = mp.nint(mp.exp(-goal) / ulp) * ulp
-            if abs(-mp.log(c) - goal) < mp.mpf(2) ** -66:
+            c = mp.nint(power(-goal) / ulp) * ulp
+            if abs(-log(c) - goal) < mp.mpf(2) ** -66:
                 return c
     raise ArithmeticError(f"no inverse of {i}/16")
 
@@ -182,6 +183,52 @@ def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
     put("LOG16_2_POW_F32_F64", minimax(g, -M("0.0323"), M("0.0626"), 5))
 
 
+def put_logarithms(put: Callable[[str, list[Any]], None]) -> None:
+    """log2 and log10: log_b(1 + f) = f P(f), P(0) = 1 / ln b; f64 by tables, see above."""
+    M = mp.mpf
+    for base in (2, 10):
+        ln = mp.log(base)
+        log = lambda x, base=base: mp.log(x, base)  # noqa: E731
+        g = near0(lambda f, ln=ln: (mp.log1p(f) - f) / f**2 / ln,
+                  lambda f, ln=ln: (-M(1) / 2 + f / 3) / ln)
+        put(f"LOG{base}_F32", [1 / ln, *minimax(
+            g, -M("0.25"), M("0.5"), 8, lambda f: abs(f**2 / mp.log1p(f)) if f else M(0))])
+        inverses = by_low_bits(lambda i, log=log, base=base: round_inverse(
+            i, log, lambda v, base=base: mp.power(base, v)))
+        put(f"LOG{base}_C", inverses)
+        put(f"LOG{base}_16", [-log(c) if c else M(0) for c in inverses])
+        put(f"LOG{base}_F64", [1 / ln, *minimax(
+            g, -M("0.0386"), M("0.0386"), 8, lambda f: f * f)])
+
+
+def put_hyperbolic(put: Callable[[str, list[Any]], None]) -> None:
+    """sinh r = r + r^3 S(r^2), cosh r = 1 + r^2 C(r^2), atanh s = s + s^3 P(s^2)."""
+    M, top = mp.mpf, (mp.log(2) / 2 * mp.mpf("1.02")) ** 2
+    sinh = near0(root(lambda r: (mp.sinh(r) / r - 1) / r**2), lambda z: M(1) / 6 + z / 120)
+    cosh = near0(root(lambda r: (mp.cosh(r) - 1) / r**2), lambda z: M(1) / 2 + z / 24)
+    atanh = near0(root(lambda s: (mp.atanh(s) / s - 1) / s**2), lambda z: M(1) / 3 + z / 5)
+    put("SINH_F32", minimax(sinh, 0, top, 2, lambda z: z))
+    put("SINH_F64", minimax(sinh, 0, top, 6, lambda z: z))
+    put("COSH_F32", minimax(cosh, 0, top, 2, lambda z: z))
+    put("COSH_F64", minimax(cosh, 0, top, 6, lambda z: z))
+    put("ATANH_F32", minimax(atanh, 0, M("0.21") ** 2, 2, lambda z: z))
+    put("ATANH_F64", minimax(atanh, 0, M("0.21") ** 2, 7, lambda z: z))
+
+
+def put_tangent(put: Callable[[str, list[Any]], None]) -> None:
+    """tan r = r + r^3 T(r^2), or r (1 + r^2 P(r^2)) / (1 + r^2 Q(r^2)), to pi/4;
+    asin s = s + s^3 A(s^2) to 1/2."""
+    M, top = mp.mpf, (mp.pi / 4 * mp.mpf("1.02")) ** 2
+    g = near0(root(lambda x: (mp.tan(x) / x - 1) / x**2), lambda z: M(1) / 3 + 2 * z / 15)
+    put("TAN_F32", minimax(g, 0, top, 5, lambda z: z))
+    a, b = rational(g, 0, top, 3, 3, lambda z: z)
+    put("TAN_Q_F64", b[1:])
+    put("TAN_P_F64", [u + v for u, v in zip_longest(a, b[1:], fillvalue=M(0))])
+    g = near0(root(lambda s: (mp.asin(s) / s - 1) / s**2), lambda z: M(1) / 6 + 3 * z / 40)
+    put("ASIN_F32", minimax(g, 0, M("0.2501"), 4, lambda z: z))
+    put("ASIN_F64", minimax(g, 0, M("0.2501"), 11, lambda z: z))
+
+
 def split_at(value: Any, place: int) -> tuple[Any, Any]:
     """A value as a multiple of 2^-place and the rest."""
     high = mp.nint(value * mp.mpf(2) ** place) / mp.mpf(2) ** place
@@ -209,6 +256,9 @@ def tables() -> dict[str, list[float]]:
     put("LOG_TAIL_F64", minimax(g, 0, top, 7))
 
     put_sixteenths(put)
+    put_logarithms(put)
+    put_hyperbolic(put)
+    put_tangent(put)
 
     top = (mp.pi / 4 * M("1.02")) ** 2
     sin = near0(root(lambda x: (mp.sin(x) / x - 1) / x**2), lambda z: -M(1) / 6 + z / 120)
@@ -263,6 +313,8 @@ def tables() -> dict[str, list[float]]:
 
     tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
     tables["LN2_F64"] = split(mp.log(2), [38, None])  # 15 bits times it are exact
+    tables["LOG10_2_F32"] = split(mp.log10(2), [15, None], single=True)
+    tables["LOG10_2_F64"] = split(mp.log10(2), [38, None])
     tables["LN2_DD"] = split(mp.log(2), [None, None])
     tables["THIRD_DD"] = split(M(1) / 3, [None, None])
     tables["PI_DD"] = split(mp.pi, [None, None])

@@ -15,10 +15,13 @@ from typing import Any
 # counted in `Function.assembly()` of each alone, the mean of f32 and f64 on AVX-512 (lgamma, which
 # calls a function, by its time).
 WEIGHTS = {
-    "exp": 19, "log": 21, "expm1": 25, "log1p": 36, "sin": 45, "cos": 45, "tanh": 28, "atan": 26,
-    "erf": 54, "normal_cdf": 53, "pow": 63, "atan2": 50, "rem": 30, "rsqrt": 2, "lgamma": 1400,
+    "exp": 19, "log": 21, "expm1": 25, "log1p": 36, "log2": 20, "log10": 22, "sin": 45,
+    "cos": 45, "tan": 38, "sinh": 30, "cosh": 28, "tanh": 28, "asinh": 48, "acosh": 45,
+    "atanh": 35, "asin": 24, "acos": 27, "atan": 26, "erf": 54, "normal_cdf": 53, "pow": 63,
+    "atan2": 50, "rem": 30, "rsqrt": 2, "lgamma": 1400,
 }
-DIVIDER = ("div", "sqrt", "rsqrt", "atan2", "tanh", "normal_cdf", "atan")
+DIVIDER = ("div", "sqrt", "rsqrt", "atan2", "tanh", "normal_cdf", "atan", "tan", "asin",
+           "acos", "asinh", "acosh", "atanh")
 DISPATCH = 4e-8  # seconds that a call costs without any kernel, allocation of results included
 SMALL = 3e-6     # below this a call's time is dispatch, loop set-up and pipeline latency
 FAR = 0.4        # of a limit: who is farther from all waits for results, not for a resource

@@ -18,13 +18,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # largest permitted error in ULP, at every level and for f32 and f64
 BOUNDS = {
     "exp": 1.1, "log": 1.1, "erf": 1.1, "tanh": 1.5, "sin": 1.5, "cos": 1.5, "expm1": 2.5,
-    "log1p": 2.5, "atan": 2.5, "rsqrt": 2.5, "pow": 2.5, "atan2": 2.5, "lgamma": 2.5,
+    "log1p": 2.5, "log2": 2.5, "log10": 2.5, "tan": 2.5, "sinh": 2.5, "cosh": 2.5, "asinh": 2.5,
+    "acosh": 2.5, "atanh": 2.5, "asin": 2.5, "acos": 2.5, "atan": 2.5, "rsqrt": 2.5, "pow": 2.5,
+    "atan2": 2.5, "lgamma": 2.5,
     "normal_cdf": 5,  # a part of gelu only
     "polygamma": 2.5,
 }
 WIDE: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
-    "expm1": np.expm1, "log1p": np.log1p, "atan": np.arctan, "pow": np.power,
+    "expm1": np.expm1, "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "tan": np.tan,
+    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "pow": np.power,
     "atan2": np.arctan2, "rsqrt": lambda x: 1 / np.sqrt(x),
 }
 
@@ -105,6 +109,15 @@ DENSE: dict[str, list[tuple[float, float]]] = {
     "exp": [(-1, 1), (-110, 90), (-750, 711)],
     "expm1": [(-1, 1), (-45, 90), (-1e-3, 1e-3), (0.3, 0.5)],
     "log": [(0.5, 2), (0, 10), (0.99, 1.01)], "log1p": [(-1, 2), (-0.5, 0.5), (-1e-3, 1e-3)],
+    "log2": [(0.5, 2), (0, 10), (0.99, 1.01)], "log10": [(0.5, 2), (0, 10), (0.99, 1.01)],
+    "sinh": [(-1, 1), (-90, 90), (-711, 711), (-1e-3, 1e-3)],
+    "cosh": [(-1, 1), (-90, 90), (-711, 711)],
+    "asinh": [(-1, 1), (-100, 100), (-1e-3, 1e-3)],
+    "acosh": [(1, 1.01), (1, 2), (1, 100)],
+    "atanh": [(-1, 1), (-0.2, 0.2), (0.15, 0.22), (0.99, 1)],
+    "asin": [(-1, 1), (0.45, 0.55), (-1e-3, 1e-3), (0.99, 1)],
+    "acos": [(-1, 1), (0.45, 0.55), (-0.55, -0.45), (0.99, 1), (-1, -0.99)],
+    "tan": [(-1, 1), (-100, 100), (-1e5, 1e5), (-2e6, 2e6)],
     "tanh": [(-1, 1), (-10, 10), (-20, 20), (0.5, 0.8)],
     "erf": [(-1.1, 1.1), (-6.1, 6.1), (0.8, 0.88)],
     "normal_cdf": [(-1, 1), (-15, 15), (-39, 0), (-1e-3, 1e-3)],
@@ -133,7 +146,7 @@ def samples(op: str, d: DType, count: int, seed: int = 0) -> list[Array]:
     with np.errstate(over="ignore"):
         parts = [np.array(edges).astype(d.numpy), bit_patterns(d, count, rng)]
     parts += [rng.uniform(a, b, count).astype(d.numpy) for a, b in DENSE[op]]
-    if op in ("sin", "cos"):  # close to multiples of pi / 2
+    if op in ("sin", "cos", "tan"):  # close to multiples of pi / 2
         n = rng.integers(1, 1 << 40, count).astype(np.longdouble)
         parts.append((n * (np.longdouble(np.pi) + 1.2246467991473532e-16) / 2).astype(d.numpy))
     if op == "polygamma":  # the negative side has its own test

@@ -15,6 +15,7 @@ from graphc.types import BY_NAME, DType
 # Floats of these differ in their last bits; of the second, by the order of their operands.
 MATH = frozenset(
     {"exp", "expm1", "log", "log1p", "rsqrt", "sin", "cos", "tanh", "atan", "erf", "lgamma",
+     "log2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos",
      "normal_cdf", "polygamma", "pow", "atan2", "call"}
 )  # fmt: skip
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add"})

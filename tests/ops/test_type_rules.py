@@ -15,7 +15,8 @@ n = dims.dim("n")
 
 FLOAT_UNARY = [
     "floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos",
-    "tanh", "atan", "erf", "normal_cdf", "lgamma",
+    "tanh", "atan", "erf", "normal_cdf", "lgamma", "log2", "log10", "tan", "sinh", "cosh",
+    "asinh", "acosh", "atanh", "asin", "acos",
 ]
 SAME_TYPE = [
     "add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum", "equal", "less",

@@ -13,6 +13,7 @@ from graphc.types import TensorType, f16, f32, f64, i8, i32, i64, u8, u32, u64
 B, N = dim("batch"), dim("n")
 FLOATS = [
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "atan", "erf",
+    "log2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos",
     "normal_cdf", "lgamma", "neg", "abs", "sign", "floor", "ceil", "round",
 ]
 PAIRS = ["add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum"]
