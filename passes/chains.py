@@ -118,8 +118,8 @@ def _rows(n: Node) -> int:
 def _shared(last: Node, rows: int) -> tuple[list[Size], list[Label]]:
     """The sizes of the shared axes, and where the results have them: in their first `rows`."""
     shape = last.outs[0].type.shape[:rows]
-    if any(o.type.shape[:rows] != shape for o in last.outs):
-        return [], []
+    if len(shape) < rows or any(o.type.shape[:rows] != shape for o in last.outs):
+        return [], []  # an epilogue has put them together
     kept = [a for a in range(rows) if shape[a] != 1]
     label = tuple(kept.index(a) if a in kept else ONE for a in range(rows))
     return [shape[a] for a in kept], [label + (ONE,) * (o.type.ndim - rows) for o in last.outs]

@@ -248,3 +248,12 @@ def test_many_small_layers_are_kernels_of_their_own():
     f = gx.function([x, w], y)
     assert not any(chains.is_chain(n) for n in f.optimized.nodes if n.op.name == "fused")
     assert len({k.name for k in f.kernels}) == 1
+
+
+def test_a_product_whose_axes_end_as_one():
+    """Rows of its left operand that the result has no axes for are none to go along."""
+    x, v, c = (gx.input(n, s, "float64") for n, s in [("x", (99, 1)), ("v", (1,)), ("c", (99,))])
+    y = gx.tensordot(x, v, axes=0) * gx.reshape(c * c, (99, 1, 1))
+    f = gx.function([x, v, c], gx.reshape(y, (-1,)) + c)
+    ax, av, ac = feed([x, v, c], {})
+    np.testing.assert_allclose(f(ax, av, ac), ax[:, 0] * av * ac**2 + ac, rtol=1e-12)
