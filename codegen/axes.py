@@ -12,14 +12,6 @@ from graphc.codegen.loops import Expr, Nest, Pred, Store, axis
 from graphc.dims import Apply, Dim, Size
 
 
-def flatten_row(nest: Nest) -> Size:
-    """The position within a row, in the order of its axes."""
-    total: Size = 0
-    for name in nest.reduced:
-        total = total * nest.sizes[name] + axis(name)
-    return total
-
-
 def polynomials(nest: Nest) -> list[Size]:
     """Every polynomial in a nest, each once."""
     seen: dict[Size, None] = {}
@@ -68,6 +60,16 @@ def coefficient(p: Size, name: str) -> Size | None:
         if times:
             total = total + Dim(((tuple(rest), c),)) if rest else total + c
     return total
+
+
+def step(nest: Nest, offset: Size, name: str) -> Size | None:
+    """Elements from one index of axis `name` to the next; None where they differ.
+
+    That is the coefficient, unless a position that data give depends on the axis as well.
+    """
+    if any(name in e.axes for e in nest.dynamic(offset)):
+        return None
+    return coefficient(offset, name)
 
 
 def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:

@@ -11,7 +11,8 @@ from graphc.codegen.frame import Frame
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
 from graphc.codegen.reductions import reduction_of
-from graphc.codegen.schedule import Schedule
+from graphc.codegen.schedule import FINAL, Schedule
+from graphc.codegen.scope import Scope
 from graphc.dims import Size
 
 
@@ -49,35 +50,48 @@ def add_up(f: Frame, chunks: str) -> None:
 
 def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
     e, s = f.e, f.schedule
+    assert s.vector is not None
     size = f.top.size(chunk_bytes(s))
     row = f.top.size(dims.product(s.nest.sizes[n] for n in s.nest.reduced))
+    end = f.top.size(s.nest.sizes[s.vector])
     kind = reduction_of(r)
     (t,) = kind.types
     base = _at(f, f"{e(f'mul nsw i64 {row}, {8 * k}')}")
-    outs = [x.output for x in s.nest.stores if x.expr is r]
+    stores = [x for x in s.nest.stores if x.expr is r]
     free = Lanes(e, s.width, f.target)
     v, m = free.vec(t), free.vec("i1")
     load = f"llvm.masked.load.{free.suffix(t)}.p0"
     f.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
     steps = ", ".join(f"i32 {j}" for j in range(s.width))
 
-    def column(i: str, _: list[str]) -> list[str]:
-        left = e(f"trunc i64 {e(f'sub nsw i64 {row}, {i}')} to i32")
+    def nested(loops: list[str], around: Scope) -> None:
+        if not loops:
+            e.loop("0", end, s.width, [], lambda i, _: vector(around, i))
+            return
+        name, *rest = loops
+
+        def body(i: str, _: list[str]) -> list[str]:
+            nested(rest, Scope(f, around, e.section(), {name: i}, ready=FINAL))
+            return []
+
+        e.loop("0", f.top.size(s.nest.sizes[name]), 1, [], body)
+
+    def vector(around: Scope, i: str) -> list[str]:
+        left = e(f"trunc i64 {e(f'sub nsw i64 {end}, {i}')} to i32")
         mask = e(f"icmp slt {free.vec('i32')} <{steps}>, {free.spread('i32', left)}")
-        L = Lanes(e, s.width, f.target, mask=mask)
+        scope = Scope(f, around, e, {str(s.vector): i}, ready=FINAL, mask=mask)
+        L, place = scope.lanes(True), scope.size(s.place)
 
         def add(c: str, state: list[str]) -> list[str]:
             first = e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul i64 {c}, {size}')}")
-            at = e(f"getelementptr inbounds {t}, ptr {first}, i64 {i}")
+            at = e(f"getelementptr inbounds {t}, ptr {first}, i64 {place}")
             x = e(f"call {v} @{load}(ptr {at}, i32 4, {m} {mask}, {v} zeroinitializer)")
             return kind.merge(L, state, [x])
 
         total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add)
-        value = kind.finish(L, total, r.dtype)
-        for o in outs:
-            d = f.nest.outputs[o].dtype
-            to = f"getelementptr inbounds [{d.itemsize} x i8], ptr {f.outputs[o]}, i64 {i}"
-            L.store(d, value, e(to))
+        (scope.vectors if s.width > 1 else scope.scalars)[r] = kind.finish(L, total, r.dtype)
+        for x in stores:
+            scope.store(x.output, x.offset, r, vector=s.width > 1)
         return []
 
-    e.loop("0", row, s.width, [], column)
+    nested(s.loops, f.top)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from graphc import dims
-from graphc.codegen.axes import coefficient
+from graphc.codegen.axes import step
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Pred
@@ -84,10 +84,7 @@ class Positions(ABC):
         """The distance between lanes, where all lanes are equally spaced; else None."""
         v = self.frame.schedule.vector
         assert v is not None
-        for d in self.frame.nest.dynamic(offset):
-            if v in d.axes:
-                return None
-        return coefficient(offset, v)
+        return step(self.frame.nest, offset, v)
 
     def _axes(self, p: Size) -> set[str]:
         out: set[str] = set()

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from graphc import dims
 from graphc.codegen import tiles
-from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.axes import coefficient, expr_polynomials, step
 from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, is_long
-from graphc.codegen.loops import Expr, Nest, Store
+from graphc.codegen.loops import Expr, Nest, Store, axis
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.codegen.tiles import Tile
 from graphc.dims import Size
@@ -73,6 +73,14 @@ class Schedule:
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
     block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
+
+    @property
+    def place(self) -> Size:
+        """Where an element of a row is kept: beside those that stand in a vector with it."""
+        total: Size = 0
+        for name in [*self.loops, self.vector] if self.across and self.vector else self.loops:
+            total = total * self.nest.sizes[name] + axis(name)
+        return total
 
     @property
     def merges(self) -> bool:
@@ -194,7 +202,7 @@ def _interleave(
         return 1
     if any(
         e.kind in ("reduce", "scan")
-        or (e.kind == "load" and (e.attrs[2] or _step(nest, e, vector) not in (0, 1)))
+        or (e.kind == "load" and (e.attrs[2] or step(nest, e.attrs[1], vector) not in (0, 1)))
         for e in nest.exprs
     ):
         return 1
@@ -207,14 +215,6 @@ def _interleave(
     while most > 1 and most * cost > MAX_INTERLEAVED:
         most //= 2
     return most
-
-
-def _step(nest: Nest, load: Expr, vector: str) -> Size | None:
-    """Elements between lanes of a load; None where they are not evenly spaced."""
-    offset = load.attrs[1]
-    if any(vector in d.axes for d in nest.dynamic(offset)):
-        return None
-    return coefficient(offset, vector)
 
 
 def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:

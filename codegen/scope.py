@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from graphc.codegen.axes import coefficient, expr_polynomials, flatten_row
+from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
@@ -87,7 +87,7 @@ class Scope(Positions):
         return self.e(f"load {L.reg(x.dtype)}, ptr {self._kept_at(x)}, align 4")
 
     def _kept_at(self, x: Expr) -> str:
-        at = self.size(flatten_row(self.frame.nest))
+        at = self.size(self.frame.schedule.place)
         t = register_type(x.dtype)
         return self.e(f"getelementptr inbounds {t}, ptr {self.frame.kept(x)}, i64 {at}")
 

@@ -41,7 +41,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.axes import coefficient
+from graphc.codegen.axes import coefficient, step
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.schedule import Schedule
@@ -106,7 +106,7 @@ class Streaming:
         assert axis is not None
         self.asked = [
             x for x in _operands(nest)
-            if f.schedule.cost > LONG and coefficient(x.attrs[1], axis) == 1
+            if f.schedule.cost > LONG and step(nest, x.attrs[1], axis) == 1
         ]
         e.module.declare(
             "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"

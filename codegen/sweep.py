@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen.axes import flatten_row
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
@@ -80,7 +79,7 @@ class Body:
             inner.store(x.output, x.offset, x.expr, vector=self.s.width > 1)
         for r in columns:
             kind = reduction_of(r)
-            at = inner.size(flatten_row(self.nest))
+            at = inner.size(self.s.place)
             cell = inner.e(
                 f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}"
             )

@@ -47,3 +47,28 @@ def test_parts_and_several_operands():
     got = f(a, b, c)
     np.testing.assert_array_equal(got[0], (a * b).T + c[:, None])
     np.testing.assert_array_equal(got[1], a[3:40, 5:60].T)
+
+
+def scaled(xp, t, axes):
+    """tanh(t) over the sum of its exponentials: a kernel keeps the costly tanh between sweeps."""
+    w = xp.tanh(t)
+    return w / xp.sum(xp.exp(w - xp.max(w, axis=axes, keepdims=True)), axis=axes, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(20, 5, 16), (1, 30, 17), (9, 33, 7), (40, 6, 6)])
+def test_rows_of_two_axes_whose_vectors_are_not_along_the_last(shape, dtype):
+    """What later sweeps read, and the sums of the rows, stand where vectors wrote them."""
+    x = gx.input("x", shape, dtype)
+    y = scaled(gx, x, (1, 2))
+    turned, t = gx.swapaxes(y, 1, 2), gx.tanh(gx.swapaxes(x, 1, 2))
+    a = RNG.normal(size=shape)
+    want = scaled(np, a, (1, 2))
+    tol = 3e-6 if dtype == "float32" else 1e-12
+    rows = gx.function([x], [y, turned * 2.0, gx.sum(turned, axis=0)])
+    across = want.swapaxes(1, 2)
+    for got, expected in zip(rows(a.astype(dtype)), (want, 2 * across, across.sum(0)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=tol, atol=tol)
+    row = gx.function([x], [gx.logsumexp(t), t * 2.0])
+    total = np.log(np.exp(np.tanh(a)).sum())
+    np.testing.assert_allclose(row(a.astype(dtype))[0], total, rtol=tol)
