@@ -40,6 +40,12 @@ def literal_array(
             "use the Tensor itself, or t.eval({...}) for its value",
             user_loc(),
         )
+    subclass = isinstance(value, np.ndarray) and type(value) is not np.ndarray
+    if subclass and isinstance(value, np.ma.MaskedArray):
+        raise UsageError(
+            f"{what} is a masked array, whose mask would be lost; pass value.filled(...)",
+            user_loc(),
+        )
     try:
         array = np.asarray(value)
     except (UsageError, ValueError):  # a Tensor inside, or rows of unequal length
@@ -53,7 +59,10 @@ def literal_array(
         )
     try:
         if dtype is not None:
-            return array.astype(as_dtype(dtype).numpy)
+            want = as_dtype(dtype)
+            if want.kind in "iu" and (array.dtype.kind == "f" or not isinstance(value, np.ndarray)):
+                _check_all(array, want)
+            return array.astype(want.numpy)
         if not isinstance(value, (np.ndarray, np.generic)) and array.dtype.kind == "f":
             return array.astype(np.float32)
         as_dtype(array.dtype)
@@ -95,13 +104,23 @@ def as_tensor(x: ArrayLike, dtype: Any = None) -> Tensor:
         return cast(prim.dim(size=x), want or types.i64)
     if want is not None and type(x) in (bool, int, float):
         if want.is_int and type(x) is not float:
-            _check_range(int(x), want)
+            check_range(int(x), want)
         with np.errstate(all="ignore"):  # a number too large for the dtype becomes infinite
             return prim.constant(np.asarray(x, want.numpy))
     return prim.constant(literal_array(x, want))
 
 
-def _check_range(x: int, dtype: DType) -> None:
+def _check_all(array: Array, dtype: DType) -> None:
+    """Raise ArgumentError for a number that an integer dtype has no value near to."""
+    whole = np.trunc(array) if array.dtype.kind == "f" else array
+    for x in (whole.min(), whole.max()) if whole.size else ():  # NaN is both
+        if not np.isfinite(x):
+            raise ArgumentError(f"{x} does not fit into {dtype.long}", user_loc())
+        check_range(int(x), dtype)
+
+
+def check_range(x: int, dtype: DType) -> None:
+    """Raise ArgumentError for an integer that the dtype does not hold."""
     info = np.iinfo(dtype.numpy)
     if not info.min <= x <= info.max:
         raise ArgumentError(f"{x} does not fit into {dtype.long}", user_loc())

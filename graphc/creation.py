@@ -107,7 +107,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Te
 
 def _arange_size(start: Any, stop: Any, step: Any) -> Size:
     if not any(isinstance(b, Dim) for b in (start, stop, step)):
-        return max(int(np.ceil((stop - start) / step)), 0)
+        count = np.ceil((stop - start) / step)
+        if not np.isfinite(count):
+            raise ArgumentError(
+                f"arange: bounds and step must be finite, got {start}, {stop} and {step}",
+                user_loc(),
+            )
+        return max(int(count), 0)
     if isinstance(step, (Dim, float)) or isinstance(start, float) or isinstance(stop, float):
         raise UsageError("arange: symbolic bounds take integer bounds and steps", user_loc())
     length = stop - start if step > 0 else start - stop

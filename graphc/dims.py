@@ -110,6 +110,7 @@ class Dim:
             raise TypeError(f"({self}) / {other} is no size, which is whole; divide with //")
         return NotImplemented
 
+    @_of_sizes
     def __mod__(self, other: Size) -> Size:
         return mod(self, other)
 
@@ -180,6 +181,8 @@ def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Size:
 
 def floordiv(a: Size, b: Size) -> Size:
     """a // b, dividing out what divides exactly."""
+    if isinstance(b, int) and b == 0:
+        raise ZeroDivisionError(f"the size {a} cannot be divided by 0")
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if (exact := exact_div(a, b)) is not None:
@@ -196,6 +199,8 @@ def floordiv(a: Size, b: Size) -> Size:
 
 def mod(a: Size, b: Size) -> Size:
     """a mod b, with the sign of b."""
+    if isinstance(b, int) and b == 0:
+        raise ZeroDivisionError(f"the size {a} cannot be divided by 0")
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     if exact_div(a, b) is not None:

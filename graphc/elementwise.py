@@ -22,7 +22,7 @@ from graphc.convert import (
     require_dtype,
     strict,
 )
-from graphc.errors import ArgumentError, DTypeError, user_loc
+from graphc.errors import ArgumentError, DTypeError, UsageError, user_loc
 from graphc.reals import *  # noqa: F403 -- those of one primitive belong here too
 from graphc.tensor import Tensor
 from graphc.types import bool_
@@ -231,6 +231,8 @@ def round(x: ArrayLike, decimals: int = 0) -> Tensor:
     """To the nearest integer, halves to even; with `decimals`, as NumPy: scaled, rounded, unscaled.
     """
     t = as_tensor(x)
+    if isinstance(decimals, bool) or not isinstance(decimals, (int, np.integer)):
+        raise UsageError(f"round: decimals must be an int, got {decimals!r}", user_loc())
     if not t.dtype.is_float:
         if decimals < 0:
             raise ArgumentError(
@@ -239,7 +241,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Tensor:
         return t
     if decimals == 0:
         return prim.round(t)
-    scale = float(10 ** (decimals if decimals > 0 else -decimals))
+    scale = float(10 ** int(decimals if decimals > 0 else -decimals))
     if decimals > 0:
         return divide(prim.round(multiply(t, scale)), scale)
     return multiply(prim.round(divide(t, scale)), scale)

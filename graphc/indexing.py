@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc import dims, prim
-from graphc.convert import as_tensor
+from graphc.convert import as_tensor, check_range
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
 from graphc.manipulation import reshape
 from graphc.tensor import Tensor
-from graphc.types import bool_
+from graphc.types import bool_, i64
 
 
 class Span(NamedTuple):
@@ -91,6 +91,7 @@ def plan_index(x: Tensor, key: Any) -> Plan:
         elif isinstance(item, (int, np.integer)):
             i = _position(x, axis, int(item))
             if i is None:  # only the call can tell whether it is inside
+                check_range(int(item), i64)
                 spans.append(Span(0, n, 1))
                 gathers.append((axis, prim.constant(np.int64(item))))
                 layout.append(axis)

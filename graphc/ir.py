@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -183,6 +183,18 @@ class Graph:
         self.updates = tuple(updates)
         self.output_names = (
             tuple(output_names) if output_names is not None else ("",) * len(self.outputs)
+        )
+
+    def __copy__(self) -> Graph:
+        return self  # nothing changes a graph
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            f"{self.name}: a graph cannot be pickled; use graph.save(path) and gx.Graph.load(path)",
+            user_loc(),
         )
 
     def __repr__(self) -> str:

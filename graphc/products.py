@@ -20,7 +20,7 @@ from graphc.convert import (
     require_dtype,
 )
 from graphc.dims import Dim, Size
-from graphc.errors import ArgumentError, ShapeError, user_loc
+from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.manipulation import moveaxis, permute_dims, reshape
 from graphc.tensor import Tensor
 from graphc.types import i64
@@ -98,6 +98,10 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, axes: Any = 2) -> Tensor:
         left: list[int] = list(range(a.ndim - axes, a.ndim))
         right: list[int] = list(range(axes))
     else:
+        if isinstance(axes, str) or len(axes) != 2:
+            raise ArgumentError(
+                f"tensordot: axes must be a number or two lists of axes, got {axes!r}", user_loc()
+            )
         first, second = axes
         left = [axis_of("tensordot", a, i) for i in _listed(first)]
         right = [axis_of("tensordot", b, i) for i in _listed(second)]
@@ -145,6 +149,11 @@ def einsum(subscripts: str, *operands: ArrayLike) -> Tensor:
     Letters that repeat within one operand take its diagonal. Operands are contracted from left to
     right.
     """
+    if not isinstance(subscripts, str):
+        raise UsageError(
+            f"einsum: subscripts come first, as a string such as 'ij,jk->ik', got {subscripts!r}",
+            user_loc(),
+        )
     ts = _operands("einsum", *operands)
     inputs, output = _parse_einsum(subscripts, ts)
     terms = [_unrepeat(t, labels) for t, labels in zip(ts, inputs, strict=True)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from graphc import prim
 from graphc.convert import (
     ArrayLike,
@@ -13,11 +15,12 @@ from graphc.convert import (
     broadcast_shapes,
     broadcast_to,
     cast,
+    check_range,
     dtype_of,
     require_dtype,
 )
 from graphc.dims import Size
-from graphc.errors import ShapeError, user_loc
+from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.indexing import getitem, index_array
 from graphc.manipulation import moveaxis, ravel, reshape
 from graphc.tensor import Tensor
@@ -84,6 +87,9 @@ def _triangle(op: str, x: ArrayLike, k: int, keep_lower: bool) -> Tensor:
     t = as_tensor(x)
     if t.ndim < 2:
         raise ShapeError(f"{op}: takes at least 2 axes, got {t.type}", user_loc())
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise UsageError(f"{op}: k must be an int, got {k!r}", user_loc())
+    check_range(int(k), i64)
     rows = prim.iota(i64, t.shape, axis=t.ndim - 2)
     columns = prim.iota(i64, t.shape, axis=t.ndim - 1)
     shifted = prim.add(rows, prim.full_like(rows, k)) if k else rows

@@ -246,6 +246,11 @@ class Tensor(methods.Methods):
     def __complex__(self) -> NoReturn:
         _refuse("complex numbers are not supported", "two Tensors for real and imaginary parts")
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            _refuse(f"a Tensor has no value to write as {spec!r}", "t.eval({...}) or gx.function")
+        return repr(self)
+
     def __index__(self) -> NoReturn:
         _refuse(
             "a Tensor has no value, so it cannot be a size, an axis or a Python index",

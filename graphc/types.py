@@ -6,6 +6,8 @@ interned: equal types are one object.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeAlias
@@ -13,7 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphc.dims import Dim, Size, dim, product
-from graphc.errors import DTypeError
+from graphc.errors import DTypeError, ShapeError, user_loc
+
+MAX_AXES = 64  # of an ndarray
+MAX_BYTES = 2**63 - 1
 
 Shape = tuple[Size, ...]
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -138,6 +143,7 @@ class TensorType:
             t = object.__new__(cls)
             t.dtype, t.shape = key
             t._text = f"{dtype.name}{shape_text(t.shape)}"
+            _check_possible(t)
             t = cls._interned.setdefault(key, t)
         return t
 
@@ -167,6 +173,19 @@ class TensorType:
         return TensorType(dtype, self.shape)
 
 
+def _check_possible(t: TensorType) -> None:
+    """Raise ShapeError for what no array can be."""
+    if t.ndim > MAX_AXES:
+        raise ShapeError(
+            f"a tensor has at most {MAX_AXES} axes, as an ndarray has, got {t.ndim}",
+            user_loc(),
+        )
+    known = [s for s in t.shape if isinstance(s, int)]
+    bytes_ = math.prod(known) * t.dtype.itemsize
+    if max(known, default=0) > MAX_BYTES or (len(known) == t.ndim and bytes_ > MAX_BYTES):
+        raise ShapeError(f"{t} has more elements than memory has places", user_loc())
+
+
 def as_size(s: Any) -> Size:
     """An int, a Dim, or the Dim named by a string; refuses negative and fractional sizes."""
     if isinstance(s, Dim):
@@ -174,6 +193,8 @@ def as_size(s: Any) -> Size:
     if isinstance(s, str):
         from graphc.dims import parse
 
+        if re.search(r"\w\s+\w", s):
+            raise ValueError(f"one size is a number, a name or a formula of these, got {s!r}")
         return dim(s) if s.isidentifier() else parse(s.replace(" ", ""))
     if isinstance(s, bool) or not hasattr(s, "__index__"):
         raise TypeError(f"a dimension is an int or a name, got {s!r}")

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from graphc import dims
 from graphc.dims import Size
-from graphc.errors import ParseError
+from graphc.errors import ParseError, ShapeError
 from graphc.text.literals import STRING, string_value
 from graphc.types import BY_NAME, DType, TensorType
 
@@ -156,7 +156,10 @@ class Scanner:
             if inner.pos >= end:
                 break
             inner.expect(",", "',' or ']' after a size")
-        return TensorType(dtype, shape)
+        try:
+            return TensorType(dtype, shape)
+        except ShapeError as e:  # too large to be
+            self.fail(e.message, pos, found=False)
 
     def dtype(self, name: str, pos: int) -> DType:
         """An element type by its short name."""

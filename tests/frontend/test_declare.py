@@ -176,6 +176,21 @@ def test_declaration_refusals(refuses):
         gx.assert_dim(gx.input("y", (3,)), 0, 4)
     with refuses("300 does not fit into uint8"):
         gx.input("u", (), "uint8") + 300
+    for value, dtype in ((300, "uint8"), ([0, -1], "uint8"), (np.array([2.0, 2e10]), "int32")):
+        with refuses(f"does not fit into {dtype}"):
+            gx.variable(value, "v", dtype)
+    with refuses("nan does not fit into int64"):
+        gx.constant(np.nan, "int64")
+    with refuses("a masked array, whose mask would be lost; pass value.filled(...)"):
+        gx.variable(np.ma.masked_array([1.0, 2.0], [0, 1]), "v")
+    with refuses("one size is a number, a name or a formula of these, got 'n m'"):
+        gx.input("x", ("n m",))
+    with refuses("a tensor has at most 64 axes, as an ndarray has, got 65"):
+        gx.input("x", (1,) * 65)
+    with refuses("f32[4294967296,536870912] has more elements than memory has places"):
+        gx.ones((2**32, 2**29))
+    with pytest.raises(ZeroDivisionError, match="the size n cannot be divided by 0"):
+        gx.dim("n") % 0
 
 
 REFUSED_BY_TENSOR = [
@@ -193,6 +208,7 @@ REFUSED_BY_TENSOR = [
     (lambda x: x.item(), "item() does not work", "eval"),
     (lambda x: x.tolist(), "tolist() does not work", "eval"),
     (lambda x: x.numpy(), "numpy() does not work", "eval"),
+    (lambda x: f"{x:.3f}", "no value to write as '.3f'", "eval"),
     (np.asarray, "no value to put into an ndarray", "eval"),
     (lambda x: x.__setitem__(0, 1), "cannot be assigned to", ".at[key].set(value)"),
     (lambda x: x.__delitem__(0), "cannot be deleted", "slices"),
@@ -262,6 +278,18 @@ def test_operation_refusals(refuses):
         gx.einsum("ij,jk", x, y)
     with refuses("einsum", "takes 1 operands, got 2"):
         gx.einsum("ij", x, y)
+    with refuses("einsum: subscripts come first, as a string"):
+        gx.einsum(x, [0, 1])
+    with refuses("tensordot: axes must be a number or two lists of axes, got (1,)"):
+        gx.tensordot(x, y, axes=(1,))
+    with refuses("arange: bounds and step must be finite, got 0, nan and 1"):
+        gx.arange(np.nan)
+    with refuses("round: decimals must be an int, got 1.5"):
+        gx.round(x, 1.5)
+    with refuses("tril: k must be an int, got 1.5"):
+        gx.tril(x, 1.5)
+    with refuses("does not fit into int64"):
+        x[2**70]
     with refuses("cumulative_sum: axis= must be given"):
         gx.cumulative_sum(x)
     with refuses("pad: mode must be 'constant'"):

@@ -60,7 +60,9 @@ def test_refusals():
     f = gx.function([x], x + 1)
     with pytest.raises(UsageError, match=r"function cannot be pickled; use f\.graph\.save"):
         pickle.dumps(f)
-    assert copy.deepcopy(f) is f and copy.copy(f) is f
+    with pytest.raises(UsageError, match=r"graph cannot be pickled; use graph\.save"):
+        pickle.dumps(f.graph)
+    assert copy.deepcopy(f) is f and copy.copy(f) is f and copy.deepcopy(f.graph) is f.graph
     v = gx.variable(zeros(3), "v")
     for wrong, error, text in (
         (lambda: gx.vmap(3), UsageError, "vmap: takes a function of Tensors, .* got 3"),
