@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from graphc.codegen.loops import Expr
+from graphc.codegen.axes import step
+from graphc.codegen.loops import Expr, Nest
+from graphc.codegen.target import Target
 
 # Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
 # 3.9 GHz, by tests/benchmarks/math_speed.py. Quotients and roots count less than the 14, 20 and 32
@@ -19,7 +21,11 @@ VECTOR_COST = {
     "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
 }
 COSTLY = 8  # from which reading back beats computing again
+# Cycles that a full register of f32 or f64 holds the divider, on AVX-512.
+DIVIDER = {"div": (10, 16), "sqrt": (13, 25), "rsqrt": (23, 41)}
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
+PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
+MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size
 
 
 def cost_of(e: Expr) -> int:
@@ -32,3 +38,47 @@ def cost_of(e: Expr) -> int:
 def is_long(e: Expr) -> bool:
     """Whether an op takes a scalar dozens of instructions."""
     return e.attrs[0] in VECTOR_COST and e.attrs[0] not in INSTRUCTIONS
+
+
+def divides(nest: Nest, bits: int) -> bool:
+    """Whether dividing takes an elementwise formula longer than all else.
+
+    Then half a register at a time serves the divider better, and leaves the rest a third port: a
+    vector of square roots takes AVX-512 13 cycles in f32 and 25 in f64, two halves 12 and 23.6;
+    formulas whose other operations take twice as long lose 6%.
+    """
+    if nest.reduced or any(e.kind in ("reduce", "scan") for e in nest.exprs):
+        return False
+    held = sum(DIVIDER.get(e.attrs[0], (0, 0))[bits == 64] for e in nest.exprs if e.kind == "op")
+    rest = sum(cost_of(e) for e in nest.exprs if e.kind != "op" or e.attrs[0] not in DIVIDER)
+    return 3 * held >= 2 * rest and held > 0
+
+
+def interleaved(
+    nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int
+) -> int:
+    """How many vectors of an elementwise nest go side by side.
+
+    One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
+    looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
+    independent parts do so by themselves. On AVX-512, 2^16 f64: a polynomial of one chain takes
+    57 us by one, 50 by two, 39 by four; option prices 672, 480, 452; but sea water, four times as
+    broad as deep, 122, 148, 153.
+    """
+    if vector is None or width * bits != target.vector_bits or nest.reduced:
+        return 1
+    if any(
+        e.kind in ("reduce", "scan")
+        or (e.kind == "load" and (e.attrs[2] or step(nest, e.attrs[1], vector) not in (0, 1)))
+        for e in nest.exprs
+    ):
+        return 1
+    until: dict[Expr, int] = {}
+    for e in nest.exprs:
+        until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
+    if cost >= PARALLEL * max(until.values(), default=0):
+        return 1
+    most = 4 if target.registers >= 32 else 2
+    while most > 1 and most * cost > MAX_INTERLEAVED:
+        most //= 2
+    return most

@@ -77,11 +77,11 @@ class NestKernel:
         }
         if s.sums and s.tile is not None:
             f.places = turned.Places(f)
-        if s.merges:
-            self.merged(f, body, chunk)
-            return self.finish_task(f)
         if each := bytes_of_point(s, self.target):
             f.streaming = Streaming(f, each)
+        if s.merges or s.spans:
+            self.merged(f, body, chunk)
+            return self.finish_task(f)
 
         def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
@@ -123,12 +123,19 @@ class NestKernel:
         )
 
     def merged(self, f: Frame, body: Across | Along, chunk: str) -> None:
-        """The items of all chunks as one, in pieces of BLOCK columns."""
+        """The items of all chunks as one; where columns are summed, in pieces of BLOCK."""
         e, s = f.e, self.schedule
         assert s.vector is not None
+        if s.spans and s.items == 1:
+            body.run(f.top, "0", f.top.size(self.nest.sizes[s.vector]), {})
+            return
         low = e(f"mul nsw i64 {e(f'mul nsw i64 %begin, {chunk}')}, {s.block}")
         last = e(f"mul nsw i64 {e(f'mul nsw i64 %end, {chunk}')}, {s.block}")
         high = least(e, last, f.top.size(self.nest.sizes[s.vector]))
+
+        if s.spans:
+            body.run(f.top, low, high, {})
+            return
 
         def piece(i: str) -> None:
             end = least(e, e(f"add nsw i64 {i}, {BLOCK}"), high)

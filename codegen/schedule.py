@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from graphc import dims
 from graphc.codegen import tiles
-from graphc.codegen.axes import coefficient, expr_polynomials, step
-from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, is_long
+from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved, is_long
 from graphc.codegen.loops import Expr, Nest, Store, axis
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.codegen.tiles import Tile
@@ -43,8 +43,6 @@ MANY_BLOCKS = 16     # .. where there are fewer blocks than so many
 ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
 SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
 CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
-PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
-MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size
 
 
 @dataclass
@@ -87,6 +85,13 @@ class Schedule:
         """Whether items side by side are run as one: blocks of columns, which leave no trace in
         the order of sums. Rows are read in long pieces so, by a task of many items."""
         return self.block < BLOCK and self.tile is None
+
+    @property
+    def spans(self) -> bool:
+        """Whether the vector axis is all there is, so that items side by side are one."""
+        return self.vector is not None and not (
+            self.grid or self.nest.reduced or self.tile or self.sums or self.columns
+        )
 
     def rows_of(self, axis: str) -> int:
         """How many rows of an axis of the grid an item takes."""
@@ -131,6 +136,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     bits = _lane_bits(nest, vector)
     cost = sum(cost_of(e) for e in nest.exprs)
     width = target.vector_bits // bits
+    halved = target.vector_bits == 512 and divides(nest, bits)
+    if halved:
+        width //= 2
     scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
         coefficient(x.offset, vector) != 1 for x in nest.stores
     )
@@ -149,7 +157,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         ready[e] = FINAL
     loops = [n for n in nest.reduced if n != vector]
     grid = [n for n in nest.outer if n != vector]
-    unroll = 1 if scattered else 4 if cost <= 10 else 2 if cost <= 24 else 1
+    unroll = 1 if scattered else 4 if cost <= 10 else 2 if cost <= 24 or halved else 1
     row: Size = dims.product(nest.sizes[n] for n in nest.reduced)
     items: Size = dims.product(nest.sizes[n] for n in grid)
     if flat:
@@ -166,7 +174,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     else:
         cycles = row * cost
     # cycles decide how items are split, and so the order of sums: not by this target's width
-    interleave = 1 if scattered else _interleave(nest, target, vector, width, bits, cost)
+    interleave = 1 if scattered else interleaved(nest, target, vector, width, bits, cost)
     if interleave > 1:
         unroll = 1
     schedule = Schedule(
@@ -185,36 +193,6 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         elif nest.reduced and not grid and not schedule.sums and not schedule.columns:
             _take_columns(schedule, 8 * COLUMN_BYTES // bits)
     return schedule
-
-
-def _interleave(
-    nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int
-) -> int:
-    """How many vectors of an elementwise nest go side by side.
-
-    One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
-    looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
-    independent parts do so by themselves. On AVX-512, 2^16 f64: a polynomial of one chain takes
-    57 us by one, 50 by two, 39 by four; option prices 672, 480, 452; but sea water, four times as
-    broad as deep, 122, 148, 153.
-    """
-    if vector is None or width * bits != target.vector_bits or nest.reduced:
-        return 1
-    if any(
-        e.kind in ("reduce", "scan")
-        or (e.kind == "load" and (e.attrs[2] or step(nest, e.attrs[1], vector) not in (0, 1)))
-        for e in nest.exprs
-    ):
-        return 1
-    until: dict[Expr, int] = {}
-    for e in nest.exprs:
-        until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
-    if cost >= PARALLEL * max(until.values(), default=0):
-        return 1
-    most = 4 if target.registers >= 32 else 2
-    while most > 1 and most * cost > MAX_INTERLEAVED:
-        most //= 2
-    return most
 
 
 def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:

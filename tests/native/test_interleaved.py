@@ -53,3 +53,22 @@ def test_parallel_formulas_take_one_vector(broad: str, count: int) -> None:
     text = f.llvm_ir()
     assert f"load <{count * lanes} x float>" in text
     assert f"load <{2 * count * lanes} x float>" not in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_divides_takes_half_registers(dtype: str) -> None:
+    """Of blocks of any length and alignment, with the bits of a call for each place alone."""
+    x = gx.input("x", ("n",), dtype)
+    f = gx.function([x], gx.sqrt(gx.abs(x)) + x, name="f")
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=13001).astype(dtype)
+    data[:5] = [np.inf, -np.inf, np.nan, -0.0, 1e-40]
+    with np.errstate(invalid="ignore"):
+        want = np.sqrt(np.abs(data)) + data
+    for begin, n in ((0, 0), (0, 1), (1, 4095), (3, 4096), (5, 8193), (1, 13000)):
+        got = np.full(n + 1, 7, dtype)
+        f(data[begin : begin + n], out=got[:n])
+        np.testing.assert_array_equal(got[:n], want[begin : begin + n])
+        assert got[n] == 7
+    if host().vector_bits == 512:
+        assert f"load <{256 // (8 * np.dtype(dtype).itemsize)} x " in f.llvm_ir()
