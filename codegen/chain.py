@@ -1,7 +1,6 @@
 """A chain of kernels, run block by block: what one makes for the next lives in scratch.
 
-    define internal void @K.task(ptr %record, i64 %begin, i64 %end, ptr %scratch)     blocks
-    define internal void @K(ptr %ctx, ptr %scratch)                                   all of them
+    define internal void @K(ptr %ctx, ptr %scratch)            all blocks, by way of `chain_task`
 
 The kernels inside are written for blocks: the same bodies on operands whose shared axes (see
 `passes/chains`) have symbolic sizes `block.0`, `block.1`, ... Blocks of operands are contiguous,
@@ -18,15 +17,17 @@ in order; what it adds up stands in the result and beside it, in a workspace of 
 from __future__ import annotations
 
 from graphc import dims
+from graphc.codegen.chain_task import define_task
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.kernels import Call, define_kernel
-from graphc.codegen.loops import print_nest, strides
+from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul_ir import Function
-from graphc.codegen.plan import ALIGN, Place, align, make_plan, size_of
+from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.summed import define_summed
+from graphc.codegen.tails import Cut, cut_of
 from graphc.codegen.target import Target
 from graphc.dims import Dim, Size
 from graphc.ir import Builder, Graph, Node, Value, finish
@@ -58,11 +59,17 @@ class ChainKernel:
         self.begins: dict[int, Value] = {}
         self.labels: list[Label] = []  # of the operands
         self.summed: dict[Node, list[TensorType]] = {}  # what sums over blocks: its whole operands
+        self.cuts: list[Cut] = []
         self.body = self._blocks()
+        cells = {c.node: len(c.node.args) - 1 for c in self.cuts}
         self.calls = [
-            define_summed(module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1])
+            define_summed(
+                module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1], n in cells
+            )
             if n in self.summed else
-            define_kernel(module, target, n, f"{name}.{k}", codes, fastmath, frozenset())
+            define_kernel(
+                module, target, n, f"{name}.{k}", codes, fastmath, frozenset(), cells.get(n)
+            )
             for k, n in enumerate(self.body.nodes)
         ]
         self.plan = make_plan(self.body, self.calls, (), [])
@@ -94,25 +101,37 @@ class ChainKernel:
         self.begins = {
             a: operand(f"begin{a}", TensorType(i64, ())) for a in range(len(self.axes))
         }
+        masked = False  # whether a kernel knows where its rows are, as for a causal mask
         for n in body.nodes:
             outs = [labels[o] for o in n.outs]
-            if sums(outs[0], count):
+            summed = sums(outs[0], count)
+            if summed:
                 within, used = self._sum(n, env), [count - 1]
             else:
                 within, used = self._block(n.attrs["body"], outs)
+                masked |= count - 1 in used
             sizes = list(n.attrs["axes"])
             for own, label in zip(n.attrs["outputs"], outs, strict=True):
                 for axis, shared in zip(own, label, strict=True):
                     if shared != ONE:
                         sizes[axis] = self._size(shared)
             args = [*(env[a] for a in n.args), *(self.begins[a] for a in used)]
+            cut = cut_of(n, summed) if masked else None
+            if cut is not None:
+                cell = operand(f"used{len(self.cuts)}", TensorType(i64, ()))
+                args.append(cell)
+                within = Graph(within.name, (*within.inputs, cell), within.nodes, within.outputs)
             new = b.emit(OPS["fused"], args, n, **{**n.attrs, "body": within, "axes": tuple(sizes)})
-            if sums(outs[0], count):
+            if cut is not None:
+                left, right = (env[v] for v in cut)
+                self.cuts.append(Cut(new[0].node, left, right, summed))
+            if summed:
                 self.summed[new[0].node] = [
                     a.type if a in body.inputs else env[a].type for a in n.args
                 ]
             env.update(zip(n.outs, new, strict=True))
         inputs = [*(env[v] for v in body.inputs), *self.begins.values()]
+        inputs += [c.node.args[-1] for c in self.cuts]
         return finish(b, body.name, inputs, [env[v] for v in body.outputs])
 
     def _sum(self, n: Node, env: dict[Value, Value]) -> Graph:
@@ -183,10 +202,10 @@ class ChainKernel:
     @property
     def workspace(self) -> Size:
         """Bytes of what kernels that sum over blocks have begun."""
-        return dims.total(align(size_of(v)) for v in self._sums)
+        return dims.total(align(size_of(v)) for v in self.sums)
 
     @property
-    def _sums(self) -> list[Value]:
+    def sums(self) -> list[Value]:
         """The results that are summed over blocks."""
         outs = zip(self.node.outs, self.node.attrs["outputs"], strict=True)
         return [v for v, label in outs if sums(label, len(self.axes))]
@@ -209,14 +228,15 @@ class ChainKernel:
 
     def define(self) -> Call:
         """Add the task and the driver to the module."""
-        self._task()
+        define_task(self)
         self._driver()
         return Call(
             self.name, self.node, self.slots, self.workspace, self.scratch, False, None,
             work=self.work, text=self.text,
         )
 
-    def _dims(self, f: Function) -> dict[str, str]:
+    def dims(self, f: Function) -> dict[str, str]:
+        """Registers that hold the symbolic sizes."""
         first = self.slots.params + self.slots.outputs
         return {
             n: f(f"load i64, ptr {f.at('%ctx', 8 * (first + k))}, align 8")
@@ -230,7 +250,7 @@ class ChainKernel:
         n = len(self.axes)
         record = f(f"alloca [{2 * n + 1} x i64], align 16")
         f.do(f"store ptr %ctx, ptr {record}, align 8")
-        regs = self._dims(f)
+        regs = self.dims(f)
         sizes = SizeCode(f, regs)
         unit = f.max(sizes.value(self.unit), "1")
         rows = f.min(
@@ -259,91 +279,4 @@ class ChainKernel:
                  f"ptr %scratch)")
             f.otherwise(*branches)
             f.do(f"call void @{self.name}.task(ptr {record}, i64 0, i64 {blocks}, ptr %scratch)")
-        f.finish()
-
-    def _task(self) -> None:
-        """The kernels, one after the other, on each of the blocks [begin, end).
-
-        Where some sum over blocks, a task's number counts all blocks of the innermost axis.
-        """
-        f = Function(
-            self.module, f"{self.name}.task", "ptr %record, i64 %begin, i64 %end, ptr %scratch",
-            self.target,
-        )
-        n = len(self.axes)
-        ctx = f(f"alloca [{max(c.slots.count for c in self.calls)} x i64], align 16")
-        begins = f(f"alloca [{n} x i64], align 16")
-        f.do("%ctx = load ptr, ptr %record, align 8")
-        regs = self._dims(f)
-        whole = SizeCode(f, regs)
-        ends = [whole.value(size) for size in self.axes]
-        block, count = (
-            [f(f"load i64, ptr {f.at('%record', 8 * (first + a))}, align 8") for a in range(n)]
-            for first in (1, n + 1)
-        )
-        step_of = {v: strides(v.type.shape) for v in (*self.node.args, *self.node.outs)}
-        for steps in step_of.values():
-            for s in steps:
-                whole.value(s)
-        given = [
-            f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8")
-            for k in range(self.slots.params + self.slots.outputs)
-        ]
-        begun = given[self.params - 1]  # one behind the other
-        parts: dict[Value, str] = {}
-        for v in self._sums:
-            parts[v] = begun
-            begun = f.at(begun, whole.value(align(size_of(v))))
-        first, last = "%begin", "%end"
-        if self.summed:
-            first, last = f.mul(first, count[-1]), f.mul(last, count[-1])
-        with f.each(first, last) as index:
-            rest, at = index.index, [""] * n
-            for a in reversed(range(n)):
-                place = rest if a == 0 else f(f"urem i64 {rest}, {count[a]}")
-                rest = rest if a == 0 else f.udiv(rest, count[a])
-                at[a] = f.mul(place, block[a])
-                f.do(f"store i64 {at[a]}, ptr {f.at(begins, 8 * a)}, align 8")
-                regs[self.names[a]] = f.min(block[a], f.sub(ends[a], at[a]))
-            sizes = SizeCode(f, regs)
-            slots = ["%scratch"]
-            for size in self.plan.slots:
-                slots.append(f.at(slots[-1], sizes.value(align(size))))
-
-            def moved(base: str, v: Value, label: Label) -> str:
-                for a, step in zip(label, step_of[v], strict=True):
-                    if a != ONE:
-                        offset = f.mul(at[a], f.mul(whole.value(step), v.type.dtype.itemsize))
-                        base = f.at(base, offset)
-                return base
-
-            args = self.node.args
-            pointers: dict[Place, str] = {}
-            for k, (v, label) in enumerate(zip(args, self.labels, strict=True)):
-                pointers[Place("input", k)] = moved(given[k], v, label)
-            for a in self.begins:
-                pointers[Place("input", len(args) + a)] = f.at(begins, 8 * a)
-            outs = zip(self.node.outs, self.node.attrs["outputs"], strict=True)
-            own: dict[Value, str] = {}  # where a kernel has what it began, by its result
-            for k, (v, label) in enumerate(outs):
-                pointers[Place("output", k)] = moved(given[self.params + k], v, label)
-                if v in parts:
-                    own[self.body.outputs[k]] = moved(parts[v], v, label)
-            for k, slot in enumerate(slots):
-                pointers[Place("arena", k)] = slot
-            for k, c in enumerate(self.plan.calls):
-                values = [("ptr", pointers[self.plan.places[v]]) for v in c.args]
-                made = [pointers[self.plan.places[v]] for v in c.outs]
-                if c.node in self.summed:
-                    values.append(("ptr", own[c.outs[0]]))
-                elif c.slots.params > len(c.args):
-                    values.append(("ptr", made[c.c_output] if c.c_output is not None else slots[
-                        self.plan.workspaces[k]
-                    ]))
-                values += [("ptr", p) for p in made]
-                values += [("i64", regs[name]) for name in c.slots.dims]
-                for j, (t, value) in enumerate(values):
-                    f.do(f"store {t} {value}, ptr {f.at(ctx, 8 * j)}, align 8")
-                room = "null" if self.plan.scratch is None else slots[self.plan.scratch]
-                f.do(f"call void @{c.name}(ptr {ctx}, ptr {room})")
         f.finish()

@@ -76,9 +76,10 @@ class DotKernel:
     def __init__(
         self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
         fastmath: bool = False, updates: frozenset[Value] = frozenset(),
+        steps: int | None = None,
     ):
         self.module, self.target, self.name = module, target, name
-        self.codes, self.fastmath = codes, fastmath
+        self.codes, self.fastmath, self.steps = codes, fastmath, steps
         # new values of states are better written over the old ones than used to hold the product
         self.kept_free = {k for k, o in enumerate(node.outs) if o in updates}
         body: Graph = node.attrs["body"]
@@ -210,6 +211,8 @@ class DotKernel:
         ints = [
             size(x) for x in (batch, m, cols, k, ab, ar, ac, bb, br, bc, m * cols, cols)
         ]
+        if self.steps is not None:
+            ints[3] = f.e(f"load i64, ptr {f.params[self.steps]}, align 8")
         used = ints[2] = self._used_columns(f, ints[1], ints[2])
         args = [f"i64 {x}" for x in ints[:4]]
         args += [f"ptr {f.params[self.a]}", *(f"i64 {x}" for x in ints[4:7])]

@@ -61,9 +61,12 @@ def body_sites(body: Graph) -> list[Node]:
 
 def define_kernel(
     module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool,
-    updates: frozenset[Value],
+    updates: frozenset[Value], steps: int | None = None,
 ) -> Call:
-    """Write the functions of one fused node into the module; `updates` become states."""
+    """Write the functions of one fused node into the module; `updates` become states.
+
+    Of a product alone an operand, number `steps`, may say over how many steps it sums.
+    """
     body: Graph = node.attrs["body"]
     fallible = bool(body_sites(body))
     products = sum(n.op.kind is Kind.CONTRACT for n in body.nodes)
@@ -75,7 +78,7 @@ def define_kernel(
             after=both.columns,
         )
     if products:
-        dot = DotKernel(module, target, node, name, codes, fastmath, updates)
+        dot = DotKernel(module, target, node, name, codes, fastmath, updates, steps)
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
         return Call(

@@ -39,13 +39,14 @@ class Function(Emitter):
         self.name, self.params, self.target, self.tuned = name, params, target, tuned
         self.label("entry")
 
-    def finish(self) -> None:
-        """Add it to the module."""
-        self.do("ret void")
+    def finish(self, result: str = "void") -> None:
+        """Add it to the module; `result` is a type and a register, where it returns something."""
+        self.do(f"ret {result}")
         kind = ("" if self.tuned else "noinline optnone ") + attributes(self.target)
         self.module.define(
             self.name,
-            f"define internal void @{self.name}({self.params}) {kind} {{\n{self.text()}\n}}",
+            f"define internal {result.split()[0]} @{self.name}({self.params}) {kind} {{\n"
+            f"{self.text()}\n}}",
         )
 
     # --- integers --------------------------------------------------------------------------

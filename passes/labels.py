@@ -48,7 +48,7 @@ def summed_operands(n: Node, axes: int) -> tuple[Label, dict[Value, Label]] | No
 
     None where a kernel is not such a product alone, of matrices that all other axes number.
     """
-    if n.op.name != "fused" or axes < 2:
+    if n.op.name != "fused":
         return None
     body: Graph = n.attrs["body"]
     dot = body.nodes[0]
@@ -163,6 +163,13 @@ def operand_labels(n: Node, out: Label, summed: int = ONE) -> list[Label] | None
         return []
     if name == "broadcast":
         return [tuple(out[a] for a in n.attrs["axes"])]
+    if name == "reshape":  # that only adds or drops dimensions of size 1
+        shape = n.args[0].type.shape
+        real = [(size, a) for size, a in zip(n.out.type.shape, out, strict=True) if size != 1]
+        if [size for size, _ in real] != [size for size in shape if size != 1]:
+            return None
+        rest = iter([a for _, a in real])
+        return [tuple(ONE if size == 1 else next(rest) for size in shape)]
     if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"):
         rest = iter(out)
         ndim = n.args[0].type.ndim

@@ -131,6 +131,68 @@ def test_columns_that_a_mask_leaves_out(name, small_blocks):
         assert not skips or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
 
 
+def causal(b, n, m, dtype="float32", shared=False):
+    """(inputs, the value and its gradient): m keys of each head, which they may share."""
+    q, c = (gx.input(name, (b, n, 16), dtype) for name in "qc")
+    k, v = (gx.input(name, (m, 16) if shared else (b, m, 16), dtype) for name in "kv")
+    at = gx.expand_dims(gx.arange(q.shape[1]), axis=1) >= gx.arange(k.shape[-2])
+    scores = gx.where(at, gx.matmul(q, gx.matrix_transpose(k)) * 0.25, -np.inf)
+    out = gx.matmul(gx.nn.softmax(scores, axis=-1), v)
+    if shared:  # sums over heads as well as rows are kernels of their own
+        return [q, k, v, c], [out]
+    return [q, k, v, c], [out, *gx.grad(gx.sum(out * c), [q, k, v])]
+
+
+SPECIAL = {
+    "finite": lambda q, k, v, c, j: None,
+    "infinite in V": lambda q, k, v, c, j: v[..., j, 3:4].fill(-np.inf),
+    "NaN in V": lambda q, k, v, c, j: v[..., j, 5:6].fill(np.nan),
+    "infinite in the gradient": lambda q, k, v, c, j: c[..., j, 2:3].fill(np.inf),
+    "NaN in K": lambda q, k, v, c, j: k[..., j, 2:3].fill(np.nan),
+    "NaN in Q": lambda q, k, v, c, j: q[..., j, 2:3].fill(np.nan),
+    # p v rounds to -0 in the first rows; 0 times the others gives 0, and -0 + 0 is 0
+    "negative zeros": lambda q, k, v, c, j: (
+        v[..., :j, :].fill(-np.finfo(v.dtype).smallest_subnormal), v[..., j:, :].fill(1),
+        q[..., :, :].fill(0),
+    ),
+}
+
+
+@pytest.mark.parametrize("args", ((2, "n", "n"), (1, "n", "m", "float64"),
+                                  ("b", "n", "n", "float32", True)))  # fmt: skip
+def test_weights_that_a_mask_makes_zero(args, small_blocks):
+    """They are not multiplied where that gives the same bits, NaN apart."""
+    inputs, out = causal(*args)
+    f, g = (gx.function(inputs, out, pipeline=(*gx.PIPELINE[:-1], p)) for p in ("fuse", separate))
+    assert "call i1 @graphc_any_nonzero" in f.llvm_ir()
+    for n, m in ((1, 1), (65, 65), (130, 130), (63, 200), (200, 129)):
+        m = m if args[2] == "m" else n
+        for special in SPECIAL.values():
+            arrays = feed(inputs, {"b": 3, "n": n, "m": m})
+            special(*arrays, min(n, m) // 2)
+            for a, b in zip(f(*arrays), g(*arrays), strict=True):
+                t = f"u{a.itemsize}"
+                same = (a.view(t) == b.view(t)) | (np.isnan(a) & np.isnan(b))
+                assert same.all(), (special, n, m)
+
+
+@pytest.mark.parametrize("size", ((1, 1100), (2, 1025)))
+def test_a_causal_gradient_at_the_real_block_size(size):
+    """One head too, where rows are all that blocks share; and nothing is written outside."""
+    b, n = size
+    inputs, out = causal(b, n, n)
+    plain = gx.function(inputs, out, pipeline=(*gx.PIPELINE[:-1], separate))
+    arrays = feed(inputs, {})
+    want = plain(*arrays)
+    for threads in (1, 2, 4):
+        f = gx.function(inputs, out, threads=threads)
+        assert sum(k.text.startswith("blocks") for k in f.kernels) == 2
+        guarded = [np.full((b + 2, n, 16), 7, "f") for _ in out]
+        f(*arrays, out=[a[1:-1] for a in guarded])
+        assert bits([a[1:-1] for a in guarded]) == bits(want)
+        assert all((a[[0, -1]] == 7).all() for a in guarded)
+
+
 @pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
 def test_bits_at_the_real_block_size(make):
     inputs, (f, g) = functions(make, "float32")
