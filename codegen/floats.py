@@ -7,10 +7,10 @@ floats (hi, lo). Sources: Dekker 1971 and Knuth for the exact sum and product.
 from __future__ import annotations
 
 import math
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 
-from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, literal
 from graphc.types import f64
 
@@ -251,18 +251,62 @@ class Floats:
                 L.e(f"call {v} @{name}({v} {low}, {w} {i}, {v} {high})")
                 for i in L.parts("i64", index, 8)
             ])
+        return self._from_memory(table, self.ints("and", index, 15))
+
+    def lookup_8(self, table: Sequence[float], index: str) -> str:
+        """The f64 of a table of 8 for each lane, by the low 3 bits of an i64 register.
+
+        In registers where AVX-512 permutes them, or AVX2 their low and high halves.
+        """
+        L = self.L
+        if self.avx512:
+            v, w, name = "<8 x double>", "<8 x i64>", "llvm.x86.avx512.permvar.df.512"
+            L.e.module.declare(name, f"declare {v} @{name}({v}, {w})")
+            values = f"<{', '.join(f'double {literal(self.t, c)}' for c in table)}>"
+            return L.joined(self.t, [
+                L.e(f"call {v} @{name}({v} {values}, {w} {i})") for i in L.parts("i64", index, 8)
+            ])
+        target = L.target
+        if target.arch != "x86_64" or target.vector_bits != 256 or L.width % 4 \
+                or L.e.module.attributes:
+            return self._from_memory(table, self.ints("and", index, 7))
+        name = "llvm.x86.avx2.permps"
+        L.e.module.declare(name, f"declare <8 x float> @{name}(<8 x float>, <8 x i32>)")
+        both = self.ints("or", self.ints("and", index, 7), self.ints("shl", index, 32))
+        words = [struct.unpack("<2I", struct.pack("<d", c)) for c in table]
+        found = []
+        for part in L.parts("i64", both, 4):
+            i = L.e(f"bitcast <4 x i64> {part} to <8 x i32>")
+            halves = []
+            for k in range(2):
+                bits = ", ".join(f"i32 {literal('i32', w[k])}" for w in words)
+                values = L.e(f"bitcast <8 x i32> <{bits}> to <8 x float>")
+                halves.append(L.e(f"call <8 x float> @{name}(<8 x float> {values}, <8 x i32> {i})"))
+            order = ", ".join(f"i32 {k + 8 * (k % 2)}" for k in range(8))
+            mixed = L.e(f"shufflevector <8 x float> {halves[0]}, <8 x float> {halves[1]}, "
+                        f"<8 x i32> <{order}>")
+            found.append(L.e(f"bitcast <8 x float> {mixed} to <4 x double>"))
+        return L.joined(self.t, found)
+
+    def _from_memory(self, table: Sequence[float], index: str) -> str:
+        """The f64 at `index` of a constant of the module."""
+        L = self.L
         values = ", ".join(f"double {literal(self.t, c)}" for c in table)
         name = f"graphc.table.{zlib.crc32(values.encode()):08x}"
         L.e.module.define_global(
-            name, f"@{name} = internal constant [16 x double] [{values}], align 64"
+            name, f"@{name} = internal constant [{len(table)} x double] [{values}], align 64"
         )
-        return L.gather(f64, f"@{name}", self.ints("and", index, 15))
+        return L.gather(f64, f"@{name}", index)
 
     # --- polynomials -----------------------------------------------------------------------
 
     def poly(self, x: str, c: Sequence[float]) -> str:
         """c[0] + c[1] x + ...: Horner's rule."""
-        r = self.k(c[-1])
+        return self.poly_of(x, [self.k(v) for v in c])
+
+    def poly_of(self, x: str, c: Sequence[str]) -> str:
+        """`poly` with a register for each coefficient."""
+        r = c[-1]
         for v in c[-2::-1]:
             r = self.fma(r, x, v)
         return r
@@ -343,24 +387,3 @@ class Floats:
 
 
 NAN, INF = math.nan, math.inf
-
-
-def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
-             body: Callable[[Lanes, Sequence[str]], str]) -> str:
-    """Call a function of the module, defined by `body` on first use, on registers of type `t`.
-
-    For long functions that would bloat every kernel. It sees no mask; name and width identify it.
-    """
-    v, full = L.vec(t), f"graphc.{name}.{L.suffix(t)}"
-    if full not in L.e.module.functions:
-        e = Emitter(L.e.module)
-        e.label("entry")
-        params = [f"%x{i}" for i in range(len(args))]
-        result = body(Lanes(e, L.width, L.target), params)
-        signature = ", ".join(f"{v} {p}" for p in params)
-        attributes = L.e.module.attributes or f'"prefer-vector-width"="{L.target.vector_bits}"'
-        L.e.module.define(
-            full, f"define internal {v} @{full}({signature}) noinline nounwind {attributes} {{\n"
-                  f"{e.text()}\n  ret {v} {result}\n}}",
-        )
-    return L.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")

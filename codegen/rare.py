@@ -1,7 +1,7 @@
 """Lanes that need a slow scalar function: a branch that ordinary values never take.
 
 The function is called for each lane in turn by a second function of the module, so a kernel
-carries no more than one test and one call.
+carries no more than one test and one call. `outlined` is for what is long in all lanes.
 """
 
 from __future__ import annotations
@@ -111,3 +111,24 @@ def _each_lane(L: Lanes, symbol: str, args: Sequence[str], results: Sequence[str
     module.define(name, f"define internal {whole} @{name}({signature}) noinline nounwind cold "
                         f"{module.attributes} {{\nentry:\n{e.text()}\n  ret {whole} {out}\n}}")
     return name
+
+
+def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
+             body: Callable[[Lanes, Sequence[str]], str]) -> str:
+    """Call a function of the module, defined by `body` on first use, on registers of type `t`.
+
+    For long functions that would bloat every kernel. It sees no mask; name and width identify it.
+    """
+    v, full = L.vec(t), f"graphc.{name}.{L.suffix(t)}"
+    if full not in L.e.module.functions:
+        e = Emitter(L.e.module)
+        e.label("entry")
+        params = [f"%x{i}" for i in range(len(args))]
+        result = body(Lanes(e, L.width, L.target), params)
+        signature = ", ".join(f"{v} {p}" for p in params)
+        attributes = L.e.module.attributes or f'"prefer-vector-width"="{L.target.vector_bits}"'
+        L.e.module.define(
+            full, f"define internal {v} @{full}({signature}) noinline nounwind {attributes} {{\n"
+                  f"{e.text()}\n  ret {v} {result}\n}}",
+        )
+    return L.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")

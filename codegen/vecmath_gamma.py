@@ -1,8 +1,9 @@
 """log-gamma and polygamma on lanes: right everywhere rather than fast.
 
 Both are functions of the module, worked out in f64 with sums of two doubles where terms cancel;
-f32 is f64 rounded. Below 0 the reflection formulas are exact to some 2^-56 of their terms: some
-ULP remain close to the zeros between negative integers, where the terms cancel.
+f32 is f64 rounded, of log-gamma above 0 a plain one. Below 0 the reflection formulas are exact to
+some 2^-56 of their terms: some ULP remain close to the zeros between negative integers, where the
+terms cancel.
 Sources: NIST DLMF 5.5.3, 5.11.1, 5.11.2, 5.15.5, 5.15.6, 5.15.8.
 """
 
@@ -14,7 +15,9 @@ from fractions import Fraction
 from functools import cache
 
 from graphc.codegen import coefficients as co
-from graphc.codegen.floats import INF, NAN, Floats, Pair, outlined
+from graphc.codegen.floats import INF, NAN, Floats, Pair
+from graphc.codegen.rare import outlined, unless
+from graphc.codegen.vecmath_log import log
 from graphc.codegen.vecmath_pow import full_log_dd
 from graphc.codegen.vecmath_trig import sincospi
 
@@ -40,20 +43,49 @@ def _in_f64(F: Floats, name: str, x: str, body: Callable[[Floats, str], str]) ->
 
 def lgamma(F: Floats, x: str) -> str:
     """log |gamma(x)|; +inf at 0 and the negative integers and at both infinities."""
-    return _in_f64(F, "lgamma", x, _lgamma)
+    if F.double:
+        return _in_f64(F, "lgamma", x, _lgamma)
+    L = F.L
+    wide = L.convert("fpext", F.abs(x), "float", "double")
+    y = outlined(L, "lgammaf", "double", [wide], lambda l, v: _lgamma_f32(Floats(l, "double"), *v))
+    y = L.convert("fptrunc", y, "double", "float")
+    below = F.cmp("olt", x, 0.0)
+    return unless(L, below, F.t, lambda: y,
+                  lambda: F.select(below, _in_f64(F, "lgamma", x, _lgamma), y))
+
+
+def _lgamma_f32(F: Floats, a: str) -> str:
+    """lgamma in f64 of an f32 a >= 0, whose distance from the zeros 1 and 2 is 2^-24 and more.
+
+    From b = 4 on (b - 1/2)(log b - 1) + log(2 pi)/2 - 1/2 + P(1/b^2) / b; below b = a + 4, less
+    the logarithm of a (a + 1) (a + 2) (a + 3).
+    """
+    low = F.cmp("olt", a, 4.0)
+    b = F.select(low, F.add(a, 4.0), a)
+    t = F.fma(a, a, F.mul(a, 3.0))
+    product = log(F, F.select(low, F.mul(t, F.add(t, 2.0)), 1.0))
+    inverse = F.div(1.0, b)
+    tail = F.mul(inverse, F.poly_wide(F.mul(inverse, inverse), co.LGAMMA_TAIL_F32_F64))
+    y = F.fma(F.sub(b, 0.5), F.sub(log(F, b), 1.0), F.add(tail, co.HALF_LOG_2PI_DD[0] - 0.5))
+    zero = F.either(F.cmp("oeq", a, 1.0), F.cmp("oeq", a, 2.0))
+    return F.select(zero, 0.0, F.sub(y, product))
 
 
 def _lgamma(F: Floats, x: str) -> str:
     a = F.abs(x)
     hi, lo = _lgamma_positive(F, a)
-    # reflection: log(pi / (a |sin pi a|)) - lgamma(a); below 2^-60 both sides are -log a
     f = F.sub(a, F.L.intrinsic("roundeven", "double", a))
-    sine, _ = sincospi(F, F.abs(f))
-    down = full_log_dd(F, *F.mul_dd(sine, (a, 0.0)))
-    mirrored = F.add_dd(co.LOG_PI_DD, (F.neg(down[0]), F.neg(down[1])))
-    mirrored = F.add_dd(mirrored, (F.neg(hi), F.neg(lo)))
     reflect = F.cmp("olt", x, -(2.0**-60))
-    y = F.select(reflect, mirrored[0], F.add(hi, lo))
+
+    def mirrored() -> str:
+        """log(pi / (a |sin pi a|)) - lgamma(a); above -2^-60 both sides are -log a."""
+        sine, _ = sincospi(F, F.abs(f))
+        down = full_log_dd(F, *F.mul_dd(sine, (a, 0.0)))
+        y = F.add_dd(co.LOG_PI_DD, (F.neg(down[0]), F.neg(down[1])))
+        y = F.add_dd(y, (F.neg(hi), F.neg(lo)))
+        return F.select(reflect, y[0], F.add(hi, lo))
+
+    y = unless(F.L, reflect, F.t, lambda: F.add(hi, lo), mirrored)
     pole = F.either(F.cmp("oeq", a, 0.0), F.both(F.cmp("olt", x, 0.0), F.cmp("oeq", f, 0.0)))
     y = F.select(F.either(pole, F.cmp("oeq", a, INF)), INF, y)
     return F.keep_nan(x, y)

@@ -10,8 +10,8 @@ import math
 from decimal import Context, Decimal
 
 from graphc.codegen import coefficients as co
-from graphc.codegen.floats import INF, NAN, Floats, Pair, outlined
-from graphc.codegen.rare import unless
+from graphc.codegen.floats import INF, NAN, Floats, Pair
+from graphc.codegen.rare import outlined, unless
 from graphc.codegen.vecmath_exp import exp_16th, exp_reduced, reduce_16th
 
 # Powers of 1 +- 1 ulp to so much overflow and underflow already. In f32 it is small enough too for
