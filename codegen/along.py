@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen import stripes
+from graphc.codegen.bands import ROWS
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.schedule import group_of
 from graphc.codegen.scope import Scope
-from graphc.codegen.stripes import ROWS
 from graphc.codegen.sweep import Body, Totals, least, memory_of, under
 from graphc.dims import Size
 
@@ -38,7 +38,7 @@ class Along(Body):
         if s.vector is None:
             self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
             return
-        if s.tile is None and not partial and stripes.fits(self, totals):
+        if s.tile is None and not (partial or s.bands) and stripes.fits(self, totals):
             stripes.run(self, grid, low, high)
             return
 
@@ -112,6 +112,10 @@ class Along(Body):
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""
         s = self.s
         wide = s.width > 1 and s.vector is not None
+        bands = self.f.bands
+        if bands is not None and not bands.chunks:
+            bands.add(self, grid, scopes, wide)
+            return
         for scope in scopes:
             for x in self.scans:
                 slot = self.f.alloca(scope.lanes(wide).vec(memory_of(reduction_of(x).types[0])))
@@ -121,7 +125,10 @@ class Along(Body):
                 scopes = [
                     Scope(self.f, c, self.e.section(), {}, ready=p, mask=c.mask) for c in scopes
                 ]
-            states = self.reduce_rows(grid, scopes, p, wide)
+            states = (
+                bands.totals(scopes, wide) if bands is not None
+                else self.reduce_rows(grid, scopes, p, wide)
+            )
             following = []
             for c, state in zip(scopes, states, strict=True):
                 f = Scope(self.f, c, self.e.section(), {}, ready=p + 1, mask=c.mask)
@@ -176,7 +183,7 @@ class Along(Body):
         e.loop("0", count, 1, [], row)
 
     def reduce_rows(
-        self, grid: Scope, scopes: list[Scope], p: int, wide: bool,
+        self, grid: Scope, scopes: Sequence[Scope], p: int, wide: bool,
         span: tuple[str, str] | None = None,
     ) -> list[dict[Expr, list[str]]]:
         """The states of sweep p's reductions, over all rows or those of a span."""
@@ -195,7 +202,7 @@ class Along(Body):
                 e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
 
         def nested(
-            depth: int, arounds: list[Scope], shared: Scope, state: list[str]
+            depth: int, arounds: Sequence[Scope], shared: Scope, state: list[str]
         ) -> list[str]:
             if depth == len(s.loops):
                 out: list[str] = []

@@ -19,6 +19,7 @@ from graphc.dims import Size
 from graphc.ir import Node
 
 if TYPE_CHECKING:
+    from graphc.codegen.bands import Bands
     from graphc.codegen.streaming import Streaming
     from graphc.codegen.turned import Block, Places
 
@@ -111,6 +112,7 @@ class Frame:
         self.flags: dict[Node, str] = {}
         self.turned: Block | None = None  # of which elements are being written
         self.places: Places | None = None  # of sums over all rows, by column
+        self.bands: Bands | None = None  # where sums stand between bands of rows
         self.streaming: Streaming | None = None  # where stores may go past the caches
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}

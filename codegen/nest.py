@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphc.codegen import columns, turned
+from graphc import dims
+from graphc.codegen import bands, columns, turned
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
+from graphc.codegen.bands import Bands
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.grain import (
@@ -48,11 +50,15 @@ class NestKernel:
         self.nest = self.schedule.nest
         sizes = [self.schedule.items, self.schedule.cycles]
         self.slots = slots or slots_of(self.nest, sizes)  # those of the kernel that this is part of
-        # column sums keep an accumulator per chunk in a workspace, one more operand
+        # column sums and bands keep an accumulator per chunk in a workspace, one more operand
         self.workspace: Size = 0
         if self.schedule.columns:
-            self.slots = replace(self.slots, params=self.slots.params + 1)
             self.workspace = MAX_CHUNKS * columns.chunk_bytes(self.schedule)
+        elif self.schedule.bands:
+            most = dims.minimum(self.schedule.items, MAX_CHUNKS)
+            self.workspace = most * bands.chunk_bytes(self.schedule)
+        if self.schedule.columns or self.schedule.bands:
+            self.slots = replace(self.slots, params=self.slots.params + 1)
 
     def frame(self) -> Frame:
         return Frame(
@@ -77,11 +83,18 @@ class NestKernel:
         }
         if s.sums and s.tile is not None:
             f.places = turned.Places(f)
-        if each := bytes_of_point(s, self.target):
+        if s.bands:
+            f.bands = Bands(f, f.params[-1])
+        elif each := bytes_of_point(s, self.target):
             f.streaming = Streaming(f, each)
         if s.merges or s.spans:
             self.merged(f, body, chunk)
             return self.finish_task(f)
+
+        def band(c: str, i: str, first: str) -> None:
+            assert f.bands is not None
+            f.bands.begin(c, i, first)
+            tiles_of(f, body)
 
         def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
@@ -98,7 +111,10 @@ class NestKernel:
             if f.places is not None:
                 f.places.clear()
 
-            e.outer_loop(low, high, lambda i: item(f, body, i, totals))
+            if s.bands:
+                e.outer_loop(low, high, lambda i: band(c, i, low))
+            else:
+                e.outer_loop(low, high, lambda i: item(f, body, i, totals))
             if f.places is not None:
                 f.places.fold(totals)
             at = 0
@@ -169,6 +185,9 @@ class NestKernel:
             self.combine(f, partials, chunks)
         if s.columns:
             columns.add_up(f, chunks)
+        if s.bands:
+            f.bands = Bands(f, f.params[-1], chunks)
+            tiles_of(f, Along(f))
         return f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
 
     def share_out(self, f: Frame) -> str:
@@ -180,7 +199,7 @@ class NestKernel:
         return f.e(
             f"call i64 @graphc.share_out(ptr @{self.name}.task, ptr %ctx, ptr %scratch, "
             f"i64 {items}, i64 {cycles}, i64 {self.slots.items}, "
-            f"i64 {COLUMN_CHUNK_CYCLES if s.columns else CHUNK_CYCLES}, "
+            f"i64 {COLUMN_CHUNK_CYCLES if s.columns or s.bands else CHUNK_CYCLES}, "
             f"i1 {str(s.merges).lower()})"
         )
 
@@ -261,6 +280,13 @@ def _share_out(module: Module) -> str:
         "define internal i64 @graphc.share_out(ptr %task, ptr %ctx, ptr %scratch, i64 %items, "
         f"i64 %cycles, i64 %slot, i64 %least, i1 %merges) nounwind {{\n{e.text()}\n}}"
     )
+
+
+def tiles_of(f: Frame, body: Across | Along) -> None:
+    """Emit all tiles of results, for the rows that the frame's band has."""
+    s = f.schedule
+    count = dims.product(ceildiv(f.nest.sizes[n], s.rows_of(n)) for n in s.grid)
+    f.e.outer_loop("0", f.top.size(count), lambda i: item(f, body, i, {}))
 
 
 def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from graphc import dims
-from graphc.codegen import tiles
+from graphc.codegen import bands, tiles
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved, is_long
 from graphc.codegen.loops import Expr, Nest, Store, axis
@@ -71,6 +71,7 @@ class Schedule:
     cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
     block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
+    bands: bool = False        # items are bands of the rows summed over, for all of the grid
 
     @property
     def place(self) -> Size:
@@ -190,7 +191,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
             tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
         if tile is not None:
             _take_rows(schedule, tile, target.registers)
-        elif nest.reduced and not grid and not schedule.sums and not schedule.columns:
+        if (tile is None or tile.turned is None) and bands.suit(schedule):
+            bands.take(schedule)
+        elif not (tile or grid or schedule.sums or schedule.columns) and nest.reduced:
             _take_columns(schedule, 8 * COLUMN_BYTES // bits)
     return schedule
 

@@ -20,18 +20,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.bands import ROWS
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK
 from graphc.codegen.scope import Scope
-from graphc.codegen.sweep import Totals, least, memory_of, under
+from graphc.codegen.sweep import Totals, least, memory_of, read_states, under, write_states
 
 if TYPE_CHECKING:
     from graphc.codegen.along import Along
 
-ROWS = 256          # elements that are added up before they join the total: keeps long sums exact
 NEAR_BYTES = 1 << 15  # of what stands in memory for a piece: the nearest cache
 LEAST_COLUMNS = 256   # of a piece, or too much would stand there
 STRIP = 4             # rows at a time, if they are cheap: states are read and written that seldom
@@ -138,10 +138,6 @@ def _cached_columns(body: Along, most: int) -> str:
     return e(f"select i1 {enough}, i64 {least(e, columns, str(PIECE * line))}, i64 {most}")
 
 
-def _place(e: Emitter, t: str, cell: str, at: str) -> str:
-    return e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
-
-
 class Stripes:
     """Emits the columns of a nest piece by piece; the pieces share what stands in memory."""
 
@@ -173,18 +169,12 @@ class Stripes:
     # --- what stands in memory -----------------------------------------------------------------
 
     def read(self, e: Emitter, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
-        L = self.free
-        return [
-            e(f"load {L.vec(t)}, ptr {_place(e, t, c, at)}, align 8")
-            for t, c in zip(types, cells, strict=True)
-        ]
+        return read_states(Lanes(e, self.s.width, self.f.target), types, cells, at)
 
     def write(
         self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
     ) -> None:
-        for t, c, x in zip(types, cells, state, strict=True):
-            place = _place(self.e, t, c, at)
-            self.e.do(f"store {self.free.vec(t)} {x}, ptr {place}, align 8")
+        write_states(self.free, types, cells, at, state)
 
     def at(self, c: Scope) -> str:
         """Where a scope's columns stand in memory."""

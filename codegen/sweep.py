@@ -91,6 +91,25 @@ def memory_of(t: str) -> str:
     return "i8" if t == "i1" else t
 
 
+def read_states(L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
+    """A vector of states at element `at` of arrays of them."""
+    return [
+        L.e(f"load {L.vec(t)}, ptr {_place(L.e, t, c, at)}, align 8")
+        for t, c in zip(types, cells, strict=True)
+    ]
+
+
+def write_states(
+    L: Lanes, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
+) -> None:
+    for t, c, x in zip(types, cells, state, strict=True):
+        L.e.do(f"store {L.vec(t)} {x}, ptr {_place(L.e, t, c, at)}, align 8")
+
+
+def _place(e: Emitter, t: str, cell: str, at: str) -> str:
+    return e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
+
+
 def least(e: Emitter, a: str, b: str) -> str:
     """The smaller of two i64 registers."""
     less = e(f"icmp slt i64 {a}, {b}")

@@ -1,0 +1,92 @@
+"""Few results of long sums: rows in bands, shared by threads, read once by all results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.codegen import nest
+
+RNG = np.random.default_rng(31)
+ROWS = (0, 1, 255, 257, 700, 20_011)
+
+
+@pytest.fixture
+def schedules(monkeypatch):
+    """The schedules of what is compiled meanwhile."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    made, plan = [], nest.plan
+    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    return made
+
+
+def tiles(dtype, m, k):
+    """Sums of r[n, i] * (x[n, j] - c[i, j]) and of its square, and what follows from these."""
+    r, x, c = (gx.input(n, s, dtype) for n, s in (("r", ("n", m)), ("x", ("n", k)), ("c", (m, k))))
+    apart = r[:, :, None] * (x[:, None, :] - c)
+    first, second = gx.sum(apart, axis=0), gx.sum(apart * apart, axis=0)
+    return [r, x, c], [2 * first + c, gx.max(apart, axis=0), second - first]
+
+
+def expected(r, x, c):
+    r, x, c = (a.astype(np.float64) for a in (r, x, c))
+    apart = r[:, :, None] * (x[:, None, :] - c)
+    first = apart.sum(0)
+    return [2 * first + c, apart.max(0), (apart * apart).sum(0) - first]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("m, k", [(25, 10), (3, 5), (8, 16), (17, 9)])
+def test_tiles_of_results(dtype, m, k, schedules):
+    inputs, outputs = tiles(dtype, m, k)
+    f = gx.function(inputs, outputs)
+    tolerance = {"float32": 1e-4, "float64": 1e-12, "float16": 0.05}[dtype]
+    for n in ROWS[1:] if dtype != "float16" else (1, 257):
+        arrays = [RNG.normal(size=s).astype(dtype) for s in ((n, m), (n, k), (m, k))]
+        for got, want in zip(f(*arrays), expected(*arrays), strict=True):
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * n**0.5)
+    assert any(s.bands for s in schedules)
+
+
+def test_any_number_of_threads_has_the_same_bits(monkeypatch):
+    monkeypatch.setenv("GRAPHC_NUM_THREADS", "4")
+    arrays = [RNG.normal(size=s) for s in ((20_011, 25), (20_011, 10), (25, 10))]
+    runs = [gx.function(*tiles("float64", 25, 10), threads=t)(*arrays) for t in (1, 2, 4)]
+    for got in runs[1:]:
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(got, runs[0], strict=True))
+
+
+def test_integers_are_exact_and_no_rows_give_nothing():
+    x = gx.input("x", ("n", 10), "int32")
+    f = gx.function([x], [gx.sum(x * x, axis=0), gx.sum(x, axis=0) + 1])
+    for n in ROWS:
+        a = RNG.integers(-999, 999, (n, 10), "int32")
+        squares, plain = f(a)
+        np.testing.assert_array_equal(squares, (a * a).sum(0))
+        np.testing.assert_array_equal(plain, a.sum(0) + 1)
+
+
+def test_a_result_may_take_the_place_of_what_it_is_made_of():
+    """The variance's second kernel writes over the mean that it reads for every row."""
+    x = gx.input("x", ("n", 10))
+    f = gx.function([x], gx.sum((x - gx.stop_gradient(gx.mean(x, axis=0))) ** 2, axis=0))
+    a = RNG.normal(size=(5000, 10)).astype("float32") + 3
+    np.testing.assert_allclose(f(a), ((a - a.mean(0)) ** 2).sum(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "shape, bands",
+    [(("n", 25), True), ((5000, 25), True), ((512, 25), False), (("n", 128), False),
+     (("n", "m"), False)],
+)
+def test_where_it_is_done(shape, bands, schedules):
+    x = gx.input("x", shape)
+    gx.function([x], gx.sum(gx.exp(x), axis=0)).compile()
+    assert [s.bands for s in schedules] == [bands]
+
+
+def test_the_workspace_ends_at_the_most_chunks():
+    x = gx.input("x", ("n", 8))
+    plan = gx.function([x], gx.sum(x, axis=0)).memory_plan()
+    assert "slot 0: 128*min(64, floordiv(n+255, 256)) bytes" in plan
