@@ -16,6 +16,7 @@ from native import call, compiled, levels, pool
 @pytest.mark.parametrize("shape", [
     (1, 300, 300, 300), (1, 20, 2000, 400), (1, 1500, 1, 6000), (20, 100, 90, 100),
     (1, 32, 512, 127), (1, 32, 512, 128), (1, 33, 521, 131), (1, 250, 65, 130),  # about the least
+    (1, 47, 49, 1000), (3, 19, 130, 259),  # by rows, not of equal number
 ])
 def test_bits_for_any_number_of_threads(dtype, shape):
     batch, m, n, k = shape
