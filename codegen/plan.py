@@ -12,7 +12,8 @@ are coloured with representative sizes, and a slot is as large as the max of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import reduce
 
 from graphc import dims
 from graphc.codegen.kernels import Call
@@ -49,7 +50,6 @@ class Plan:
     commits: list[tuple[Value, int]]      # new values to copy into states at the very end
     shadows: dict[Value, int]             # old states that become other states -> arena slot
     text: str = ""
-    lives: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def size_of(v: Value) -> Size:
@@ -113,159 +113,189 @@ def make_plan(
     g: Graph, calls: list[Call], states: tuple[State, ...], constants: list[Value],
 ) -> Plan:
     """Decide order and places for a fused graph."""
-    roots = root_of(g)
-    calls = order_calls(g, calls, roots)
-    waves = find_waves(calls, roots)
-    wave_of = {k: w for w, ks in enumerate(waves) for k in ks}
+    p = _Planner(g, calls)
+    p.place_arguments(g, states, constants)
+    p.place_outputs(g)
+    p.place_states(g, states)
+    p.use_outputs_in_place()
+    return p.assign_slots()
 
-    def root(v: Value) -> Value:
-        return roots.get(v, v)
 
-    places: dict[Value, Place] = {}
-    for k, v in enumerate(g.inputs):
-        places[v] = Place("input", k)
-    number = {s: k for k, s in enumerate(states)}
-    for n in g.nodes:
-        if n.op.name == "variable":
-            places[n.out] = Place("state", number[n.attrs["state"]])
-    for k, v in enumerate(constants):
-        places[v] = Place("constant", k)
-    made_at = {o: k for k, c in enumerate(calls) for o in c.outs}
-    last_read: dict[Value, int] = {}
-    readers: dict[Value, set[int]] = {}
-    for k, c in enumerate(calls):
-        for a in c.args:
-            last_read[root(a)] = k
-            readers.setdefault(root(a), set()).add(k)
-    copies: list[tuple[Value, Place]] = []
-    for k, v in enumerate(g.outputs):
-        r = root(v)
-        if r in made_at and r not in places:
-            places[r] = Place("output", k)
-        else:
-            copies.append((r, Place("output", k)))
-    state_reads: dict[int, set[int]] = {}
-    for n in g.nodes:
-        if n.op.name == "variable":
-            state_reads.setdefault(number[n.attrs["state"]], set()).update(
-                readers.get(n.out, ())
-            )
-    outside = {roots.get(v, v) for v in g.outputs}
-    last_failing = max((k for k, c in enumerate(calls) if c.fallible), default=-1)
-    commits: list[tuple[Value, int]] = []
-    for s, v in g.updates:
-        r, k = root(v), number[s]
-        at = made_at.get(r, -1)
-        call = calls[at] if at >= 0 else None
-        may = call is not None and r not in places and r not in outside and (
-            at >= 0 and last_failing < waves[wave_of[at]][0]
+class _Planner:
+    """What is known while places are given: when values are made and read, and who writes where."""
+
+    def __init__(self, g: Graph, calls: list[Call]):
+        self.roots = root_of(g)
+        self.calls = order_calls(g, calls, self.roots)
+        self.waves = find_waves(self.calls, self.roots)
+        self.wave_of = {k: w for w, ks in enumerate(self.waves) for k in ks}
+        self.places: dict[Value, Place] = {}
+        self.copies: list[tuple[Value, Place]] = []
+        self.commits: list[tuple[Value, int]] = []
+        self.made_at = {o: k for k, c in enumerate(self.calls) for o in c.outs}
+        self.last_read: dict[Value, int] = {}
+        self.readers: dict[Value, set[int]] = {}
+        for k, c in enumerate(self.calls):
+            for a in c.args:
+                self.last_read[self.root(a)] = k
+                self.readers.setdefault(self.root(a), set()).add(k)
+
+    def root(self, v: Value) -> Value:
+        return self.roots.get(v, v)
+
+    def keep(self, v: Value) -> None:
+        """What is copied after the kernels lives until then."""
+        if v in self.made_at:
+            self.last_read[v] = len(self.calls)
+
+    def place_arguments(
+        self, g: Graph, states: tuple[State, ...], constants: list[Value]
+    ) -> None:
+        """Inputs, states and constants stand where the caller has them."""
+        for k, v in enumerate(g.inputs):
+            self.places[v] = Place("input", k)
+        number = {s: k for k, s in enumerate(states)}
+        for n in g.nodes:
+            if n.op.name == "variable":
+                self.places[n.out] = Place("state", number[n.attrs["state"]])
+        for k, v in enumerate(constants):
+            self.places[v] = Place("constant", k)
+
+    def place_outputs(self, g: Graph) -> None:
+        """A result is made in its output's buffer, or copied there if it has a place already."""
+        for k, v in enumerate(g.outputs):
+            r = self.root(v)
+            if r in self.made_at and r not in self.places:
+                self.places[r] = Place("output", k)
+            else:
+                self.copies.append((r, Place("output", k)))
+                self.keep(r)
+
+    def place_states(self, g: Graph, states: tuple[State, ...]) -> None:
+        """A new state is made in the buffer of the old one, or committed at the end."""
+        number = {s: k for k, s in enumerate(states)}
+        state_reads: dict[int, set[int]] = {}
+        for n in g.nodes:
+            if n.op.name == "variable":
+                state_reads.setdefault(number[n.attrs["state"]], set()).update(
+                    self.readers.get(n.out, ())
+                )
+        outside = {self.root(v) for v in g.outputs}
+        last_failing = max((k for k, c in enumerate(self.calls) if c.fallible), default=-1)
+        for s, v in g.updates:
+            r, k = self.root(v), number[s]
+            if r not in outside and self._overwrites(r, k, state_reads.get(k, set()), last_failing):
+                self.places[r] = Place("state", k)
+            else:
+                self.commits.append((r, k))
+        for r, _ in self.commits:
+            self.keep(r)
+
+    def _overwrites(self, r: Value, state: int, reads: set[int], last_failing: int) -> bool:
+        """Whether r may be written over a state's old value, which the calls `reads` read."""
+        at = self.made_at.get(r)
+        if at is None or r in self.places or last_failing >= self.waves[self.wave_of[at]][0]:
+            return False
+        late = {q for q in reads if self.wave_of[q] >= self.wave_of[at]}
+        if not late:
+            return True
+        call = self.calls[at]
+        in_place = call.in_place.get(call.outs.index(r), [])
+        return late == {at} and all(
+            p in in_place for p, a in enumerate(call.args)
+            if self.places.get(self.root(a)) == Place("state", state)
         )
-        late = {q for q in state_reads.get(k, ()) if wave_of[q] >= wave_of.get(at, 0)}
-        if may and call is not None and late:
-            o = call.outs.index(r)
-            own = [p for p, a in enumerate(call.args) if places.get(root(a)) == Place("state", k)]
-            may = late == {at} and all(p in call.in_place.get(o, []) for p in own)
-        if may:
-            places[r] = Place("state", k)
-        else:
-            commits.append((r, k))
-    end = len(calls)
-    for r, _ in copies:
-        if r in made_at:
-            last_read[r] = end
-    for r, _ in commits:
-        if r in made_at:
-            last_read[r] = end
-    for k in range(end - 1, -1, -1):
-        c, wave = calls[k], waves[wave_of[k]]
-        for index, made in enumerate(c.outs):
-            if made not in places or places[made].kind != "output":
-                continue
-            for operand in c.in_place.get(index, []):
-                read = root(c.args[operand])
-                if (read in made_at and read not in places and size_of(read) == size_of(made)
-                        and last_read[read] == k and readers[read].intersection(wave) == {k}):
-                    places[read] = places[made]
-                    break
-    return _assign(
-        calls, waves, places, roots, last_read, readers, copies, commits
-    )
 
-
-def _assign(
-    calls: list[Call], waves: list[list[int]], places: dict[Value, Place],
-    roots: dict[Value, Value], last_read: dict[Value, int], readers: dict[Value, set[int]],
-    copies: list[tuple[Value, Place]], commits: list[tuple[Value, int]],
-) -> Plan:
-    """Give every other value a slot of the arena."""
-    sizes: list[Size] = []
-    weights: list[int] = []
-    free: list[int] = []
-    holds: dict[int, Value] = {}
-    slot_of: dict[Value, int] = {}
-    workspaces: dict[int, int] = {}
-    lines: list[str] = []
-
-    def take(size: Size) -> int:
-        weight = _weight(size)
-        best = min(free, key=lambda s: (abs(weights[s] - weight), s), default=None)
-        if best is not None and weights[best] >= weight // 2 and weight >= weights[best] // 8:
-            free.remove(best)
-            sizes[best] = dims.maximum(sizes[best], size)
-            weights[best] = max(weights[best], weight)
-            return best
-        sizes.append(size)
-        weights.append(weight)
-        return len(sizes) - 1
-
-    # a wave is one moment: what it reads or writes is all alive at once
-    for wave in waves:
-        for k in wave:
-            c = calls[k]
-            for o_index, o in enumerate(c.outs):
-                if o in places:
+    def use_outputs_in_place(self) -> None:
+        """What an output is made of in place, and nobody else reads, is made in its buffer."""
+        for k in range(len(self.calls) - 1, -1, -1):
+            c, wave = self.calls[k], self.waves[self.wave_of[k]]
+            for index, made in enumerate(c.outs):
+                if made not in self.places or self.places[made].kind != "output":
                     continue
-                for p in c.in_place.get(o_index, []):
-                    a = roots.get(c.args[p], c.args[p])
-                    alone = readers.get(a, set()).intersection(wave) == {k}
-                    if (a in slot_of and last_read.get(a) == k and alone
-                            and size_of(a) == size_of(o)):
-                        slot_of[o] = slot_of.pop(a)
+                for operand in c.in_place.get(index, []):
+                    read = self.root(c.args[operand])
+                    if (read in self.made_at and read not in self.places
+                            and size_of(read) == size_of(made) and self._ends(read, k, wave)):
+                        self.places[read] = self.places[made]
                         break
-                else:
-                    slot_of[o] = take(size_of(o))
-                holds[slot_of[o]] = o
-                places[o] = Place("arena", slot_of[o])
-            if c.workspace != 0:
-                workspaces[k] = take(c.workspace)
-            lines.append(f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs))
-        free += [workspaces[k] for k in wave if k in workspaces]
-        for slot, v in list(holds.items()):
-            if last_read.get(v, -1) <= wave[-1]:
-                free.append(slot)
-                slot_of.pop(v, None)
-                del holds[slot]
-    shadows: dict[Value, int] = {}
-    for v, _ in commits:
-        if v.node.op.name == "variable" and v not in shadows:
-            shadows[v] = len(sizes)
-            sizes.append(size_of(v))
-    scratch = None
-    wanted = list(dict.fromkeys(c.scratch for c in calls if c.scratch != 0))
-    if wanted:
-        scratch = len(sizes)
-        most: Size = 0
-        for w in wanted:
-            most = dims.maximum(most, w)
-        sizes.append(most)
-    arena = dims.total(align(s) for s in sizes) + ALIGN if sizes else 0
-    text = "\n".join([
-        *lines, *(f"slot {k}: {s} bytes" for k, s in enumerate(sizes)), f"arena: {arena} bytes",
-    ])
-    return Plan(
-        calls, waves, places, roots, sizes, arena, workspaces, scratch, copies, commits,
-        shadows, text,
-    )
+
+    def _ends(self, v: Value, k: int, wave: list[int]) -> bool:
+        """Whether call k is the last to read a value, and alone does in its wave."""
+        return self.last_read.get(v) == k and self.readers[v].intersection(wave) == {k}
+
+    def assign_slots(self) -> Plan:
+        """Give every other value a slot of the arena."""
+        calls, places, slots = self.calls, self.places, _Slots()
+        holds: dict[int, Value] = {}
+        slot_of: dict[Value, int] = {}
+        workspaces: dict[int, int] = {}
+        lines: list[str] = []
+        # a wave is one moment: what it reads or writes is all alive at once
+        for wave in self.waves:
+            for k in wave:
+                c = calls[k]
+                for o_index, o in enumerate(c.outs):
+                    if o in places:
+                        continue
+                    for p in c.in_place.get(o_index, []):
+                        a = self.root(c.args[p])
+                        if a in slot_of and size_of(a) == size_of(o) and self._ends(a, k, wave):
+                            slot_of[o] = slot_of.pop(a)
+                            break
+                    else:
+                        slot_of[o] = slots.take(size_of(o))
+                    holds[slot_of[o]] = o
+                    places[o] = Place("arena", slot_of[o])
+                if c.workspace != 0:
+                    workspaces[k] = slots.take(c.workspace)
+                lines.append(f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs))
+            slots.free += [workspaces[k] for k in wave if k in workspaces]
+            for slot, v in list(holds.items()):
+                if self.last_read.get(v, -1) <= wave[-1]:
+                    slots.free.append(slot)
+                    slot_of.pop(v, None)
+                    del holds[slot]
+        olds = [v for v, _ in self.commits if v.node.op.name == "variable"]
+        shadows = {v: slots.add(size_of(v)) for v in dict.fromkeys(olds)}
+        scratch = None
+        if wanted := list(dict.fromkeys(c.scratch for c in calls if c.scratch != 0)):
+            scratch = slots.add(reduce(dims.maximum, wanted))
+        sizes = slots.sizes
+        arena = dims.total(align(s) for s in sizes) + ALIGN if sizes else 0
+        text = "\n".join([
+            *lines, *(f"slot {k}: {s} bytes" for k, s in enumerate(sizes)), f"arena: {arena} bytes",
+        ])
+        return Plan(
+            calls, self.waves, places, self.roots, sizes, arena, workspaces, scratch, self.copies,
+            self.commits, shadows, text,
+        )
+
+
+class _Slots:
+    """The slots of an arena, and those that hold nothing at the moment."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Size] = []
+        self.free: list[int] = []
+        self._weights: list[int] = []  # sizes where every dimension is REPRESENTATIVE
+
+    def add(self, size: Size) -> int:
+        """A new slot."""
+        self.sizes.append(size)
+        self._weights.append(_weight(size))
+        return len(self.sizes) - 1
+
+    def take(self, size: Size) -> int:
+        """The free slot that fits best, as large as it takes, or a new one."""
+        weight, weights = _weight(size), self._weights
+        best = min(self.free, key=lambda s: (abs(weights[s] - weight), s), default=None)
+        if best is None or weights[best] < weight // 2 or weight < weights[best] // 8:
+            return self.add(size)
+        self.free.remove(best)
+        self.sizes[best] = dims.maximum(self.sizes[best], size)
+        weights[best] = max(weights[best], weight)
+        return best
 
 
 def _weight(size: Size) -> int:
