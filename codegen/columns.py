@@ -62,7 +62,6 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
     v, m = free.vec(t), free.vec("i1")
     load = f"llvm.masked.load.{free.suffix(t)}.p0"
     f.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
-    steps = ", ".join(f"i32 {j}" for j in range(s.width))
 
     def nested(loops: list[str], around: Scope) -> None:
         if not loops:
@@ -77,8 +76,7 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
         e.loop("0", f.top.size(s.nest.sizes[name]), 1, [], body)
 
     def vector(around: Scope, i: str) -> list[str]:
-        left = e(f"trunc i64 {e(f'sub nsw i64 {end}, {i}')} to i32")
-        mask = e(f"icmp slt {free.vec('i32')} <{steps}>, {free.spread('i32', left)}")
+        mask = free.below(i, end)
         scope = Scope(f, around, e, {str(s.vector): i}, ready=FINAL, mask=mask)
         L, place = scope.lanes(True), scope.size(s.place)
 

@@ -7,7 +7,7 @@ wins; post is walked in vectors.
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest, strides
@@ -16,7 +16,7 @@ from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target
 from graphc.dims import Size, product
-from graphc.ir import Graph, Node
+from graphc.ir import Graph, Node, Value
 from graphc.types import i64
 
 
@@ -44,96 +44,95 @@ class ScatterKernel:
         f = Frame(
             self.module, self.target, plan(self.nest, self.target), self.slots, self.codes, False
         )
-        e, top, n = f.e, f.top, self.node
-        x, where, u = n.args
-        at = n.attrs
-        k, batch = at["axis"], at["batch"]
-        rows = where.type.shape[batch:]
-        post = x.type.shape[k + 1 :]
-        pointers = dict(zip(self.body.inputs, f.params, strict=True))
-        out = f.outputs[0]
-        d = x.type.dtype
-        bytes_ = top.size(x.type.size * d.itemsize)
-        self.module.declare(
-            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        )
-        e.do(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr {out}, ptr {pointers[x]}, i64 {bytes_}, "
-            "i1 false)"
-        )
-        limit = top.size(x.type.shape[k])
-        width = max(2, self.target.vector_bits // max(8, d.compute.bits))
-        x_steps, u_steps = strides(x.type.shape), strides(u.type.shape)
-        i_steps = strides(where.type.shape)
-        lead = x.type.shape[:k]
-        count = top.size(product(post))
-        axes = [*lead, *rows]
-
-        def offset(regs: list[str], steps: list[Size]) -> str:
-            total = "0"
-            for r, s in zip(regs, steps, strict=True):
-                total = e(f"add i64 {total}, {e(f'mul i64 {r}, {top.size(s)}')}")
-            return total
-
-        def update(regs: list[str]) -> None:
-            first, row = regs[:k], regs[k:]
-            idx_at = offset([*first[:batch], *row], i_steps)
-            one = Lanes(e, 1, self.target)
-            it = where.type.dtype
-            raw = one.load(it, _at(e, pointers[where], idx_at, it.itemsize))
-            p = emit(one, "cast", [raw], [it], i64, {"dtype": i64}) if it is not i64 else raw
-            if at["negative"]:
-                low = e(f"icmp slt i64 {p}, 0")
-                p = e(f"select i1 {low}, i64 {e(f'add i64 {p}, {limit}')}, i64 {p}")
-            ok = e(f"icmp ult i64 {p}, {limit}")
-            f.report(top_scope(f, e), n, one.negate(ok))
-            go, done = e.fresh("go"), e.fresh("done")
-            e.do(f"br i1 {ok}, label %{go}, label %{done}")
-            e.label(go)
-            base = offset([*first, p], x_steps[: k + 1])
-            source = offset([*first, *row], u_steps[: k + len(row)])
-
-            def vector(i: str, _: list[str]) -> list[str]:
-                left = e(f"sub i64 {count}, {i}")
-                small = e(f"trunc i64 {left} to i32")
-                steps = ", ".join(f"i32 {j}" for j in range(width))
-                free = Lanes(e, width, self.target)
-                mask = e(
-                    f"icmp slt {free.vec('i32')} <{steps}>, {free.spread('i32', small)}"
-                )
-                L = Lanes(e, width, self.target, mask=mask)
-                to = _at(e, out, e(f"add i64 {base}, {i}"), d.itemsize)
-                new = L.load(d, _at(e, pointers[u], e(f"add i64 {source}, {i}"), d.itemsize))
-                if n.op.name == "scatter_add":
-                    new = emit(L, "add", [L.load(d, to), new], [d, d], d, {})
-                L.store(d, new, to)
-                return []
-
-            e.loop("0", count, width, [], vector)
-            e.do(f"br label %{done}")
-            e.label(done)
-
-        def nested(depth: int, regs: list[str]) -> None:
-            if depth == len(axes):
-                update(regs)
-                return
-
-            def body(i: str, _: list[str]) -> list[str]:
-                nested(depth + 1, [*regs, i])
-                return []
-
-            e.loop("0", top.size(axes[depth]), 1, [], body)
-
-        nested(0, [])
+        _Updates(f, self.node, dict(zip(self.body.inputs, f.params, strict=True))).write()
         self.module.define(
             self.name, f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
         )
 
 
-def top_scope(f: Frame, e: Emitter) -> Scope:
-    """A scope that writes at the current place of the function."""
-    return Scope(f, f.top, e, {})
+class _Updates:
+    """Emits the copy of the operand and the loops of updates over it."""
 
+    def __init__(self, f: Frame, node: Node, pointers: dict[Value, str]):
+        self.f, self.e, self.node = f, f.e, node
+        self.x, self.where, self.u = node.args
+        self.at_x, self.at_where, self.at_u = (pointers[v] for v in node.args)
+        self.axis, self.batch = node.attrs["axis"], node.attrs["batch"]
+        self.dtype = self.x.type.dtype
 
-def _at(e: Emitter, base: str, index: str, itemsize: int) -> str:
-    return e(f"getelementptr inbounds [{itemsize} x i8], ptr {base}, i64 {index}")
+    def write(self) -> None:
+        """The whole function."""
+        f, x = self.f, self.x.type
+        f.module.declare(
+            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        )
+        self.e.do(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {f.outputs[0]}, ptr {self.at_x}, "
+            f"i64 {f.top.size(x.size * self.dtype.itemsize)}, i1 false)"
+        )
+        self.loops([*x.shape[: self.axis], *self.where.type.shape[self.batch :]], [])
+
+    def loops(self, sizes: list[Size], at: list[str]) -> None:
+        """Loops over the axes before x's indexed one, and then over those of the positions."""
+        if not sizes:
+            self.update(at[: self.axis], at[self.axis :])
+            return
+
+        def body(i: str, _: list[str]) -> list[str]:
+            self.loops(sizes[1:], [*at, i])
+            return []
+
+        self.e.loop("0", self.f.top.size(sizes[0]), 1, [], body)
+
+    def update(self, first: list[str], row: list[str]) -> None:
+        """One position: checked, and what stands behind it updated if it is in range."""
+        e, f = self.e, self.f
+        limit = f.top.size(self.x.type.shape[self.axis])
+        p = self.position([*first[: self.batch], *row])
+        if self.node.attrs["negative"]:
+            low = e(f"icmp slt i64 {p}, 0")
+            p = e(f"select i1 {low}, i64 {e(f'add i64 {p}, {limit}')}, i64 {p}")
+        ok = e(f"icmp ult i64 {p}, {limit}")
+        f.report(Scope(f, f.top, e, {}), self.node, Lanes(e, 1, f.target).negate(ok))
+        go, done = e.fresh("go"), e.fresh("done")
+        e.do(f"br i1 {ok}, label %{go}, label %{done}")
+        e.label(go)
+        self.vectors(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
+        e.do(f"br label %{done}")
+        e.label(done)
+
+    def position(self, at: list[str]) -> str:
+        """The position that the indices hold there, as i64."""
+        d = self.where.type.dtype
+        one = Lanes(self.e, 1, self.f.target)
+        raw = one.load(d, self.element(self.at_where, self.offset(at, self.where), d.itemsize))
+        return raw if d is i64 else emit(one, "cast", [raw], [d], i64, {"dtype": i64})
+
+    def vectors(self, to: str, source: str) -> None:
+        """The elements behind a position, in vectors."""
+        e, f, d = self.e, self.f, self.dtype
+        width = max(2, f.target.vector_bits // max(8, d.compute.bits))
+        count = f.top.size(product(self.x.type.shape[self.axis + 1 :]))
+        free = Lanes(e, width, f.target)
+
+        def vector(i: str, _: list[str]) -> list[str]:
+            L = Lanes(e, width, f.target, mask=free.below(i, count))
+            place = self.element(f.outputs[0], e(f"add i64 {to}, {i}"), d.itemsize)
+            new = L.load(d, self.element(self.at_u, e(f"add i64 {source}, {i}"), d.itemsize))
+            if self.node.op.name == "scatter_add":
+                new = emit(L, "add", [L.load(d, place), new], [d, d], d, {})
+            L.store(d, new, place)
+            return []
+
+        e.loop("0", count, width, [], vector)
+
+    def offset(self, at: list[str], v: Value) -> str:
+        """Elements from v's beginning to its place under the first indices `at`."""
+        total = "0"
+        for i, step in zip(at, strides(v.type.shape), strict=False):
+            total = self.e(f"add i64 {total}, {self.e(f'mul i64 {i}, {self.f.top.size(step)}')}")
+        return total
+
+    def element(self, base: str, index: str, itemsize: int) -> str:
+        """The address of an element."""
+        return self.e(f"getelementptr inbounds [{itemsize} x i8], ptr {base}, i64 {index}")

@@ -51,17 +51,7 @@ class Body:
 
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
-        L = Lanes(self.e, self.s.width, self.f.target)
-        if start.isdecimal() and end.isdecimal():
-            return L.constants("i1", [int(start) + i < int(end) for i in range(L.width)])
-        left = self.e(f"sub nsw i64 {end}, {start}")
-        small = self.e(f"trunc i64 {left} to i32")
-        steps = ", ".join(f"i32 {i}" for i in range(L.width))
-        if L.width == 1:
-            return self.e(f"icmp sgt i32 {small}, 0")
-        return self.e(
-            f"icmp slt {L.vec('i32')} <{steps}>, {L.spread('i32', small)}"
-        )
+        return Lanes(self.e, self.s.width, self.f.target).below(start, end)
 
     def vectors_at(self, scope: Scope, start: str, mask: str | None, width: int = 0) -> Scope:
         assert self.s.vector is not None
