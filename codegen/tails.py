@@ -79,6 +79,7 @@ class Cuts:
         self.finite = [f("alloca [2 x i64], align 8") for _ in cuts]
         for there in self.finite:
             f.do(f"store ptr null, ptr {there}, align 8")
+            f.do(f"store i64 0, ptr {f.at(there, 8)}, align 8")
         self.found: dict[tuple[Value, str], str] = {}
 
     def run(self, node: Node, block: Block, go: Callable[[], None]) -> None:
@@ -166,21 +167,36 @@ def define_any(module: Module, target: Target, dtype: DType, what: str) -> str:
     t, size, lanes = f"i{dtype.bits}", dtype.itemsize, target.lanes(dtype)
     sign, exponent = 1 << (dtype.bits - 1), EXPONENT[dtype.bits]
 
-    def test(p: str, offset: str, width: int) -> str:
+    def test(p: str, at: str, count: int, width: int) -> str:
+        """Whether one of `count` registers has such an element."""
         v = t if width == 1 else f"<{width} x {t}>"
-        x = f(f"load {v}, ptr {f.at(p, f.mul(offset, size))}, align {size}")
 
         def k(value: int) -> str:
             value -= value >> (dtype.bits - 1) << dtype.bits
             return str(value) if width == 1 else f"splat ({t} {value})"
 
+        def any_of(registers: list[str], of: str) -> str:
+            total = registers[0]
+            for x in registers[1:]:
+                total = f(f"or {of} {total}, {x}")
+            return total
+
+        words = [
+            f(f"load {v}, ptr {f.at(p, f.mul(f.add(at, str(i * width)), size))}, align {size}")
+            for i in range(count)
+        ]
         if what == "infinite":
-            bad = f(f"icmp eq {v} {f(f'and {v} {x}, {k(exponent)}')}, {k(exponent)}")
+            words = [f(f"and {v} {x}, {k(exponent)}") for x in words]
+            found = [f(f"icmp eq {v} {x}, {k(exponent)}") for x in words]
         elif what == "negative_zero":
-            bad = f(f"icmp eq {v} {x}, {k(sign)}")
+            found = [f(f"icmp eq {v} {x}, {k(sign)}") for x in words]
         else:
-            bad = f(f"icmp ne {v} {f(f'and {v} {x}, {k(sign - 1)}')}, {k(0)}")
-        return bad
+            word = f(f"and {v} {any_of(words, v)}, {k(sign - 1)}")
+            found = [f(f"icmp ne {v} {word}, {k(0)}")]
+        if width == 1:
+            return any_of(found, "i1")
+        bits = f(f"bitcast <{width} x i1> {any_of(found, f'<{width} x i1>')} to i{width}")
+        return f(f"icmp ne i{width} {bits}, 0")
 
     any_ = f("alloca i8, align 1")
     f.do(f"store i8 0, ptr {any_}, align 1")
@@ -191,13 +207,7 @@ def define_any(module: Module, target: Target, dtype: DType, what: str) -> str:
             step = count * width
             end = f(f"and i64 %count, {-step}")
             with f.each(done, end, step) as at:
-                bad = test(p, at.index, width)
-                v = "i1" if width == 1 else f"<{width} x i1>"
-                for k in range(1, count):
-                    bad = f(f"or {v} {bad}, {test(p, f.add(at.index, str(k * width)), width)}")
-                if width > 1:
-                    bits = f(f"bitcast {v} {bad} to i{width}")
-                    bad = f(f"icmp ne i{width} {bits}, 0")
+                bad = test(p, at.index, count, width)
                 with f.when(bad):
                     f.do(f"store i8 1, ptr {any_}, align 1")
                 at.step = f.select(bad, "%count", str(step))
