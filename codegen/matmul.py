@@ -62,6 +62,8 @@ KEPT_ROWS = 16           # .. for so many rows and more: see `_rows_first`
 KEPT_UNIT = 4            # of their number
 LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside a vector
 LONG_PARTS = 4           # or a share of the row, if that is longer
+FEW_ROWS = 112           # with so few, a larger B is packed in rows of FEW_BYTES: what is packed
+FEW_BYTES = 2048         # .. is read a few times only; 6 % of 32x4096x256 f64
 STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
 STREAMED_ROW = 1024      # and of its rows
 PASSING_ROWS = 240       # most rows of a block that passes through scratch; with ..
@@ -196,7 +198,8 @@ def _split(
     kinds: list[str],
 ) -> tuple[str, str, str, str, str, str]:
     """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
-    row_blocks, col_blocks = f.ceildiv(m, most_down), f.ceildiv("%n", COLUMNS)
+    row_blocks = f.ceildiv(m, most_down)
+    col_blocks = f.ceildiv("%n", _most_across(f, dtype, m, "%n", "%k"))
     least_rows, least_columns = str(LEAST_ROWS), str(LEAST_BYTES // dtype.compute.itemsize)
     units = str(col_unit)
 
@@ -267,6 +270,14 @@ def _rows_first(f: Function, dtype: DType, m: str) -> str:
     return f(f"and i1 {f(f'and i1 {larger}, {small}')}, {plain}")
 
 
+def _most_across(f: Function, dtype: DType, m: str, n: str, k: str) -> str:
+    """Most columns of a block: fewer where B comes from memory for few rows."""
+    few = min(COLUMNS, FEW_BYTES // dtype.compute.itemsize)
+    far = f.cmp("sgt", f.mul(f.mul(n, k), dtype.itemsize), str(KEPT_BYTES))
+    short = f(f"and i1 {far}, {f.cmp('sle', m, str(FEW_ROWS))}")
+    return f.select(short, str(few), str(COLUMNS))
+
+
 def _streamed(f: Function, dtype: DType, m: str, n: str, k: str, unit: str) -> str:
     """Whether a product of whole sizes m, n, k goes by `stream`, if B's rows are contiguous."""
     far = f.cmp("sge", f.mul(f.mul(n, k), dtype.itemsize), str(STREAMED))
@@ -334,7 +345,7 @@ def _most_together(
     down = f.max(f.udiv(rows, v["rows"]), "1")
     if "dots" in kinds:
         down = f.select(f.cmp("eq", v["n"], "1"), "1", down)
-    beside = f.max(f.udiv(str(COLUMNS), v["cols"]), "1")
+    beside = f.max(f.udiv(_most_across(f, dtype, v["m"], v["n"], v["k"]), v["cols"]), "1")
     if "stream" in kinds:  # the longer its rows the better
         beside = f.select(across, v["col_blocks"], beside)
     return down, beside
