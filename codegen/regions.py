@@ -139,6 +139,7 @@ sleep:
   %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %part, <size> 128, \
 i32 0, ptr null, ptr null, i32 0)
   store atomic i32 0, ptr %asleep monotonic, align 4
+  call void @P_settle(ptr %pool)
   br label %wait
 exit:
   ret ptr null
@@ -304,6 +305,9 @@ done:
 }
 define internal void @P_wake(ptr %pool, i64 %count) nounwind {
 entry:
+  %cpu = call i32 @P_cpu()
+  %cpu.at = getelementptr i8, ptr %pool, i64 <cpu>
+  store atomic i32 %cpu, ptr %cpu.at monotonic, align 4
   br label %each
 each:
   %k = phi i64 [ 1, %entry ], [ %k.next, %next ]

@@ -25,6 +25,7 @@ import re
 
 from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
+from graphc.codegen.settle import SETTLE
 from graphc.codegen.target import Platform
 
 SCRATCH_BYTES = 4 << 20
@@ -36,7 +37,7 @@ WAKE_TICKS = 1 << 17  # of work that sleeping workers would have shared, some 50
 
 # Byte offsets in the wiped mapping.
 _LAYOUT = {
-    "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16, "cpus": 20, "debt": 24,
+    "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16, "cpus": 20, "debt": 24, "cpu": 32,
     "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }
     "parts": 8192,
     "part": 128,                         # bytes of a part: caches fetch lines of 64 in pairs
@@ -48,22 +49,26 @@ _PART = {
     "asleep": 64,
 }
 
-# Per architecture: the number of the futex system call, the pause instruction, declarations.
+# Per architecture: the numbers of system calls, the pause instruction, declarations.
 _ARCH = {
     "x86_64": {
-        "futex": "202", "pause": "call void @llvm.x86.sse2.pause()",
+        "futex": "202", "getcpu": "309", "setaffinity": "203",
+        "pause": "call void @llvm.x86.sse2.pause()",
         "declare": "declare void @llvm.x86.sse2.pause()\ndeclare i64 @llvm.readcyclecounter()",
     },
     "aarch64": {
-        "futex": "98", "pause": "call void @llvm.aarch64.hint(i32 1)",
+        "futex": "98", "getcpu": "168", "setaffinity": "122",
+        "pause": "call void @llvm.aarch64.hint(i32 1)",
         "declare": "declare void @llvm.aarch64.hint(i32)",
     },
     "armv7": {
-        "futex": "240", "pause": "call void @llvm.arm.hint(i32 1)",
+        "futex": "240", "getcpu": "345", "setaffinity": "241",
+        "pause": "call void @llvm.arm.hint(i32 1)",
         "declare": "declare void @llvm.arm.hint(i32)",
     },
     "riscv64": {  # the pause instruction is an extension
-        "futex": "98", "pause": "fence syncscope(\"singlethread\") acq_rel", "declare": "",
+        "futex": "98", "getcpu": "168", "setaffinity": "122",
+        "pause": "fence syncscope(\"singlethread\") acq_rel", "declare": "",
     },
 }
 
@@ -98,7 +103,7 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
             }
         weigh = WEIGH if "readcyclecounter" in tokens["declare"] else WAKE
         region = REGION.replace("<weigh>", weigh)
-        text = _DECLARATIONS + _THREADS + _MAPPING + _START + WORKER + region + STOPPING
+        text = _DECLARATIONS + _THREADS + _MAPPING + _START + SETTLE + WORKER + region + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
 
