@@ -106,7 +106,7 @@ class Along(Body):
             singly(start, e(f"select i1 {before}, i64 {begin}, i64 {high}"))
 
         streaming.on = ""
-        e.outer_loop("0", "2", side)
+        e.for_each("0", "2", side)
 
     def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""
@@ -229,13 +229,13 @@ class Along(Body):
             n = self.f.top.size(size)
             carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
             if span is not None:
-                return e.loop(span[0], span[1], 1, carried, body)
+                return e.loop(span[0], span[1], 1, carried, body, strided=True)
             if depth or not start or (isinstance(size, int) and size <= 2 * ROWS):
-                return e.loop("0", n, 1, carried, body)
+                return e.loop("0", n, 1, carried, body, strided=True)
 
             def rows(i: str, outside: list[str]) -> list[str]:
                 end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
-                inside = e.loop(i, end, 1, start, body)
+                inside = e.loop(i, end, 1, start, body, strided=True)
                 merged: list[str] = []
                 at = 0
                 L = Lanes(e, s.width if wide else 1, self.f.target)
@@ -246,7 +246,7 @@ class Along(Body):
                         at += m
                 return merged
 
-            return e.loop("0", n, ROWS, carried, rows)
+            return e.loop("0", n, ROWS, carried, rows, strided=True)
 
         final = nested(0, scopes, grid, [v for _, v in start])
         out = []

@@ -86,7 +86,7 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
             x = e(f"call {v} @{load}(ptr {at}, i32 4, {m} {mask}, {v} zeroinitializer)")
             return kind.merge(L, state, [x])
 
-        total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add)
+        total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add, strided=True)
         (scope.vectors if s.width > 1 else scope.scalars)[r] = kind.finish(L, total, r.dtype)
         for x in stores:
             scope.store(x.output, x.offset, r, vector=s.width > 1)

@@ -112,14 +112,15 @@ class Emitter:
 
     def loop(
         self, begin: str, end: str, step: int, carried: Sequence[tuple[str, str]],
-        body: Callable[[str, list[str]], Sequence[str]],
+        body: Callable[[str, list[str]], Sequence[str]], strided: bool = False,
     ) -> list[str]:
         """for (i = begin; i < end; i += step) carried = body(i, carried); the final values.
 
-        `carried` are (LLVM type, initial value).
+        `carried` are (LLVM type, initial value). In a `strided` loop addresses are multiples of i,
+        and LLVM makes pointers of them that run (see `count_up`).
         """
-        pre = self.enter("pre")
-        head, latch, exit_ = self.fresh("loop"), self.fresh("latch"), self.fresh("exit")
+        before = self.block
+        head, exit_ = self.fresh("loop"), self.fresh("exit")
         some = self(f"icmp slt i64 {begin}, {end}")
         self.do(f"br i1 {some}, label %{head}, label %{exit_}")
         self.label(head)
@@ -128,44 +129,38 @@ class Emitter:
         i, following = f"%{head}.i", f"%{head}.n"
         names = [f"%{head}.c{k}" for k in range(len(carried))]
         new = list(body(i, names))
-        self.do(f"br label %{latch}")
-        self.label(latch)
-        self.do(f"{following} = add nsw i64 {i}, {step}")
+        if strided:
+            self.do(f"{following} = add nsw i64 {i}, {step}")
+        else:
+            self.count_up(following, i, step)
         again = self(f"icmp slt i64 {following}, {end}")
         self.do(f"br i1 {again}, label %{head}, label %{exit_}, !llvm.loop !0")
-        phis.append(f"  {i} = phi i64 [ {begin}, %{pre} ], [ {following}, %{latch} ]")
+        latch = self.block
+        phis.append(f"  {i} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]")
         for name, (ty, init), value in zip(names, carried, new, strict=True):
-            phis.append(f"  {name} = phi {ty} [ {init}, %{pre} ], [ {value}, %{latch} ]")
+            phis.append(f"  {name} = phi {ty} [ {init}, %{before} ], [ {value}, %{latch} ]")
         self.label(exit_)
         return [
-            self(f"phi {ty} [ {init}, %{pre} ], [ {value}, %{latch} ]")
+            self(f"phi {ty} [ {init}, %{before} ], [ {value}, %{latch} ]")
             for (ty, init), value in zip(carried, new, strict=True)
         ]
 
-    def outer_loop(
-        self, begin: str, end: str, body: Callable[[str], None], step: int = 1
-    ) -> None:
-        """for (i = begin; i < end; i += step) body(i), for bodies of many instructions.
+    def for_each(self, begin: str, end: str, body: Callable[[str], None], step: int = 1) -> None:
+        """for (i = begin; i < end; i += step) body(i)."""
+        def once(i: str, _: list[str]) -> list[str]:
+            body(i)
+            return []
 
-        It counts in i128: LLVM's loop strength reduction leaves alone what no register holds, and
-        so takes no fifth of the compile time and keeps no running pointer for every buffer.
+        self.loop(begin, end, step, [], once)
+
+    def count_up(self, following: str, i: str, step: int) -> None:
+        """following = i + step, as a counter that LLVM's loop strength reduction leaves alone.
+
+        To that pass, what a freeze gives is no sum. It would take a quarter of the compile time to
+        keep a pointer running for every buffer, where base + counter is one operand as well.
         """
-        pre = self.enter("pre")
-        head, exit_ = self.fresh("loop"), self.fresh("exit")
-        first = self(f"sext i64 {begin} to i128")
-        some = self(f"icmp slt i64 {begin}, {end}")
-        self.do(f"br i1 {some}, label %{head}, label %{exit_}")
-        self.label(head)
-        phis: list[str] = []
-        self.lines.append(phis)
-        wide, following = f"%{head}.i", f"%{head}.n"
-        i = self(f"trunc i128 {wide} to i64")
-        body(i)
-        self.do(f"{following} = add i128 {wide}, {step}")
-        again = self(f"icmp slt i64 {self(f'trunc i128 {following} to i64')}, {end}")
-        phis.append(f"  {wide} = phi i128 [ {first}, %{pre} ], [ {following}, %{self.block} ]")
-        self.do(f"br i1 {again}, label %{head}, label %{exit_}, !llvm.loop !0")
-        self.label(exit_)
+        self.do(f"{following}.sum = add nsw i64 {i}, {step}")
+        self.do(f"{following} = freeze i64 {following}.sum")
 
     def text(self) -> str:
         return "\n".join(_flat(self.lines))

@@ -112,9 +112,9 @@ class NestKernel:
                 f.places.clear()
 
             if s.bands:
-                e.outer_loop(low, high, lambda i: band(c, i, low))
+                e.for_each(low, high, lambda i: band(c, i, low))
             else:
-                e.outer_loop(low, high, lambda i: item(f, body, i, totals))
+                e.for_each(low, high, lambda i: item(f, body, i, totals))
             if f.places is not None:
                 f.places.fold(totals)
             at = 0
@@ -127,7 +127,7 @@ class NestKernel:
                     e.do(f"store {t} {value}, ptr {p}, align 8")
                     at += 1
 
-        e.outer_loop("%begin", "%end", chunk_body)
+        e.for_each("%begin", "%end", chunk_body)
         return self.finish_task(f)
 
     def finish_task(self, f: Frame) -> str:
@@ -157,7 +157,7 @@ class NestKernel:
             end = least(e, e(f"add nsw i64 {i}, {BLOCK}"), high)
             body.run(Scope(f, f.top, e.section(), {}), i, end, {})
 
-        e.outer_loop(low, high, piece, BLOCK)
+        e.for_each(low, high, piece, BLOCK)
 
     @property
     def partial_words(self) -> int:
@@ -286,7 +286,7 @@ def tiles_of(f: Frame, body: Across | Along) -> None:
     """Emit all tiles of results, for the rows that the frame's band has."""
     s = f.schedule
     count = dims.product(ceildiv(f.nest.sizes[n], s.rows_of(n)) for n in s.grid)
-    f.e.outer_loop("0", f.top.size(count), lambda i: item(f, body, i, {}))
+    f.e.for_each("0", f.top.size(count), lambda i: item(f, body, i, {}))
 
 
 def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:

@@ -277,7 +277,7 @@ class Stripes:
                 self.vector(self.body.vectors_at(around, j, None), scopes, p, states)
                 return []
 
-            e.loop(low, whole, s.width, [], vector)
+            e.loop(low, whole, s.width, [], vector, strided=True)
             return []
 
         e.loop(begin, main, strip, [], lambda i, _: rows_from(i, strip))
