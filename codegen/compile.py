@@ -156,7 +156,8 @@ class _Compiler:
             self.members += chain.calls
         else:
             call = define_kernel(
-                self.module, self.target, n, name, self.codes, self.fastmath, self.updates
+                self.module, self.target, n, name, self.codes, self.fastmath, self.updates,
+                driver=False,
             )
         if shape is not None:
             self.shapes[shape] = call

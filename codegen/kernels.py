@@ -11,6 +11,7 @@ from graphc.codegen.both import BothKernel
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots, slots_of
+from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
 from graphc.codegen.nest import NestKernel
 from graphc.codegen.pieces import pieces
@@ -38,6 +39,7 @@ class Call:
     work: Size = 0                # estimated cycles
     splits: bool = True           # whether the kernel shares itself out among threads
     after: Nest | None = None     # a second nest
+    launch: Launch | None = None  # how its task is started, if there is no driver
     text: str = ""                # of a chain: its nests, and what it keeps in scratch
 
     @property
@@ -61,11 +63,12 @@ def body_sites(body: Graph) -> list[Node]:
 
 def define_kernel(
     module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool,
-    updates: frozenset[Value], steps: int | None = None,
+    updates: frozenset[Value], steps: int | None = None, driver: bool = True,
 ) -> Call:
     """Write the functions of one fused node into the module; `updates` become states.
 
-    Of a product alone an operand, number `steps`, may say over how many steps it sums.
+    Of a product alone an operand, number `steps`, may say over how many steps it sums. driver:
+    whether it must be there, as a function of the kernel's name.
     """
     body: Graph = node.attrs["body"]
     fallible = bool(body_sites(body))
@@ -105,14 +108,14 @@ def define_kernel(
     if len(parts) > 1:
         return _define_pieces(module, target, node, nest, parts, name, fastmath)
     kernel = NestKernel(module, target, nest, name, codes, fastmath)
-    kernel.define()
+    launch = kernel.define(driver)
     s = kernel.schedule
     reuse = {}
     if not s.final and (s.sweeps <= 1 or _stores_last(s)):
         reuse = _in_place(kernel.nest, set(), len(node.args), None)
     return Call(
         name, node, kernel.slots, kernel.workspace, 0, fallible, kernel.nest, None, reuse,
-        s.items * s.cycles, s.items != 1,
+        s.items * s.cycles, s.items != 1, launch=launch,
     )
 
 

@@ -3,6 +3,7 @@
     define internal void @K.task(ptr %ctx, i64 %begin, i64 %end, ptr %scratch)   chunks of items
     define internal void @K(ptr %ctx, ptr %scratch)                               the whole kernel
 
+The driver is left out where it would only start the task, which a program's entry point can do.
 `ctx` is an array of 8-byte slots: operands, results, dimensions (in the order of `Slots`), then
 slots that the driver fills in itself. Work is split by shapes alone: never by thread count.
 """
@@ -17,16 +18,12 @@ from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
 from graphc.codegen.bands import Bands
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
-from graphc.codegen.grain import (
-    CHUNK_CYCLES,
-    COLUMN_CHUNK_CYCLES,
-    MAX_CHUNKS,
-    SHARED_CYCLES,
-)
+from graphc.codegen.grain import CHUNK_CYCLES, COLUMN_CHUNK_CYCLES, MAX_CHUNKS
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.loops import Nest
+from graphc.codegen.launch import Launch
+from graphc.codegen.loops import Nest, Store
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK, FINAL, ceildiv, plan
 from graphc.codegen.scope import Scope
@@ -65,10 +62,31 @@ class NestKernel:
             self.module, self.target, self.schedule, self.slots, self.codes, self.fastmath
         )
 
-    def define(self) -> None:
-        """Add the task and the driver to the module."""
+    @property
+    def totals(self) -> list[Store]:
+        """The stores that wait for what all chunks give, but for column sums."""
+        s = self.schedule
+        return [x for x in s.nest.stores if s.is_late(x) and x.expr not in s.columns]
+
+    def define(self, driver: bool = True) -> Launch | None:
+        """Add the task and the driver to the module.
+
+        Where the driver need not be and would only start the task, what starts it is returned.
+        """
         self.module.define(f"{self.name}.task", self.task())
+        s = self.schedule
+        if not (driver or s.sums or s.columns or s.bands or self.totals):
+            return self.launch
         self.module.define(self.name, self.driver())
+        return None
+
+    @property
+    def launch(self) -> Launch:
+        s = self.schedule
+        return Launch(
+            f"{self.name}.task", s.items, s.cycles, self.slots.items,
+            COLUMN_CHUNK_CYCLES if s.columns or s.bands else CHUNK_CYCLES, s.merges,
+        )
 
     # --- the task ------------------------------------------------------------------------------
 
@@ -89,6 +107,12 @@ class NestKernel:
             f.streaming = Streaming(f, each)
         if s.merges or s.spans:
             self.merged(f, body, chunk)
+            return self.finish_task(f)
+
+        if not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
+            low = e(f"mul nsw i64 %begin, {chunk}")
+            high = least(e, e(f"mul nsw i64 %end, {chunk}"), items)
+            e.for_each(low, high, lambda i: item(f, body, i, {}))
             return self.finish_task(f)
 
         def band(c: str, i: str, first: str) -> None:
@@ -172,16 +196,8 @@ class NestKernel:
         if s.sums:
             partials = f.alloca(f"[{MAX_CHUNKS * self.partial_words} x i64]")
             f.set_slot("ptr", self.slots.partials, partials)
-        if isinstance(s.items, int) and isinstance(s.cycles, int) and (
-            s.items * s.cycles < SHARED_CYCLES
-        ):
-            chunks = "1" if s.items else "0"
-            f.set_slot("i64", self.slots.items, str(s.items))
-            f.set_slot("i64", self.slots.chunk, str(max(1, s.items)))
-            e.do(f"call void @{self.name}.task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
-        else:
-            chunks = self.share_out(f)
-        if any(s.is_late(x) and x.expr not in s.columns for x in s.nest.stores):
+        chunks = self.launch.start(e, f.top.size)
+        if self.totals:
             self.combine(f, partials, chunks)
         if s.columns:
             columns.add_up(f, chunks)
@@ -189,19 +205,6 @@ class NestKernel:
             f.bands = Bands(f, f.params[-1], chunks)
             tiles_of(f, Along(f))
         return f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
-
-    def share_out(self, f: Frame) -> str:
-        """Split the items into chunks by their estimated cycles and run them, in parallel where
-        there are several; returns the number of chunks."""
-        s = self.schedule
-        items, cycles = f.top.size(s.items), f.top.size(s.cycles)
-        self.module.define("graphc.share_out", _share_out(self.module))
-        return f.e(
-            f"call i64 @graphc.share_out(ptr @{self.name}.task, ptr %ctx, ptr %scratch, "
-            f"i64 {items}, i64 {cycles}, i64 {self.slots.items}, "
-            f"i64 {COLUMN_CHUNK_CYCLES if s.columns or s.bands else CHUNK_CYCLES}, "
-            f"i1 {str(s.merges).lower()})"
-        )
 
     def combine(self, f: Frame, partials: str, chunks: str) -> None:
         """Add up the chunks in order, then compute and store what depends on the totals."""
@@ -240,46 +243,9 @@ class NestKernel:
             state = kind.narrow(one, totals[at : at + n])
             scope.scalars[r] = kind.finish(one, state, r.dtype)
             at += n
-        stores = [x for x in s.nest.stores if s.is_late(x) and x.expr not in s.columns]
-        scope.demand(x.expr for x in stores)
-        for x in stores:
+        scope.demand(x.expr for x in self.totals)
+        for x in self.totals:
             scope.store(x.output, x.offset, x.expr, vector=False)
-
-
-def _share_out(module: Module) -> str:
-    """`i64 @graphc.share_out(task, ctx, scratch, items, cycles of one, slot of the items, least
-    cycles of a chunk, merges)`."""
-    module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
-    e = Emitter(module)
-    e.label("entry")
-    work = e("mul i64 %items, %cycles")
-    pieces = e(f"udiv i64 {work}, %least")
-    few = e(f"icmp ult i64 {pieces}, {MAX_CHUNKS}")
-    pieces = e(f"select i1 {few}, i64 {pieces}, i64 {MAX_CHUNKS}")
-    pieces = e(f"select i1 {e(f'icmp uge i64 {work}, {SHARED_CYCLES}')}, i64 {pieces}, i64 1")
-
-    def ceil(n: str, d: str) -> str:
-        most = e(f"add i64 {n}, {d}")
-        return e(f"udiv i64 {e(f'sub i64 {most}, 1')}, {d}")
-
-    chunk = ceil("%items", pieces)
-    chunk = e(f"select i1 {e(f'icmp sgt i64 {chunk}, 0')}, i64 {chunk}, i64 1")
-    chunks = ceil("%items", chunk)
-    for k, value in enumerate(("%items", chunk)):
-        at = e(f"getelementptr inbounds i64, ptr %ctx, i64 {e(f'add i64 %slot, {k}')}")
-        e.do(f"store i64 {value}, ptr {at}, align 8")
-    e.do(f"br i1 {e(f'icmp sgt i64 {chunks}, 1')}, label %parallel, label %alone")
-    e.label("parallel")
-    pieces = e(f"select i1 %merges, i64 {e(f'sub i64 0, {chunks}')}, i64 {chunks}")
-    e.do(f"call void @graphc_parallel(ptr %task, ptr %ctx, i64 {pieces}, ptr %scratch)")
-    e.do(f"ret i64 {chunks}")
-    e.label("alone")
-    e.do(f"call void %task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
-    e.do(f"ret i64 {chunks}")
-    return (
-        "define internal i64 @graphc.share_out(ptr %task, ptr %ctx, ptr %scratch, i64 %items, "
-        f"i64 %cycles, i64 %slot, i64 %least, i1 %merges) nounwind {{\n{e.text()}\n}}"
-    )
 
 
 def tiles_of(f: Frame, body: Across | Along) -> None:

@@ -31,6 +31,7 @@ class WaveRunner:
         self.module, self.name, self.e, self.sizes, self.scratch = module, name, e, sizes, scratch
         self.timed = timed
         self.done = 0  # kernels of earlier waves
+        self.places: dict[int, str] = {}  # addresses in the contexts
         if timed:
             _declare_ticks(module, len(plan.calls))
         self.slots = max((c.slots.count for c in plan.calls), default=0)
@@ -40,12 +41,16 @@ class WaveRunner:
 
     def fill(self, values: Sequence[tuple[str, str]], place: int) -> str:
         """Write a kernel's context into the `place`-th array; returns its address."""
-        e = self.e
         first = place * self.slots
-        for j, (t, what) in enumerate(values):
-            p = e(f"getelementptr inbounds i64, ptr %ctx, i64 {first + j}")
-            e.do(f"store {t} {what}, ptr {p}, align 8")
-        return "%ctx" if not first else e(f"getelementptr inbounds i64, ptr %ctx, i64 {first}")
+        for j, (t, what) in enumerate(values, first):
+            self.e.do(f"store {t} {what}, ptr {self._place(j)}, align 8")
+        return self._place(first)
+
+    def _place(self, k: int) -> str:
+        """The address of a word of the contexts."""
+        if k not in self.places:
+            self.places[k] = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
+        return self.places[k] if k else "%ctx"
 
     def run(self, number: int, calls: list[Call], contexts: list[str]) -> None:
         """Run one wave."""
@@ -55,6 +60,9 @@ class WaveRunner:
         if together == "false":
             self._one_by_one(first, calls, contexts)
             return
+        for c in calls:
+            if c.launch is not None:  # sizes that both branches need
+                self.sizes.value(c.launch.items), self.sizes.value(c.launch.cycles)
         side, row, after = e.fresh("side"), e.fresh("row"), e.fresh("after")
         e.do(f"br i1 {together}, label %{side}, label %{row}")
         e.label(side)
@@ -74,12 +82,17 @@ class WaveRunner:
 
     def _one_by_one(self, first: int, calls: list[Call], contexts: list[str]) -> None:
         for k, (c, ctx) in enumerate(zip(calls, contexts, strict=True), first):
-            self._call(self.e, k, c, ctx, self.scratch)
+            self._call(self.e, k, c, ctx, self.scratch, self.sizes)
 
-    def _call(self, e: Emitter, k: int, c: Call, ctx: str, scratch: str) -> None:
+    def _call(
+        self, e: Emitter, k: int, c: Call, ctx: str, scratch: str, sizes: SizeCode
+    ) -> None:
         """Call the k-th kernel of the program; a timed one adds its ticks to TICKS[k]."""
         start = e(f"call i64 @{COUNTER}()") if self.timed else ""
-        e.do(f"call void @{c.name}(ptr {ctx}, ptr {scratch})")
+        if c.launch is not None:
+            c.launch.start(e, sizes.value, ctx, scratch)
+        else:
+            e.do(f"call void @{c.name}(ptr {ctx}, ptr {scratch})")
         if self.timed:
             _add_ticks(e, k, start)
 
@@ -118,7 +131,7 @@ class WaveRunner:
             t.do(f"switch i64 {i}, label %{done} [ {cases} ]")
             for k, (c, x) in enumerate(zip(calls, labels, strict=True), first):
                 t.label(x)
-                self._call(t, k, c, ctx, "%scratch")
+                self._call(t, k, c, ctx, "%scratch", _sizes_of(t, c, ctx))
                 t.do(f"br label %{done}")
             t.label(done)
             return []
@@ -130,6 +143,19 @@ class WaveRunner:
             f"define internal void @{self.name}.w{number}(ptr %ctx, i64 %begin, i64 %end, "
             f"ptr %scratch) nounwind {{\n{t.text()}\n}}",
         )
+
+
+def _sizes_of(e: Emitter, c: Call, ctx: str) -> SizeCode:
+    """Sizes from the dimensions in a kernel's context, as far as starting it needs them."""
+    found: dict[str, str] = {}
+    if c.launch is not None:
+        wanted = {*dims.names(c.launch.items), *dims.names(c.launch.cycles)}
+        first = c.slots.params + c.slots.outputs
+        for k, name in enumerate(c.slots.dims, first):
+            if name in wanted:
+                p = e(f"getelementptr inbounds i64, ptr {ctx}, i64 {k}")
+                found[name] = e(f"load i64, ptr {p}, align 8")
+    return SizeCode(e, found)
 
 
 def define_timed(module: Module, name: str, inner: str) -> None:
