@@ -31,7 +31,7 @@ def prefix_of(path: Path) -> str:
     """The prefix of C names: `build/libdigits.so` -> `digits`; CompileError for unknown kinds."""
     if path.suffix not in KINDS:
         raise CompileError(
-            f"export: the name must end in one of {', '.join(KINDS)}, got {path.name!r}"
+            f"export: the name must end in one of {', '.join(KINDS)}, got {str(path)!r}"
         )
     stem = path.name.removesuffix(path.suffix)
     if stem.startswith("lib") and stem != "lib":

@@ -128,7 +128,9 @@ class Sources:
             return names[spec.name]
         file = os.path.basename(spec.path)
         found = list(functions_in(module))
-        own = [n for n in names if not n.startswith("__")]
+        own = [
+            n for n, v in names.items() if not (n.startswith("__") or isinstance(v, ModuleType))
+        ]
         close = difflib.get_close_matches(spec.name, found, 1) or (
             difflib.get_close_matches(spec.name, own, 1)
         )
