@@ -12,12 +12,12 @@ from graphc.codegen.target import Target
 # Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
 # 3.9 GHz, by tests/benchmarks/math_speed.py. Quotients and roots count less than the 14, 20 and 32
 # cycles that they hold the divider, since they leave the other units alone: with those, a layer
-# norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 700 and
+# norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 230 and
 # 1200, since they are calls, of which straight-line functions may make some.
 VECTOR_COST = {
     "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
     "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 48, "acosh": 38, "atanh": 24,
-    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 40, "normal_cdf": 40, "pow": 40,
+    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 40, "pow": 40,
     "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
 }
 COSTLY = 8  # from which reading back beats computing again

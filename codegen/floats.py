@@ -110,6 +110,13 @@ class Floats:
     def from_int(self, a: str) -> str:
         return self.L.convert("sitofp", a, self.i, self.t)
 
+    def from_exponent(self, a: str) -> str:
+        """a - bias as a float for integers a of 0 to 2^12; AVX2 converts none of 64 bits."""
+        if not self.double:
+            return self.from_int(self.ints("sub", a, self.bias))
+        magic = struct.unpack("<q", struct.pack("<d", self.magic))[0]
+        return self.sub(self.from_bits(self.ints("or", a, magic)), self.magic + self.bias)
+
     def negative(self, a: str) -> str:
         """Whether the sign bit is set: true for -0 too."""
         return self.icmp("slt", self.to_bits(a), 0)
@@ -118,7 +125,7 @@ class Floats:
         """(n, integer register of n) for the integer nearest to a, |a| < 2^(mantissa - 1).
 
         The integer counts from the bits of `magic`, whose low bits are 0: enough for shifts left
-        and for looking at low bits; `integer` gives n itself.
+        and for looking at low bits.
         """
         t = self.add(a, self.magic)
         return self.sub(t, self.magic), self.to_bits(t)
@@ -140,11 +147,6 @@ class Floats:
         t = self.fma(a, b, magic)
         return self.sub(t, magic), self.from_bits(self.ints("shl", self.to_bits(t), self.mantissa))
 
-    def integer(self, counted: str) -> str:
-        """n as an integer register, from the integer register that `nearest` gives."""
-        magic = (self.bias + self.mantissa) << self.mantissa | 1 << (self.mantissa - 1)
-        return self.ints("sub", counted, magic)
-
     def power_of_two(self, n: str) -> str:
         """2^n for an integer register in the normal range (a counted one serves too)."""
         return self.from_bits(
@@ -156,22 +158,20 @@ class Floats:
 
         `whole, counted` as `nearest` gives them; by halves, so that no factor overflows.
         """
-        return self._scale(p, whole, lambda: self.integer(counted))
+        return self._scale(p, whole, lambda: counted)
 
     def scale_16th(self, p: str, whole: str, counted: str) -> str:
         """`scale` by the largest integer up to n, `whole, counted` as `nearest_16th` gives them."""
-        magic = (self.bias + self.mantissa - 4) << self.mantissa | 1 << (self.mantissa - 1)
-        return self._scale(
-            p, whole, lambda: self.ints("ashr", self.ints("sub", counted, magic), 4)
-        )
+        return self._scale(p, whole, lambda: self.ints("lshr", counted, 4))
 
-    def _scale(self, p: str, whole: str, integer: Callable[[], str]) -> str:
+    def _scale(self, p: str, whole: str, counted: Callable[[], str]) -> str:
         if self.avx512:
             return self._avx512("scalef", p, whole)
-        n = integer()
-        half = self.ints("ashr", n, 1)
-        rest = self.ints("sub", n, half)
-        return self.mul(self.mul(p, self.power_of_two(half)), self.power_of_two(rest))
+        n = self.ints("add", counted(), 2 * self.bias)  # each half takes its bias from here
+        half = self.ints("lshr", n, 1)
+        for part in (half, self.ints("sub", n, half)):
+            p = self.mul(p, self.from_bits(self.ints("shl", part, self.mantissa)))
+        return p
 
     def scale_normal(self, p: str, counted: str) -> str:
         """p * 2^n where p and the result are normal."""
@@ -186,31 +186,33 @@ class Floats:
         n = self.ints("shl", self.ints("and", counted, -16), self.mantissa - 4)
         return self.from_bits(self.ints("add", self.to_bits(p), n))
 
-    def split_exponent(self, x: str) -> Pair:
-        """(e, m) as floats: x = 2^e m, m in [3/4, 3/2), for finite x > 0.
+    def split_exponent(self, x: str, normal: bool = False) -> Pair:
+        """(e, m) as floats: x = 2^e m, m in [3/4, 3/2), for finite x > 0 (`normal`: x is).
 
         With `avx512` 0 gives -infinity and 1, infinity itself and 1, below 0 m is NaN.
         """
         if self.avx512:
             m = self._avx512("getmant", x, immediate=0b1111)
             return self.sub(self._avx512("getexp", x), self._avx512("getexp", m)), m
-        digits = self.mantissa + 1
-        subnormal = self.cmp("olt", x, 2.0 ** (2 - (1 << (self.bits - self.mantissa - 2))))
-        b = self.to_bits(self.select(subnormal, self.mul(x, 2.0**digits), x))
-        three_quarters = ((self.bias - 1) << self.mantissa) + (1 << (self.mantissa - 1))
-        e = self.ints("ashr", self.ints("sub", b, three_quarters), self.mantissa)
-        m = self.from_bits(self.ints("sub", b, self.ints("shl", e, self.mantissa)))
-        return self.add(self.from_int(e), self.select(subnormal, float(-digits), 0.0)), m
+        digits, b = self.mantissa + 1, self.to_bits(x)
+        if not normal:
+            subnormal = self.cmp("olt", x, 2.0 ** (2 - (1 << (self.bits - self.mantissa - 2))))
+            b = self.to_bits(self.select(subnormal, self.mul(x, 2.0**digits), x))
+        one = self.bias << self.mantissa
+        up = self.ints("add", b, 1 << (self.mantissa - 1))  # from 3/4 on in the next binade
+        n = self.from_exponent(self.ints("lshr", up, self.mantissa))
+        whole = self.ints("and", up, -1 << self.mantissa)
+        m = self.from_bits(self.ints("sub", self.ints("add", b, one), whole))
+        return n if normal else self.add(n, self.select(subnormal, float(-digits), 0.0)), m
 
     def binade(self, x: str) -> Pair:
         """(e, m) as floats: x = 2^e m, m in [1, 2), for normal x > 0."""
         if self.avx512:
             return self._avx512("getexp", x), self._avx512("getmant", x, immediate=0b1000)
         b = self.to_bits(x)
-        e = self.ints("sub", self.ints("lshr", b, self.mantissa), self.bias)
         one = self.bias << self.mantissa
         m = self.ints("or", self.ints("and", b, (1 << self.mantissa) - 1), one)
-        return self.from_int(e), self.from_bits(m)
+        return self.from_exponent(self.ints("lshr", b, self.mantissa)), self.from_bits(m)
 
     @property
     def avx512(self) -> bool:
@@ -237,7 +239,7 @@ class Floats:
     def lookup(self, table: Sequence[float], index: str) -> str:
         """The f64 of a table of 16 for each lane, by the low 4 bits of an i64 register.
 
-        In registers where AVX-512 permutes two of them, else from memory.
+        In registers where AVX-512 or AVX2 permutes them, else from memory.
         """
         L = self.L
         if self.avx512:
@@ -251,13 +253,14 @@ class Floats:
                 L.e(f"call {v} @{name}({v} {low}, {w} {i}, {v} {high})")
                 for i in L.parts("i64", index, 8)
             ])
-        return self._from_memory(table, self.ints("and", index, 15))
+        if not self._avx2:
+            return self._from_memory(table, self.ints("and", index, 15))
+        low, high = (self._permuted(half, index) for half in (table[:8], table[8:]))
+        upper = self.icmp("slt", self.ints("shl", index, 60), 0)
+        return self.select(upper, high, low)
 
     def lookup_8(self, table: Sequence[float], index: str) -> str:
-        """The f64 of a table of 8 for each lane, by the low 3 bits of an i64 register.
-
-        In registers where AVX-512 permutes them, or AVX2 their low and high halves.
-        """
+        """`lookup` in a table of 8, by the low 3 bits."""
         L = self.L
         if self.avx512:
             v, w, name = "<8 x double>", "<8 x i64>", "llvm.x86.avx512.permvar.df.512"
@@ -266,25 +269,33 @@ class Floats:
             return L.joined(self.t, [
                 L.e(f"call {v} @{name}({v} {values}, {w} {i})") for i in L.parts("i64", index, 8)
             ])
-        target = L.target
-        if target.arch != "x86_64" or target.vector_bits != 256 or L.width % 4 \
-                or L.e.module.attributes:
+        if not self._avx2:
             return self._from_memory(table, self.ints("and", index, 7))
+        return self._permuted(table, index)
+
+    @property
+    def _avx2(self) -> bool:
+        """Whether registers are whole ones of AVX2, and the largest."""
+        L = self.L
+        whole = L.width % 4 == 0 and not L.e.module.attributes
+        return L.target.arch == "x86_64" and L.target.vector_bits == 256 and whole
+
+    def _permuted(self, table: Sequence[float], index: str) -> str:
+        """`lookup_8` by AVX2, which permutes 8 words: the low halves and the high ones."""
+        L = self.L
         name = "llvm.x86.avx2.permps"
         L.e.module.declare(name, f"declare <8 x float> @{name}(<8 x float>, <8 x i32>)")
         both = self.ints("or", self.ints("and", index, 7), self.ints("shl", index, 32))
-        words = [struct.unpack("<2I", struct.pack("<d", c)) for c in table]
+        words = zip(*(struct.unpack("<2I", struct.pack("<d", c)) for c in table), strict=True)
+        texts = (", ".join(f"i32 {literal('i32', w)}" for w in half) for half in words)
+        halves = [L.e(f"bitcast <8 x i32> <{text}> to <8 x float>") for text in texts]
+        order = ", ".join(f"i32 {k + 8 * (k % 2)}" for k in range(8))
         found = []
         for part in L.parts("i64", both, 4):
             i = L.e(f"bitcast <4 x i64> {part} to <8 x i32>")
-            halves = []
-            for k in range(2):
-                bits = ", ".join(f"i32 {literal('i32', w[k])}" for w in words)
-                values = L.e(f"bitcast <8 x i32> <{bits}> to <8 x float>")
-                halves.append(L.e(f"call <8 x float> @{name}(<8 x float> {values}, <8 x i32> {i})"))
-            order = ", ".join(f"i32 {k + 8 * (k % 2)}" for k in range(8))
-            mixed = L.e(f"shufflevector <8 x float> {halves[0]}, <8 x float> {halves[1]}, "
-                        f"<8 x i32> <{order}>")
+            low, high = (L.e(f"call <8 x float> @{name}(<8 x float> {half}, <8 x i32> {i})")
+                         for half in halves)
+            mixed = L.e(f"shufflevector <8 x float> {low}, <8 x float> {high}, <8 x i32> <{order}>")
             found.append(L.e(f"bitcast <8 x float> {mixed} to <4 x double>"))
         return L.joined(self.t, found)
 

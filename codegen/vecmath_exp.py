@@ -33,6 +33,8 @@ def _less_ln2(F: Floats, x: str, n: str) -> Pair:
 
 def exp_reduced(F: Floats, r: str) -> str:
     """e^r for |r| <= ln(2)/2; in f64 with the rounding of 1 + r made good."""
+    if not F.double and F.L.target.has_fma:
+        return F.poly(r, (1.0, 1.0, *co.EXP_F32))
     r2, g = F.mul(r, r), F.series(r, co.EXP_F32, co.EXP_F64)
     if not F.double:
         return F.add(F.fma(r2, g, r), 1.0)

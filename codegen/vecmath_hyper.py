@@ -75,21 +75,21 @@ def atanh(F: Floats, x: str) -> str:
     """
     a = F.abs(x)
     above, below = F.add(a, 1.0), F.sub(1.0, a)
-    half = 1 << (F.mantissa - 1)
-    ratio = F.ints("add", F.ints("sub", F.to_bits(above), F.to_bits(below)), half)
-    k = F.ints("ashr", ratio, F.mantissa)
-    power = F.power_of_two(k)
+    one, half = F.bias << F.mantissa, 1 << (F.mantissa - 1)
+    ratio = F.ints("add", F.ints("sub", F.to_bits(above), F.to_bits(below)), one + half)
+    k = F.ints("lshr", ratio, F.mantissa)  # and the bias
+    power = F.from_bits(F.ints("shl", k, F.mantissa))
     scaled = F.mul(power, below)
     if F.L.target.has_fma:  # below 2^mantissa both sums with 2^k are exact
         s = F.fma(a, F.add(power, 1.0), F.sub(1.0, power))
-        s = F.select(F.icmp("sge", k, F.mantissa), F.sub(above, scaled), s)
+        s = F.select(F.icmp("sge", k, F.bias + F.mantissa), F.sub(above, scaled), s)
     else:  # what rounding took from 1 + a and 1 - a
         lost = F.sub(F.sub(a, F.sub(above, 1.0)), F.mul(power, F.sub(F.sub(1.0, below), a)))
         s = F.add(F.sub(above, scaled), lost)
     s = F.div(s, F.add(above, scaled))
     z = F.mul(s, s)
     hi, lo = (v / 2 for v in F.pick(co.LN2_F32, co.LN2_F64))
-    n = F.from_int(k)
+    n = F.from_exponent(k)
     rest = F.fma(F.mul(s, z), F.series(z, co.ATANH_F32, co.ATANH_F64), F.mul(n, lo))
     y = F.fma(n, hi, F.add(s, rest))
     y = F.select(F.cmp("oeq", a, 1.0), INF, F.select(F.cmp("ule", a, 1.0), y, NAN))

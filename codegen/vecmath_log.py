@@ -6,10 +6,12 @@ taken off by a table first (Tang 1989). log within 1.1 ULP, the others within 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Operand, Pair
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.rare import outlined, unless
 
 
 def _log_parts(F: Floats, e: str, m: str, low: str | None) -> str:
@@ -45,10 +47,27 @@ def _log_specials(F: Floats, x: str, y: str) -> str:
     return F.select(F.cmp("ueq", x, INF), x, y)  # ueq: infinity or NaN
 
 
+def _at_any(F: Floats, name: str, x: str, log: Callable[[Floats, str, str], str]) -> str:
+    """`log(algebra, e, m)` of x = 2^e m, with log's special values.
+
+    AVX-512 takes all numbers apart; elsewhere that is quick for normal ones, and a function of
+    the module looks after vectors that hold others.
+    """
+    if F.avx512:
+        return log(F, *F.split_exponent(x))
+
+    def of_others(L: Lanes, args: Sequence[str]) -> str:
+        G, (v,) = Floats(L, F.t), args
+        return _log_specials(G, v, log(G, *G.split_exponent(v)))
+
+    least, inf = 1 << F.mantissa, (2 * F.bias + 1) << F.mantissa
+    other = F.L.cmp("uge", F.i, F.ints("sub", F.to_bits(x), least), F.ki(inf - least))
+    return unless(F.L, other, F.t, lambda: log(F, *F.split_exponent(x, normal=True)),
+                  lambda: outlined(F.L, name, F.t, [x], of_others))
+
+
 def log(F: Floats, x: str) -> str:
-    e, m = F.split_exponent(x)
-    y = _log_parts(F, e, m, None)
-    return y if F.avx512 else _log_specials(F, x, y)
+    return _at_any(F, "log", x, lambda G, e, m: _log_parts(G, e, m, None))
 
 
 def log1p(F: Floats, x: str) -> str:
@@ -72,16 +91,19 @@ def log_of_sum(F: Floats, a: Operand, b: str) -> Pair:
 def log2(F: Floats, x: str) -> str:
     """Exact at powers of 2."""
     tables = (co.LOG2_C, co.LOG2_16, co.LOG2_F64)
-    return _log_to_base(F, x, (1.0, 0.0), co.LOG2_F32, tables)
+    return _at_any(F, "log2", x, lambda G, e, m: _log_to_base(
+        G, e, m, (1.0, 0.0), co.LOG2_F32, tables))
 
 
 def log10(F: Floats, x: str) -> str:
     parts = F.pick(co.LOG10_2_F32, co.LOG10_2_F64)
-    return _log_to_base(F, x, parts, co.LOG10_F32, (co.LOG10_C, co.LOG10_16, co.LOG10_F64))
+    tables = (co.LOG10_C, co.LOG10_16, co.LOG10_F64)
+    return _at_any(F, "log10", x, lambda G, e, m: _log_to_base(
+        G, e, m, parts, co.LOG10_F32, tables))
 
 
 def _log_to_base(
-    F: Floats, x: str, parts: Sequence[float], single: Sequence[float],
+    F: Floats, e: str, m: str, parts: Sequence[float], single: Sequence[float],
     double: tuple[Sequence[float], ...],
 ) -> str:
     """e log_b 2 + log_b m, log_b (1 + f) = f P(f); `parts`: log_b 2 as a sum.
@@ -90,7 +112,6 @@ def _log_to_base(
     second of `parts`.
     """
     hi, lo = parts
-    e, m = F.split_exponent(x)
     if F.double:
         table, logs, series = double
         _, counted = F.nearest_16th(m)
@@ -98,11 +119,8 @@ def _log_to_base(
         whole = F.lookup(logs, counted)
         whole = F.add(e, whole) if hi == 1 else F.fma(e, hi, whole)
         rest = F.mul(F.mul(f, f), F.poly_wide(f, series[1:]))
-        rest = F.fma(f, series[0], F.fma(e, lo, rest) if lo else rest)
-        y = F.add(whole, rest)
-    else:
-        f = F.sub(m, 1.0)
-        f2, p = F.mul(f, f), F.poly(f, single[1:])
-        first = F.fma(f, single[0], e if hi == 1 else F.mul(e, hi))
-        y = F.add(first, F.fma(f2, p, F.mul(e, lo))) if lo else F.fma(f2, p, first)
-    return y if F.avx512 else _log_specials(F, x, y)
+        return F.add(whole, F.fma(f, series[0], F.fma(e, lo, rest) if lo else rest))
+    f = F.sub(m, 1.0)
+    f2, p = F.mul(f, f), F.poly(f, single[1:])
+    first = F.fma(f, single[0], e if hi == 1 else F.mul(e, hi))
+    return F.add(first, F.fma(f2, p, F.mul(e, lo))) if lo else F.fma(f2, p, first)
