@@ -36,6 +36,7 @@ STRAIGHT_VECTORS = 4  # and vectors of it that meet in one lane
 FINAL = 1 << 20       # "ready" after all items
 TURNED_BYTES = 128    # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8      # rows and columns from which that beats taking elements singly
+LONG_ROW = 32         # elements of a row beside which what is read or stored once for it is nothing
 LONG_COLUMN = 64     # elements summed over beside which reading operands once costs little
 SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
 COLUMN_BYTES = 512   # likewise of columns that are summed: their share of a row ..
@@ -316,6 +317,10 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     score = dict.fromkeys(names, 0)
     offsets = [(e.attrs[1], 2) for e in nest.exprs if e.kind == "load"]
     offsets += [(s.offset, 3) for s in nest.stores]
+    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    if nest.reduced and not (isinstance(row, int) and row < LONG_ROW):
+        inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
+        offsets = inner or offsets  # what is done once for a row matters little
     for p, weight in offsets:
         for n in names:
             c = coefficient(p, n)

@@ -1,0 +1,49 @@
+"""Which axis vectors lie along: rows are read as they stand, whatever is stored once for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.codegen import nest
+
+RNG = np.random.default_rng(5)
+
+
+def chosen(monkeypatch, inputs, outputs):
+    """Whether each kernel's rows are swept with vectors, and the function."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    made, plan = [], nest.plan
+    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    f = gx.function(inputs, outputs)
+    f.compile()
+    return [s.across for s in made], f
+
+
+@pytest.mark.parametrize("columns", ["m", 32, 1000])
+def test_several_results_of_a_row(columns, monkeypatch):
+    """Mean and variance stored for each row, and rows scaled by what is read for each."""
+    x, v, w = gx.input("x", ("n", columns)), gx.input("v", ("n",)), gx.input("w", ("n",))
+    scaled = (x - v[:, None]) * w[:, None]
+    out = [gx.mean(x, axis=1), gx.var(x, axis=1), gx.sum(gx.tanh(scaled), axis=1)]
+    across, f = chosen(monkeypatch, [x, v, w], out)
+    assert across and all(across)
+    for n in (0, 1, 70):
+        a = RNG.normal(size=(n, 200 if columns == "m" else columns)).astype("float32")
+        b, c = RNG.normal(size=(2, n)).astype("float32")
+        want = [a.mean(1), a.var(1), np.tanh((a - b[:, None]) * c[:, None]).sum(1)]
+        for got, x in zip(f(a, b, c), want, strict=True):
+            np.testing.assert_allclose(got, x, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns, axis", [(300, 0), (17, 1)])
+def test_what_stays_a_row_for_each_lane(columns, axis, monkeypatch):
+    """Columns, which stand side by side, and rows of few elements."""
+    x = gx.input("x", ("n", columns))
+    out = [gx.sum(gx.exp(x), axis=axis), gx.max(x, axis=axis)]
+    across, f = chosen(monkeypatch, [x], out)
+    assert across and not any(across)
+    a = RNG.normal(size=(600, columns)).astype("float32")
+    for got, want in zip(f(a), (np.exp(a).sum(axis), a.max(axis)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
