@@ -19,6 +19,7 @@ from graphc.errors import DTypeError, ShapeError, user_loc
 
 MAX_AXES = 64  # of an ndarray
 MAX_BYTES = 2**63 - 1
+MAX_TEXT = 100_000  # characters of a shape
 
 Shape = tuple[Size, ...]
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -178,6 +179,13 @@ def _check_possible(t: TensorType) -> None:
     if t.ndim > MAX_AXES:
         raise ShapeError(
             f"a tensor has at most {MAX_AXES} axes, as an ndarray has, got {t.ndim}",
+            user_loc(),
+        )
+    if len(str(t)) > MAX_TEXT:
+        axis = max(range(t.ndim), key=lambda a: len(str(t.shape[a])))
+        raise ShapeError(
+            f"the size of axis {axis} has become a formula of {len(str(t.shape[axis])):,} "
+            f"characters; give it a name before it grows: gx.assert_dim(x, {axis}, 'm')",
             user_loc(),
         )
     known = [s for s in t.shape if isinstance(s, int)]
