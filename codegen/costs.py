@@ -25,6 +25,7 @@ COSTLY = 8  # from which reading back beats computing again
 DIVIDER = {"div": (10, 16), "sqrt": (13, 25), "rsqrt": (23, 41)}
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
 PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
+LONG_CHAIN = 24       # cost from which eight vectors go side by side
 MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size
 
 
@@ -61,9 +62,14 @@ def interleaved(
 
     One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
     looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
-    independent parts do so by themselves. On AVX-512, 2^16 f64: a polynomial of one chain takes
-    57 us by one, 50 by two, 39 by four; option prices 672, 480, 452; but sea water, four times as
-    broad as deep, 122, 148, 153.
+    independent parts do so by themselves. 2^16 elements of f32 take so many us by one, two, four
+    and eight vectors, and what is spilled matters less:
+
+                              AVX-512                AVX2
+        polynomial, one chain  27   25   21   19      37   35   33   31
+        exp and log            94   85   76   72     234  201  166  152
+        option prices         158  143  118  123     297  256  200  184
+        sea water, four times as broad as deep        84   78   81   85
     """
     if vector is None or width * bits != target.vector_bits or nest.reduced:
         return 1
@@ -78,7 +84,11 @@ def interleaved(
         until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
     if cost >= PARALLEL * max(until.values(), default=0):
         return 1
-    most = 4 if target.registers >= 32 else 2
+    most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
+    size = nest.sizes[vector]
+    short = isinstance(size, int) and size < 4 * 8 * width
+    if target.vector_bits >= 256 and cost >= LONG_CHAIN and not short:
+        most = 8
     while most > 1 and most * cost > MAX_INTERLEAVED:
         most //= 2
     return most

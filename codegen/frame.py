@@ -14,7 +14,7 @@ from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.positions import Positions
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.scope import Scope
-from graphc.codegen.target import Target
+from graphc.codegen.target import X86, Target
 from graphc.dims import Size
 from graphc.ir import Node
 
@@ -91,6 +91,10 @@ class Loaded(Sequence[str]):
         if at not in self.found:
             self.found[at] = _load(self.e, self.ty, at)
         return self.found[at]
+# Cost of the vectors side by side from which registers are likely to be spilled. Spilled to where
+# the stack happens to be, they cross lines of the cache: exp and log chains take a third longer,
+# or not, by who calls.
+SPILLING = 64
 
 
 class Frame:
@@ -172,4 +176,7 @@ class Frame:
     def finish(self, header: str) -> str:
         self.flush_errors()
         self.e.do("ret void")
-        return f"{header} {ATTRS} {{\n{self.e.text()}\n}}"
+        s = self.schedule
+        spills = self.target.arch in X86 and s.width > 1 and s.cost * s.interleave >= SPILLING
+        align = f"alignstack({self.target.vector_bits // 8}) " if spills else ""
+        return f"{header} {align}{ATTRS} {{\n{self.e.text()}\n}}"

@@ -8,7 +8,7 @@ import pytest
 import graphc as gx
 from graphc.codegen.target import host
 
-SIDE_BY_SIDE = 4 if host().registers >= 32 else 2
+SIDE_BY_SIDE = 4 if host().vector_bits >= 256 else 2
 
 
 def chain(x: gx.Tensor) -> gx.Tensor:
@@ -22,7 +22,7 @@ def test_elements_do_not_depend_on_their_place(dtype: str) -> None:
     f = gx.function([x], chain(x), name="f")
     rng = np.random.default_rng(0)
     register = host().vector_bits // (8 * np.dtype(dtype).itemsize)
-    most = 2 * SIDE_BY_SIDE * register + 3
+    most = 4 * SIDE_BY_SIDE * register + 3
     data = rng.normal(size=most).astype(dtype)
     data[rng.integers(0, most, 9)] = [1e30, -1e12, np.inf, -np.inf, np.nan, 0.0, -0.0, 1e9, 1e-40]
     whole = f(data)
