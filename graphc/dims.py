@@ -73,6 +73,8 @@ class Dim:
 
     @_of_sizes
     def __add__(self, other: Size) -> Size:
+        if isinstance(other, int) and not other:
+            return self
         return _from_terms([*self.terms, *_terms(other)])
 
     __radd__ = __add__
@@ -90,6 +92,10 @@ class Dim:
 
     @_of_sizes
     def __mul__(self, other: Size) -> Size:
+        if isinstance(other, int):  # the terms stay in order
+            if other in (0, 1):
+                return self if other else 0
+            return Dim(tuple([(m, c * other) for m, c in self.terms]))
         return _from_terms(
             [(_merge(m, n), c * d) for m, c in self.terms for n, d in _terms(other)]
         )
@@ -171,7 +177,9 @@ def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Size:
     acc: dict[Monomial, int] = {}
     for m, c in terms:
         acc[m] = acc.get(m, 0) + c
-    out = sorted(((m, c) for m, c in acc.items() if c), key=_term_key)
+    out = [(m, c) for m, c in acc.items() if c]
+    if len(out) > 1:
+        out.sort(key=_term_key)
     if not out:
         return 0
     if len(out) == 1 and not out[0][0]:
