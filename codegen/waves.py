@@ -1,8 +1,8 @@
 """Waves: kernels that do not depend on each other, run one after the other or side by side.
 
 Which of the two is decided per call from the estimated cycles, never from the number of threads:
-side by side pays where there is enough work, and no kernel is so large that it had better share
-itself out among all threads.
+side by side pays where there is enough work, and no kernel is so large, or so much of it, that it
+had better share itself out among all threads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.grain import LARGE_CYCLES, LONELY_CYCLES, WAVE_CYCLES
+from graphc.codegen.grain import LARGE_CYCLES, LONELY_CYCLES, WAVE_CYCLES, WAVE_SHARE
 from graphc.codegen.kernels import Call
 from graphc.codegen.plan import Plan
 from graphc.codegen.sizes import SizeCode
@@ -108,13 +108,17 @@ class WaveRunner:
             else:
                 lonely = lonely + c.work
         if isinstance(total, int) and isinstance(lonely, int) and isinstance(most, int):
-            pays = (total >= WAVE_CYCLES and most < LARGE_CYCLES) or lonely >= LONELY_CYCLES
+            even = most * WAVE_SHARE[1] <= total * WAVE_SHARE[0]
+            pays = total >= WAVE_CYCLES and even and most < LARGE_CYCLES
+            pays = pays or lonely >= LONELY_CYCLES
             return "true" if pays else "false"
         e = self.e
         a = e(f"icmp sge i64 {self.sizes.value(total)}, {WAVE_CYCLES}")
         b = e(f"icmp slt i64 {self.sizes.value(most)}, {LARGE_CYCLES}")
         c_ = e(f"icmp sge i64 {self.sizes.value(lonely)}, {LONELY_CYCLES}")
-        both = e(f"and i1 {a}, {b}")
+        part = self.sizes.value(most * WAVE_SHARE[1])
+        whole = self.sizes.value(total * WAVE_SHARE[0])
+        both = e(f"and i1 {e(f'and i1 {a}, {b}')}, {e(f'icmp sle i64 {part}, {whole}')}")
         return e(f"or i1 {both}, {c_}")
 
     def _define(self, number: int, first: int, calls: list[Call]) -> None:
