@@ -58,6 +58,7 @@ class Variable(Tensor):
 
     @property
     def name(self) -> str:
+        """What the variable is called in states and headers."""
         return self.state.name
 
     @property

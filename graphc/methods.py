@@ -21,10 +21,14 @@ def link() -> None:
         manipulation=graphc.manipulation,
         reductions=graphc.reductions,
     )
+    for name, method in vars(Methods).items():
+        for home in (elementwise, manipulation, reductions):
+            if callable(method) and not method.__doc__ and hasattr(home, name):
+                method.__doc__ = getattr(home, name).__doc__
 
 
 class Methods:
-    """Operations as methods; each is documented at the function of the same name."""
+    """Operations as methods, which take their docstrings from the functions of the same name."""
 
     __slots__ = ()
 
@@ -94,6 +98,7 @@ class Methods:
         return manipulation.repeat(self, repeats, axis)
 
     def take(self, indices: ArrayLike, axis: int | None = None) -> Tensor:
+        """x at integer indices along an axis, as `gx.take`."""
         from graphc import selection
 
         return selection.take(self, indices, axis)
@@ -108,6 +113,7 @@ class Methods:
         return elementwise.round(self, decimals)
 
     def dot(self, other: ArrayLike) -> Tensor:
+        """The product of two matrices or vectors, as `gx.dot`."""
         from graphc import products
 
         return products.dot(self, other)

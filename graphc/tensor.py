@@ -36,10 +36,12 @@ class Tensor(methods.Methods):
 
     @property
     def type(self) -> TensorType:
+        """Dtype and sizes, printed as in f32[batch,64]."""
         return self._value.type
 
     @property
     def dtype(self) -> DType:
+        """What the elements are, as gx.float32."""
         return self._value.type.dtype
 
     @property
@@ -49,6 +51,7 @@ class Tensor(methods.Methods):
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self._value.type.shape)
 
     @property

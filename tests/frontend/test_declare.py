@@ -359,6 +359,8 @@ def test_public_names():
     assert not {"sys", "math", "Any"} & set(names)
     for name in names:
         getattr(gx, name)
+    for kind in (gx.Tensor, gx.Variable, gx.Function):
+        assert not [n for n in dir(kind) if n[0] != "_" and not getattr(kind, n).__doc__], kind
 
 
 def test_sizes_in_arithmetic(run):
