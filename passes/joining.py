@@ -246,5 +246,7 @@ class Joining:
         if full is None or not may_merge(g, h, full, uses, n):
             return None
         if copy:
-            return combine(g.copy(), h.copy(), full, uses), full
+            g, h = g.copy(), h.copy()
+        if g.kind == "dot":  # what a product's elements go through runs over its axes, in order
+            return combine(h, g, {b: a for a, b in full.items()}, uses), None
         return combine(g, h, full, uses), full

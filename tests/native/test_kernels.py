@@ -100,6 +100,20 @@ def test_thirty_elementwise_ops_with_broadcasts_are_one_kernel():
     assert f.compilations == 1
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 1, 0)])
+def test_a_product_takes_in_what_is_computed_in_another_order_of_axes(order):
+    back = tuple(order.index(k) for k in range(3))
+    x = gx.input("x", ("b", "m", "k"))
+    w = gx.input("w", ("b", "k", "n"))
+    y, h = gx.input("y", ("b", "m", "n")), gx.input("h", (("b", "m", "n")[order[0]],))
+    scaled = gx.permute_dims(y, order) * gx.expand_dims(h, axis=(1, 2))
+    f = gx.function([x, w, y, h], gx.permute_dims(scaled, back) + gx.exp(x @ w + y))
+    assert kernels(f) == 1
+    for b, m, k, n in ((1, 1, 1, 1), (3, 17, 1, 9), (2, 5, 40, 33)):
+        shapes = (b, m, k), (b, k, n), (b, m, n), ((b, m, n)[order[0]],)
+        agree(f, *[0.3 * RNG.normal(size=s).astype("float32") for s in shapes])
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
 def test_an_update_takes_no_more_kernels_than_parameters(optimizer):
     """With the step counter of Adam, one more number, in one of them."""
