@@ -66,7 +66,7 @@ def compile_program(
     from graphc.codegen import units
 
     texts = [program.llvm] if perf_map.wanted() else units.split(program.llvm)
-    objects = tuple(o for text in texts for o in jit.compile_objects(text, target))
+    objects = tuple(jit.compile_objects(texts, target))
     builtin = None
     if shape is not None and _callable(program, locks):
         builtin = _compile_builtin(program, target, shape, locks)

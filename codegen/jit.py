@@ -5,19 +5,18 @@
     code["f"]                                        an address, valid while `code` lives
 
 No optimiser pipeline runs: the text is as it should be, and LLVM only selects and schedules
-instructions. Every compilation has its own LLVM context. All objects are linked into one ORC JIT
-that lives as long as the process, since worker threads may run in it to the very end.
+instructions. Every compilation has its own LLVM context and may run beside others. All objects
+are linked into one ORC JIT that lives as long as the process, since worker threads may run in it
+to the very end.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import gc
 import itertools
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ from graphc.errors import CompileError, UsageError
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
 PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
-SHARD_BYTES = 1 << 20  # of text that are worth a process: half a second of LLVM, against 0.1 s
+SHARD_BYTES = 1 << 17  # of text that are worth a thread: some 80 ms of LLVM
 _lock = threading.RLock()
 _serial = itertools.count()
 
@@ -44,7 +43,6 @@ def _initialise() -> None:
     llvm.initialize_native_asmparser()
 
 
-@functools.cache
 def _machine(target: Target, optimisation: int) -> Any:
     _initialise()
     try:
@@ -69,58 +67,93 @@ def _parse(text: str, machine: Any) -> Any:
         raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
 
 
+@functools.cache
+def _emit_to_memory() -> Any:
+    """LLVM's code generator as a C function, or None if this llvmlite keeps it to itself.
+
+    llvmlite calls all of LLVM under one lock, since a context is for one thread at a time. Here
+    each module has a context and a machine of its own, so several threads may generate code.
+    """
+    try:
+        emit = llvm.ffi.lib._lib_handle["LLVMPY_TargetMachineEmitToMemory"]
+    except (AttributeError, TypeError):
+        return None
+    emit.argtypes = [
+        llvm.ffi.LLVMTargetMachineRef, llvm.ffi.LLVMModuleRef, ctypes.c_int,
+        ctypes.POINTER(ctypes.c_char_p),
+    ]
+    emit.restype = llvm.ffi.LLVMMemoryBufferRef
+    return emit
+
+
+def _generate(text: str, target: Target, optimisation: int) -> bytes:
+    """The object file of a module's text for this kind of machine, made in the calling thread."""
+    machine = _machine(target, optimisation)
+    module = _parse(text, machine)
+    emit = _emit_to_memory()
+    if emit is None:
+        return bytes(machine.emit_object(module))
+    said = ctypes.c_char_p()
+    made = emit(machine, module, 1, ctypes.byref(said))
+    if not made:
+        reason = (said.value or b"").decode(errors="replace")
+        raise CompileError(f"LLVM makes no object of the generated code: {reason}")
+    lib = llvm.ffi.lib
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(made), lib.LLVMPY_GetBufferSize(made))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(made)
+
+
 def compile_object(
     text: str, target: Target, *, optimisation: int = OPTIMISATION, use_cache: bool = True,
-    elsewhere: bool = False,
 ) -> bytes:
-    """The object file of a module's text.
-
-    One for another machine is made by a child process, and so is any that is wanted `elsewhere`.
-    """
+    """The object file of a module's text; one for another machine is made by a child process."""
     name = cache.key(
         text, versions(), target.triple, target.cpu, target.features, target.abi, str(optimisation)
     )
     if use_cache and (found := cache.load(name)) is not None:
         return found
-    obj: bytes
-    if elsewhere or target.triple != host().triple:
-        obj = cross.generate(text, target, optimisation)
-    else:
-        with _lock:
-            machine = _machine(target, optimisation)
-            obj = machine.emit_object(_parse(text, machine))
+    make = _generate if target.triple == host().triple else cross.generate
+    obj = make(text, target, optimisation)
     if use_cache:
         cache.store(name, obj)
     return obj
 
 
-def compile_objects(text: str, target: Target) -> list[bytes]:
-    """The objects that a module's text becomes: several where it is long and there are CPUs.
+def compile_objects(texts: Sequence[str], target: Target) -> list[bytes]:
+    """The objects that modules' texts become, made side by side where there are CPUs: one of each,
+    several of a long one."""
+    cpus = _cpus()
+    parts = [p for t in texts for p in units.shards(t, min(cpus, len(t) // SHARD_BYTES))]
+    made = [b""] * len(parts)
+    waiting = sorted(range(len(parts)), key=lambda i: len(parts[i]))  # the longest is the first
+    failed: list[BaseException] = []
 
-    The parts are compiled side by side, all but the first by child processes, because llvmlite
-    lets one thread at a time into LLVM. What a child cannot do is done here.
-    """
-    count = min(_cpus(), len(text) // SHARD_BYTES)
-    parts = units.shards(text, count) if count > 1 and target.triple == host().triple else [text]
-    made: dict[int, bytes] = {}
+    def work() -> None:
+        while not failed:
+            try:
+                i = waiting.pop()
+            except IndexError:
+                return
+            try:
+                made[i] = compile_object(parts[i], target)
+            except BaseException as e:  # Ctrl-C, too, waits for what others are at
+                failed.append(e)
 
-    def in_child(i: int) -> None:
-        with contextlib.suppress(CompileError):
-            made[i] = compile_object(parts[i], target, elsewhere=True)
-
-    children = [threading.Thread(target=in_child, args=(i,)) for i in range(1, len(parts))]
-    for c in children:
-        c.start()
-    made[0] = compile_object(parts[0], target)
-    for c in children:
-        c.join()
-    return [made[i] if i in made else compile_object(p, target) for i, p in enumerate(parts)]
+    helpers = [threading.Thread(target=work) for _ in range(min(cpus, len(parts)) - 1)]
+    for h in helpers:
+        h.start()
+    work()
+    for h in helpers:
+        h.join()
+    if failed:
+        raise failed[0]
+    return made
 
 
 def _cpus() -> int:
-    """How many processes may work for this one; 1 where it cannot start another Python."""
-    if getattr(sys, "frozen", False) or "python" not in os.path.basename(sys.executable or ""):
-        return 1
+    """How many threads may work for this one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -141,9 +174,8 @@ def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> 
     """The machine code of a module's text, as assembly."""
     if target.triple != host().triple:
         return cross.generate(text, target, optimisation, assembly=True).decode()
-    with _lock:
-        machine = _machine(target, optimisation)
-        return str(machine.emit_assembly(_parse(text, machine)))
+    machine = _machine(target, optimisation)
+    return str(machine.emit_assembly(_parse(text, machine)))
 
 
 # Code that is no longer wanted. It is not unmapped at once, because the cyclic collector calls the

@@ -5,7 +5,7 @@ products) are functions called `graphc_*`. As a module of their own they have th
 program that uses them, so the object cache serves them after the first.
 
 `shards` cuts a long text into parts of equal length, which `jit.compile_objects` gives to several
-processes. LLVM works on one function at a time, so the code is the same.
+threads. LLVM works on one function at a time, so the code is the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 _NAME = re.compile(r"@([\w.]+)")
-_LINKAGE = re.compile(r"^define (?:internal |private )?")
+_LINKAGE = re.compile(r"^define (?:internal |private |hidden )?")
 _LOCAL = re.compile(r"^define (?:internal|private) ")
 _CONSTANT = re.compile(r"^@[\w.]+ = (?:internal|private) (?:unnamed_addr )?constant ")
 PREFIX = "graphc_"

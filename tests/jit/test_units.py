@@ -1,13 +1,14 @@
 """Cutting a module's text: templates get the same text in every program, and the parts link."""
 
 import ctypes
-import sys
 
 import numpy as np
+import pytest
 
 import graphc as gx
 from graphc.codegen import jit, units
 from graphc.codegen.target import host
+from graphc.errors import CompileError
 
 TEXT = """
 declare double @llvm.fabs.f64(double)
@@ -70,24 +71,26 @@ def test_shards_compute_what_the_whole_does():
     assert units.shards(variable, 2) == [variable]
 
 
-def test_long_texts_are_compiled_by_several_processes(monkeypatch, tmp_path):
-    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
-    asked: list[bool] = []
-    compiled = jit.compile_object
-
-    def counted(*args, elsewhere=False, **kwargs):
-        asked.append(elsewhere)
-        return compiled(*args, elsewhere=elsewhere, **kwargs)
-
-    monkeypatch.setattr(jit, "compile_object", counted)
+def test_modules_are_compiled_side_by_side(monkeypatch):
+    """As one after the other: the same objects, in order; the first mistake is told."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(jit, "_cpus", lambda: 4)
     monkeypatch.setattr(jit, "SHARD_BYTES", len(TEXT) // 2)
-    monkeypatch.setattr(jit, "_cpus", lambda: 2)
-    code = jit.load(jit.compile_objects(TEXT, host()), exports=["own"])
-    assert sorted(asked) == [False, True]
-    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])(-8.0) == 4.0
-    asked.clear()
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python-that-is-not-there"))
-    longer = TEXT + "define void @more() {\n  ret void\n}\n"  # not in the cache
-    code = jit.load(jit.compile_objects(longer, host()), exports=["own"])
-    assert asked.count(False) == 2, "what no child could do was done here"
-    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])(-8.0) == 4.0
+    parts = units.shards(TEXT, 2)
+    others = [
+        f"define double @f{i}(double %x) {{\n  %y = fmul double %x, {i}.0\n  ret double %y\n}}"
+        for i in range(20)
+    ]
+    made = jit.compile_objects([TEXT, *others], host())
+    assert made == [jit.compile_object(t, host()) for t in (*parts, *others)]
+    code = jit.load(made, exports=["own", "f7"])
+    f = {n: ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code[n]) for n in ("own", "f7")}
+    assert f["own"](-8.0) == 4.0 and f["f7"](3.0) == 21.0
+    with pytest.raises(CompileError, match="use of undefined value '%z'"):
+        jit.compile_objects([*others, others[0].replace("ret double %y", "ret double %z")], host())
+
+
+def test_llvmlite_that_keeps_its_library_to_itself(monkeypatch):
+    expected = jit.compile_object(TEXT, host(), use_cache=False)
+    monkeypatch.setattr(jit, "_emit_to_memory", lambda: None)
+    assert jit.compile_object(TEXT, host(), use_cache=False) == expected
