@@ -23,6 +23,7 @@ from graphc.ops.row import Kind
 ONE = -1   # the label of a dimension of size 1
 WILD = -2  # the label of an axis that is read at a position taken from data
 MAX_NODES = 400
+MAX_SWEEPS = 16  # reductions of a kernel that wait for each other: each may repeat all before it
 MAX_COLUMNS = 4096  # elements of a row that may be summed over all rows beside a row kernel
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
 

@@ -12,6 +12,7 @@ from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.grouping import (
     MAX_NODES,
+    MAX_SWEEPS,
     ONE,
     WILD,
     Group,
@@ -42,6 +43,7 @@ class Joining:
         self.scalars = self._scalars()
         self.group_of: dict[Value, Group] = {}
         self.count = 0
+        self.sweeps: dict[Value, int] = {}  # how many reductions of its kernel a value waits for
         self.uses: dict[Node, list[Use]] = {}
         self.remaining: dict[Value, int] = {}   # uses not yet inside the value's own group
         self.readers: dict[Value, list[Node]] = {}  # elementwise nodes placed so far, by operand
@@ -176,6 +178,11 @@ class Joining:
                 g = self.join(n, g, [h], by_group, g.level) or g
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
             self.join_reader(n, g)
+        waits = [
+            self.sweeps[u.value] for u in self.uses[n]
+            if u.value in self.sweeps and self.group_of[u.value].root() is g.root()
+        ]
+        self.sweeps[n.outs[0]] = max(waits, default=0) + (n.op.kind is Kind.REDUCE)
         for u in self.uses[n]:
             if n.op.kind is Kind.ELEMENTWISE:
                 self.readers.setdefault(u.value, []).append(n)
@@ -235,6 +242,9 @@ class Joining:
     ) -> tuple[Group, dict[int, int] | None] | None:
         """g and h as one group and how g's axes are called in it; None where it is not allowed."""
         if "alone" in (g.kind, h.kind):
+            return None
+        waits = max(self.sweeps.get(u.value, 0) for u in uses)
+        if n.op.kind is Kind.REDUCE and waits >= MAX_SWEEPS:
             return None
         moved = any(u.label is None or (WILD in u.label and not h.reduced) for u in uses)
         if moved:

@@ -100,6 +100,21 @@ def test_thirty_elementwise_ops_with_broadcasts_are_one_kernel():
     assert f.compilations == 1
 
 
+@pytest.mark.parametrize("width", [3, "m"])
+def test_code_grows_with_the_reductions_of_a_row_that_wait_for_each_other(width):
+    x = gx.input("x", ("n", width))
+    made = {}
+    for depth in (4, 16, 32):
+        y = x
+        for k in range(depth):
+            y = gx.nn.softmax(y * (2 + k / 8), axis=1)
+        made[depth] = gx.function([x], y)
+    assert kernels(made[4]) == 1
+    text = {depth: len(f.llvm_ir()) for depth, f in made.items()}
+    assert text[32] < 2.2 * text[16]
+    agree(made[32], RNG.normal(size=(5, 3)).astype("f4"))
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 1, 0)])
 def test_a_product_takes_in_what_is_computed_in_another_order_of_axes(order):
     back = tuple(order.index(k) for k in range(3))
