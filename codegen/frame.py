@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
 
+# Cost of the vectors side by side from which registers are likely to be spilled. Spilled to where
+# the stack happens to be, they cross lines of the cache: exp and log chains take a third longer,
+# or not, by who calls.
+SPILLING = 64
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -91,10 +96,6 @@ class Loaded(Sequence[str]):
         if at not in self.found:
             self.found[at] = _load(self.e, self.ty, at)
         return self.found[at]
-# Cost of the vectors side by side from which registers are likely to be spilled. Spilled to where
-# the stack happens to be, they cross lines of the cache: exp and log chains take a third longer,
-# or not, by who calls.
-SPILLING = 64
 
 
 class Frame:
