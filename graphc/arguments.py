@@ -126,11 +126,11 @@ def as_input(function: str, name: str, value: Any, type: TensorType, loc: Loc | 
     if isinstance(value, np.ndarray):
         array = _cast(what, value, type, loc)
     elif isinstance(value, np.float64):  # a Python float too, and what np.mean gives
-        array = _from_python(what, float(value), type, loc)
+        array = from_python(what, float(value), type, loc)
     elif isinstance(value, np.generic):
         array = _cast(what, np.asarray(value), type, loc)
     else:
-        array = _from_python(what, value, type, loc)
+        array = from_python(what, value, type, loc)
     if not array.dtype.isnative:
         array = array.astype(dtype.numpy)
     if array.dtype.num != dtype.numpy.num:
@@ -162,11 +162,11 @@ def _is_safe(a: DType, b: DType) -> bool:
     return bool(np.can_cast(a.numpy, b.numpy, "safe"))
 
 
-def _from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
+def from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
     """Numbers and nested lists: bools fit anything, ints what holds them, floats any float."""
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError) as e:
+    except (ValueError, TypeError, RuntimeError) as e:
         raise UsageError(f"{what} must be an array of {type}, got {_short(value)}: {e}", loc) from e
     dtype = type.dtype
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):

@@ -27,12 +27,19 @@ def is_weak(x: Any) -> bool:
     return isinstance(x, (bool, int, float, Dim)) and not isinstance(x, np.generic)
 
 
+def keeps_dtype(value: Any) -> bool:
+    """Whether a value brings its dtype along: arrays do, NumPy's or another library's; numbers
+    and lists of them do not.
+    """
+    return isinstance(value, np.generic) or not isinstance(value, (int, float, list, tuple))
+
+
 def literal_array(
     value: Any, dtype: Any = None, what: str = "an operand"
 ) -> Array:
     """An ndarray with graphc's defaults: arrays keep their dtype, numbers and lists become
-    float32, int64 or bool. Complex numbers, strings and objects are refused; `what` names
-    the value in messages.
+    float32, int64 or bool. Complex numbers, strings, objects and arrays of other libraries that
+    NumPy cannot read are refused; `what` names the value in messages.
     """
     if isinstance(value, Tensor):
         raise UsageError(
@@ -50,6 +57,10 @@ def literal_array(
         array = np.asarray(value)
     except (UsageError, ValueError):  # a Tensor inside, or rows of unequal length
         array = np.array(None)
+    except (TypeError, RuntimeError) as e:  # the array's library tells why, and what to call
+        raise UsageError(
+            f"{what} cannot be read as an array, got {type(value).__name__}: {e}", user_loc()
+        ) from e
     if array.dtype.kind in "OSUMm":  # objects, strings, dates
         advice = "; join Tensors with gx.stack or gx.concat" if _holds_tensor(value) else ""
         raise UsageError(
@@ -63,7 +74,7 @@ def literal_array(
             if want.kind in "iu" and (array.dtype.kind == "f" or not isinstance(value, np.ndarray)):
                 _check_all(array, want)
             return array.astype(want.numpy)
-        if not isinstance(value, (np.ndarray, np.generic)) and array.dtype.kind == "f":
+        if array.dtype.kind == "f" and not keeps_dtype(value):
             return array.astype(np.float32)
         as_dtype(array.dtype)
     except GraphcError as e:

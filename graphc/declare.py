@@ -6,8 +6,6 @@ import itertools
 import re
 from typing import Any
 
-import numpy as np
-
 from graphc import dims, ir, prim
 from graphc.convert import (
     ArrayLike,
@@ -15,6 +13,7 @@ from graphc.convert import (
     as_tensor,
     axis_of,
     dtype_of,
+    keeps_dtype,
     literal_array,
 )
 from graphc.dims import Dim, Size
@@ -63,21 +62,23 @@ class Variable(Tensor):
 
     @property
     def value(self) -> Array:
-        """A copy of the present value; assigning checks dtype and shape and copies in place."""
+        """A copy of the present value; assigning checks dtype and shape and copies in place.
+
+        Numbers and lists convert as the arguments of a call do: whole, or not at all.
+        """
         with self.state.lock:
             return _array_of(self.state).copy()
 
     @value.setter
     def value(self, new: Any) -> None:
-        array = np.asarray(new)
-        if not isinstance(new, (np.ndarray, np.generic)):
-            what = f"variable {self.name!r}: the value"
-            array = literal_array(new, what=what).astype(self.dtype.numpy)
+        from graphc.arguments import from_python  # which calls need, declaring does not
+
+        what = f"variable {self.name!r}: the value"
+        array = literal_array(new, what=what)
+        if not keeps_dtype(new):
+            array = from_python(what, new, self.type, user_loc())
         if array.shape != self.shape or as_dtype(array.dtype) is not self.dtype:
-            raise ShapeError(
-                f"variable {self.name!r}: the value must be {self.type}, got {array_text(array)}",
-                user_loc(),
-            )
+            raise ShapeError(f"{what} must be {self.type}, got {array_text(array)}", user_loc())
         with self.state.lock:
             _array_of(self.state)[...] = array
 

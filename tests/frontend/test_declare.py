@@ -9,6 +9,18 @@ import graphc as gx
 from graphc.errors import DTypeError, ShapeError, UsageError
 
 
+class Foreign:
+    """An array of another library: it has a dtype of its own, or tells why NumPy cannot read it."""
+
+    def __init__(self, array, refusal=None):
+        self.array, self.refusal = array, refusal
+
+    def __array__(self, dtype=None, copy=None):
+        if self.refusal is not None:
+            raise self.refusal
+        return np.array(self.array, dtype)
+
+
 def test_input():
     x = gx.input("x", ("batch", 64))
     assert (x.dtype, x.shape, x.ndim) == (gx.float32, (gx.dim("batch"), 64), 2)
@@ -27,6 +39,40 @@ def test_initial_values():
     assert gx.variable(np.zeros(2), "a").dtype is gx.float64
     assert gx.variable(np.zeros(2), "a", dtype="float32").dtype is gx.float32
     assert gx.variable(np.zeros(2, "f2"), "a").dtype is gx.float16
+
+
+def test_arrays_of_other_libraries_keep_their_dtype(refuses):
+    tenth = Foreign(np.array([0.1, 0.2]))
+    assert gx.variable(tenth, "a").value.tolist() == [0.1, 0.2]
+    assert gx.constant(Foreign(np.ones(2, "f2"))).dtype is gx.float16
+    assert (gx.input("x", (2,)) + tenth).dtype is gx.float64
+    assert gx.constant(memoryview(np.array([0.1]))).dtype is gx.float64
+    wide = gx.variable(np.zeros(2), "w")
+    wide.value = tenth
+    assert wide.value.tolist() == [0.1, 0.2]
+    for refusal in (RuntimeError("it requires grad, use detach()"), TypeError("call detach()")):
+        bad = Foreign(None, refusal)
+        for use in (gx.constant, lambda a: gx.variable(a, "v"), lambda a: gx.input("x") + a,
+                    lambda a: setattr(wide, "value", a), gx.function([x := gx.input("x")], x + 1)):
+            with refuses("Foreign", "detach()", kind=UsageError):
+                use(bad)
+
+
+@pytest.mark.parametrize("dtype, value, what", [
+    ("int8", [300, 1], "got 300, which is outside -128 to 127"),
+    ("uint8", [-1, 0], "got -1, which is outside 0 to 255"),
+    ("int64", [2.7, 1], "must be i64[2], got the list [2.7, 1]"),
+    ("int64", [float("nan"), 1], "must be i64[2], got the list [nan, 1]"),
+    ("bool", [2, 0], "must be bool[2], got the list [2, 0]"),
+])
+def test_a_variable_takes_numbers_whole_or_not_at_all(refuses, dtype, value, what):
+    w = gx.variable(np.ones(2, dtype), "w")
+    with refuses("variable 'w': the value", what, kind=DTypeError):
+        w.value = value
+    assert w.value.tolist() == [1, 1]
+    wide = gx.variable(np.zeros(2), "wide")
+    wide.value = [0.1, 2**53 - 1]
+    assert wide.value.tolist() == [0.1, 2**53 - 1]
 
 
 def test_variable_value():
