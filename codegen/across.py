@@ -132,10 +132,9 @@ class Across(Body):
         s = self.s
         assert s.vector is not None
         n = self.nest.sizes[s.vector]
+        assert isinstance(n, int)
         starts = [k * s.width for k in range(s.straight)]
-        masks = [
-            self.mask(str(k), str(n)) if k + s.width > int(str(n)) else None for k in starts
-        ]
+        masks = [self.mask(str(k), str(n)) if k + s.width > n else None for k in starts]
         earlier: list[list[Scope]] = [[] for _ in starts]
         scope = grid
         for p in range(s.sweeps):

@@ -1,4 +1,4 @@
-"""Conversions between dtypes: DESIGN section 4 (floats saturate to integers, NaN gives 0)."""
+"""Conversions between dtypes. Floats that an integer dtype lacks become its ends, NaN becomes 0."""
 
 from __future__ import annotations
 

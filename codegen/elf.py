@@ -1,17 +1,30 @@
-"""Reading the symbols of an ELF object: what it defines for others, and what it asks of them."""
+"""Reading the symbols of an ELF object: what it defines, and what it asks of others."""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
+FUNCTION = 2         # kind of a symbol
 _SYMTAB = 2
 _LOCAL = 0
 _HIDDEN = (1, 2)     # visibility: internal, hidden
 
 
-@dataclass(frozen=True)
-class Symbols:
+class Symbol(NamedTuple):
+    """An entry of a symbol table; `section` is 0 where the object does not define it."""
+
+    name: str
+    binding: int
+    kind: int
+    visibility: int
+    section: int
+    value: int       # in an object, the offset in the section
+    size: int
+
+
+class Symbols(NamedTuple):
     """Of an object: word size, machine number, names."""
 
     bits: int
@@ -20,36 +33,46 @@ class Symbols:
     undefined: tuple[str, ...]
 
 
-def read(obj: bytes) -> Symbols:
-    """The symbols of a little-endian ELF object; ValueError for other files."""
-    if obj[:4] != b"\x7fELF" or obj[5] != 1:
-        raise ValueError("not a little-endian ELF file")
-    bits = 64 if obj[4] == 2 else 32
-    machine = struct.unpack_from("<H", obj, 18)[0]
-    if bits == 64:
-        header, size, count = _fields(obj, "<Q", 40), 64, struct.unpack_from("<H", obj, 60)[0]
-        entry, section = "<IBBHQQ", "<IIQQQQIIQQ"
-    else:
-        header, size, count = _fields(obj, "<I", 32), 40, struct.unpack_from("<H", obj, 48)[0]
-        entry, section = "<IIIBBH", "<IIIIIIIIII"
-    sections = [struct.unpack_from(section, obj, header + k * size) for k in range(count)]
-    exported, undefined = [], []
+def is_elf(obj: bytes) -> bool:
+    """Whether a file is a little-endian ELF one."""
+    return obj[:4] == b"\x7fELF" and obj[5] == 1
+
+
+def symbols(obj: bytes) -> Iterator[Symbol]:
+    """The symbols with names of a little-endian ELF object."""
+    wide = obj[4] == 2
+    (header,) = struct.unpack_from(*("<Q", obj, 40) if wide else ("<I", obj, 32))
+    (count,) = struct.unpack_from("<H", obj, 60 if wide else 48)
+    section = struct.Struct("<IIQQQQIIQQ" if wide else "<IIIIIIIIII")
+    sections = [section.unpack_from(obj, header + k * section.size) for k in range(count)]
     for s in sections:
         if s[1] != _SYMTAB:
             continue
         names = sections[s[6]][4]
-        for item in struct.iter_unpack(entry, obj[s[4]:s[4] + s[5]]):
-            name, info, other, index = item[:4] if bits == 64 else (item[0], *item[3:6])
-            if not name or info >> 4 == _LOCAL:
-                continue
-            start = names + name
-            text = obj[start:obj.index(b"\0", start)].decode()
-            if index == 0:
-                undefined.append(text)
-            elif other & 3 not in _HIDDEN:
-                exported.append(text)
-    return Symbols(bits, machine, tuple(exported), tuple(undefined))
+        for item in struct.iter_unpack("<IBBHQQ" if wide else "<IIIBBH", obj[s[4] : s[4] + s[5]]):
+            if wide:
+                name, info, other, index, value, size = item
+            else:
+                name, value, size, info, other, index = item
+            if name:
+                start = names + name
+                text = obj[start : obj.index(b"\0", start)].decode()
+                yield Symbol(text, info >> 4, info & 15, other & 3, index, value, size)
 
 
-def _fields(obj: bytes, layout: str, at: int) -> int:
-    return int(struct.unpack_from(layout, obj, at)[0])
+def read(obj: bytes) -> Symbols:
+    """The names of a little-endian ELF object; ValueError for other files."""
+    if not is_elf(obj):
+        raise ValueError("not a little-endian ELF file")
+    exported, undefined = [], []
+    for s in symbols(obj):
+        if s.binding == _LOCAL:
+            continue
+        if s.section == 0:
+            undefined.append(s.name)
+        elif s.visibility not in _HIDDEN:
+            exported.append(s.name)
+    return Symbols(
+        64 if obj[4] == 2 else 32, struct.unpack_from("<H", obj, 18)[0], tuple(exported),
+        tuple(undefined),
+    )

@@ -106,10 +106,6 @@ class Lanes:
         """The LLVM type of a register of dtype `d`."""
         return self.vec(register_type(d))
 
-    def mem(self, d: DType) -> str:
-        """The LLVM type of one element of dtype `d` in memory."""
-        return memory_type(d)
-
     def k(self, t: str, v: float | int | bool) -> str:
         """An operand: `v` in every lane, of scalar type `t`."""
         text = literal(t, v)

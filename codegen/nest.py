@@ -122,9 +122,7 @@ class NestKernel:
 
         def chunk_body(c: str) -> None:
             low = e(f"mul nsw i64 {c}, {chunk}")
-            end = e(f"add nsw i64 {low}, {chunk}")
-            over = e(f"icmp slt i64 {end}, {items}")
-            high = e(f"select i1 {over}, i64 {end}, i64 {items}")
+            high = least(e, e(f"add nsw i64 {low}, {chunk}"), items)
             one = Lanes(e, 1, self.target)
             for r, cells in totals.items():
                 wide = reduction_of(r).wide

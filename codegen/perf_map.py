@@ -10,15 +10,11 @@ Programs then are compiled anew in one piece, so that the templates they share h
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphc.errors import CompileError
 
 VARIABLE = "GRAPHC_PERF_MAP"
-_SECTION = struct.Struct("<IIQQQQIIQQ")  # of an ELF64 file; name, type, ..., link at 6
-_SYMBOL = struct.Struct("<IBBHQQ")       # name, info, other, section, value, size
-_SYMTAB, _FUNCTION = 2, 2
 
 
 def wanted() -> bool:
@@ -53,18 +49,11 @@ def record(
 
 
 def functions(obj: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """(name, section, offset in it, size) of the functions that a 64-bit ELF file defines."""
-    if obj[:5] != b"\x7fELF\2":
+    """(name, section, offset in it, size) of the functions that an ELF file defines."""
+    from graphc.codegen import elf
+
+    if not elf.is_elf(obj):
         return
-    (start,) = struct.unpack_from("<Q", obj, 40)
-    count = struct.unpack_from("<H", obj, 60)[0]
-    sections = [_SECTION.unpack_from(obj, start + k * _SECTION.size) for k in range(count)]
-    for s in sections:
-        if s[1] != _SYMTAB:
-            continue
-        strings = sections[s[6]][4]
-        for at in range(s[4], s[4] + s[5], _SYMBOL.size):
-            name, info, _, section, value, size = _SYMBOL.unpack_from(obj, at)
-            if info & 15 == _FUNCTION and section and size:
-                begin = strings + name
-                yield obj[begin:obj.index(b"\0", begin)].decode(), section, value, size
+    for s in elf.symbols(obj):
+        if s.kind == elf.FUNCTION and s.section and s.size:
+            yield s.name, s.section, s.value, s.size

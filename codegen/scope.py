@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, register_type
@@ -23,8 +25,6 @@ from graphc.dims import Dim, Size
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
-
-import numpy as np
 
 
 class Scope(Positions):
@@ -212,7 +212,6 @@ class Scope(Positions):
         e.label(after)
         zero = L.const(x.dtype, 0)
         return e(f"phi {L.reg(x.dtype)} [ {value}, %{last} ], [ {zero}, %{before} ]")
-
 
     def element(self, base: str, itemsize: int, offset: Size) -> str:
         """The address of an element (of lane 0): the invariant part is hoisted."""

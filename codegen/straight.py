@@ -16,7 +16,7 @@ seven sines of seven joints are one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,6 @@ LINES, LINES_A_KERNEL = 300, 200
 # port in three for floats is closed on Intel's machines: half of that is twice as fast.
 WIDEST = '"prefer-vector-width"="256" "min-legal-vector-width"="256"'
 ATTRS = f'nounwind "no-trapping-math"="true" {WIDEST}'
-Arguments = Mapping[str, Sequence[Value]]  # kind -> values, in the order of the entry's arguments
 
 
 def straight(

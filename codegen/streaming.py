@@ -45,12 +45,12 @@ from graphc.codegen.axes import coefficient, step
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.schedule import Schedule
+from graphc.codegen.scope import Scope
 from graphc.codegen.target import X86, Target
 from graphc.types import DType
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
-    from graphc.codegen.scope import Scope
 
 BYTES = 96 << 20  # read and written by a kernel: of more than that, caches hold too little
 LINE = 64
@@ -117,7 +117,7 @@ class Streaming:
         """Where the vectors of a row from low to high begin; sets `on` for these."""
         f, e, axis = self.f, self.f.e, self.f.schedule.vector
         assert axis is not None
-        row = type(grid)(f, grid, e.section(), {axis: low})
+        row = Scope(f, grid, e.section(), {axis: low})
         starts = []
         for x in f.nest.stores:
             size = f.nest.outputs[x.output].dtype.itemsize

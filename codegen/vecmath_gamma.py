@@ -18,7 +18,6 @@ from graphc.codegen import coefficients as co
 from graphc.codegen.floats import INF, NAN, Floats, Pair
 from graphc.codegen.rare import outlined, unless
 from graphc.codegen.vecmath_log import log
-from graphc.codegen.vecmath_pow import full_log_dd
 from graphc.codegen.vecmath_trig import sincospi
 
 STIRLING = 8.0  # log-gamma's asymptotic series serves from here on
@@ -32,6 +31,42 @@ def bernoulli(count: int) -> tuple[Fraction, ...]:
     for m in range(1, 2 * count + 1):
         b.append(-sum(math.comb(m + 1, j) * b[j] for j in range(m)) / Fraction(m + 1))
     return tuple(b[2::2])
+
+
+def _log_dd(F: Floats, x: str, low: str | None = None) -> Pair:
+    """log(x + low) for finite x > 0 as a sum of two doubles, to some 2^-63 of itself.
+
+    x = 2^e m, log m = 2 atanh(s) = 2 s (1 + z/3 + z^2 Q(z)), s = (m - 1) / (m + 1), z = s^2. Low
+    parts are carried as plain sums where they are small enough.
+    """
+    e, m = F.split_exponent(x)
+    above = F.cmp("ogt", m, math.sqrt(2))  # the smaller s, the smaller what is dropped
+    e, m = F.select(above, F.add(e, 1.0), e), F.select(above, F.mul(m, 0.5), m)
+    f = F.sub(m, 1.0)
+    d, d_low = F.fast_two_sum(2.0, f)
+    inverse = F.div(1.0, d)
+    s = F.mul(f, inverse)
+    p, p_low = F.two_prod(s, d)
+    rest = F.sub(F.sub(F.sub(f, p), p_low), F.mul(s, d_low))
+    if low is not None:  # f and d change by low * m / x, to first order
+        change = F.mul(F.div(low, x), m)
+        rest = F.add(rest, F.sub(change, F.mul(s, change)))
+    s_low = F.mul(rest, inverse)
+    z, z_low = F.two_prod(s, s)
+    z_low = F.fma(F.add(s, s), s_low, z_low)
+    third, third_low = co.THIRD_DD
+    t, t_low = F.two_prod(z, third)
+    t_low = F.add(t_low, F.fma(z, third_low, F.mul(z_low, third)))
+    t_low = F.fma(F.mul(z, z), F.poly_wide(z, co.LOG_TAIL_F64), t_low)
+    t, t_low = F.fast_two_sum(t, t_low)
+    q, q_low = F.two_prod(s, t)
+    q_low = F.add(q_low, F.fma(s, t_low, F.mul(s_low, t)))
+    hi, lo = F.fast_two_sum(s, q)
+    hi, lo = F.fast_two_sum(hi, F.add(lo, F.add(q_low, s_low)))
+    log_m = F.add(hi, hi), F.add(lo, lo)
+    ln2, ln2_low = co.LN2_DD
+    whole, error = F.two_prod(e, ln2)
+    return F.add_dd((whole, F.fma(e, ln2_low, error)), log_m)
 
 
 def _in_f64(F: Floats, name: str, x: str, body: Callable[[Floats, str], str]) -> str:
@@ -80,7 +115,7 @@ def _lgamma(F: Floats, x: str) -> str:
     def mirrored() -> str:
         """log(pi / (a |sin pi a|)) - lgamma(a); above -2^-60 both sides are -log a."""
         sine, _ = sincospi(F, F.abs(f))
-        down = full_log_dd(F, *F.mul_dd(sine, (a, 0.0)))
+        down = _log_dd(F, *F.mul_dd(sine, (a, 0.0)))
         y = F.add_dd(co.LOG_PI_DD, (F.neg(down[0]), F.neg(down[1])))
         y = F.add_dd(y, (F.neg(hi), F.neg(lo)))
         return F.select(reflect, y[0], F.add(hi, lo))
@@ -105,7 +140,7 @@ def _lgamma_positive(F: Floats, x: str) -> Pair:
         q = F.mul_dd(p, (y, 0.0))
         p = F.select(more, q[0], p[0]), F.select(more, q[1], p[1])
     own = F.either(low, high)
-    logarithm = full_log_dd(F, F.select(own, x, p[0]), F.select(own, 0.0, p[1]))
+    logarithm = _log_dd(F, F.select(own, x, p[0]), F.select(own, 0.0, p[1]))
     # below 0.75 the polynomials are taken at x + 1, from the distance to their centre
     one = F.select(low, x, F.sub(y, 1.0))
     half, two = F.sub(one, 0.5), F.sub(y, 2.0)
@@ -248,7 +283,7 @@ def _positive(F: Floats, a: str, n: int, first: str) -> Pair:
         twelfth = F.mul_dd(F.mul_dd(inverse, inverse), (co.THIRD_DD[0] / 4, co.THIRD_DD[1] / 4))
         rest = F.add_dd(F.mul_dd(inverse, (0.5, 0.0)), twelfth)
         rest = F.add_dd(F.add_dd(rest, (series, 0.0)), (nhi, nlo))
-        return F.add_dd(full_log_dd(F, *w), (F.neg(rest[0]), F.neg(rest[1])))
+        return F.add_dd(_log_dd(F, *w), (F.neg(rest[0]), F.neg(rest[1])))
     base = math.factorial(n - 1)
     terms = [
         float(b * math.factorial(2 * i + n - 1) / (math.factorial(2 * i) * base))

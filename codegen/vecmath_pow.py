@@ -19,47 +19,6 @@ from graphc.codegen.vecmath_exp import exp_16th, exp_reduced, reduce_16th
 LARGE = (2.0**36, 2.0**64)
 
 
-def log_dd(F: Floats, x: str, low: str | None = None) -> tuple[str, Pair]:
-    """(e, h): log(x + low) = e ln 2 + h for finite x > 0, f64; h to about 2^-63 of itself.
-
-    log m = 2 atanh(s) = 2 s (1 + z/3 + z^2 Q(z)), s = (m - 1) / (m + 1), z = s^2. Low parts are
-    carried as plain sums where they are small enough.
-    """
-    e, m = F.split_exponent(x)
-    above = F.cmp("ogt", m, math.sqrt(2))  # the smaller s, the smaller what is dropped
-    e, m = F.select(above, F.add(e, 1.0), e), F.select(above, F.mul(m, 0.5), m)
-    f = F.sub(m, 1.0)
-    d, d_low = F.fast_two_sum(2.0, f)
-    inverse = F.div(1.0, d)
-    s = F.mul(f, inverse)
-    p, p_low = F.two_prod(s, d)
-    rest = F.sub(F.sub(F.sub(f, p), p_low), F.mul(s, d_low))
-    if low is not None:  # f and d change by low * m / x, to first order
-        change = F.mul(F.div(low, x), m)
-        rest = F.add(rest, F.sub(change, F.mul(s, change)))
-    s_low = F.mul(rest, inverse)
-    z, z_low = F.two_prod(s, s)
-    z_low = F.fma(F.add(s, s), s_low, z_low)
-    third, third_low = co.THIRD_DD
-    t, t_low = F.two_prod(z, third)
-    t_low = F.add(t_low, F.fma(z, third_low, F.mul(z_low, third)))
-    t_low = F.fma(F.mul(z, z), F.poly_wide(z, co.LOG_TAIL_F64), t_low)
-    t, t_low = F.fast_two_sum(t, t_low)
-    q, q_low = F.two_prod(s, t)
-    q_low = F.add(q_low, F.fma(s, t_low, F.mul(s_low, t)))
-    hi, lo = F.fast_two_sum(s, q)
-    hi, lo = F.fast_two_sum(hi, F.add(lo, F.add(q_low, s_low)))
-    return e, (F.add(hi, hi), F.add(lo, lo))
-
-
-def full_log_dd(F: Floats, x: str, low: str | None = None) -> Pair:
-    """log(x + low) as a sum of two doubles."""
-    e, h = log_dd(F, x, low)
-    hi, lo = co.LN2_DD
-    big, err = F.two_prod(e, hi)
-    return F.add_dd((big, F.fma(e, lo, err)), h)
-
-
 def pow(F: Floats, x: str, y: str) -> str:
     """x > 0 and finite operands in all lanes need no care for special values."""
     base = F.L.constant(x)

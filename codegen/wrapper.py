@@ -4,8 +4,8 @@
 
 It serves the plain case: every input given in order, by position or by name, as a C-contiguous,
 aligned, native-order ndarray of the declared dtype and a fitting shape, or a Python float for a
-0-d f32 or f64. It
-binds the dimensions, allocates the outputs, takes the arena, runs the entry, and makes the result.
+0-d f32 or f64. It binds the dimensions, allocates the outputs, takes the arena, runs the entry, and
+makes the result.
 Everything else (other arguments, sizes that overflow, a status that is not success) undoes what
 was begun and calls `%self`, the Python path, with the same arguments; it converts or explains.
 That path runs a failed call again, which is right because a failed call changes nothing.

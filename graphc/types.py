@@ -213,7 +213,7 @@ def as_size(s: Any) -> Size:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype of an operation on `a` and `b` (DESIGN: NumPy 2 within a kind, floats win)."""
+    """The dtype of an operation on `a` and `b`: NumPy 2's within a kind, else the float."""
     if a is b:
         return a
     if a.kind == "b":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Mark(Enum):
-    """What a rule keeps (DESIGN, "Three marks for rewrites")."""
+    """What a rule keeps (README.md, "Marks")."""
 
     EXACT = "exact"        # every bit that is not a NaN payload, and NaN-ness
     STABLE = "stable"      # never less accurate; a closed, documented list

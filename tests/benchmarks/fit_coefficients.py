@@ -184,22 +184,20 @@ def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
     put("LOG16_2_POW_F32_F64", minimax(g, -M("0.0323"), M("0.0626"), 5))
 
 
-def put_logarithms(put: Callable[[str, list[Any]], None]) -> None:
-    """log2 and log10: log_b(1 + f) = f P(f), P(0) = 1 / ln b; f64 by tables, see above."""
-    M = mp.mpf
-    for base in (2, 10):
-        ln = mp.log(base)
-        log = lambda x, base=base: mp.log(x, base)  # noqa: E731
-        g = near0(lambda f, ln=ln: (mp.log1p(f) - f) / f**2 / ln,
-                  lambda f, ln=ln: (-M(1) / 2 + f / 3) / ln)
-        put(f"LOG{base}_F32", [1 / ln, *minimax(
-            g, -M("0.25"), M("0.5"), 8, lambda f: abs(f**2 / mp.log1p(f)) if f else M(0))])
-        inverses = by_low_bits(lambda i, log=log, base=base: round_inverse(
-            i, log, lambda v, base=base: mp.power(base, v)))
-        put(f"LOG{base}_C", inverses)
-        put(f"LOG{base}_16", [-log(c) if c else M(0) for c in inverses])
-        put(f"LOG{base}_F64", [1 / ln, *minimax(
-            g, -M("0.0386"), M("0.0386"), 8, lambda f: f * f)])
+def put_logarithm(put: Callable[[str, list[Any]], None], base: int) -> None:
+    """log2 or log10: log_b(1 + f) = f P(f), P(0) = 1 / ln b; f64 by tables, see above."""
+    M, ln = mp.mpf, mp.log(base)
+
+    def log(x: Any) -> Any:
+        return mp.log(x, base)
+
+    g = near0(lambda f: (mp.log1p(f) - f) / f**2 / ln, lambda f: (-M(1) / 2 + f / 3) / ln)
+    put(f"LOG{base}_F32", [1 / ln, *minimax(
+        g, -M("0.25"), M("0.5"), 8, lambda f: abs(f**2 / mp.log1p(f)) if f else M(0))])
+    inverses = by_low_bits(lambda i: round_inverse(i, log, lambda v: mp.power(base, v)))
+    put(f"LOG{base}_C", inverses)
+    put(f"LOG{base}_16", [-log(c) if c else M(0) for c in inverses])
+    put(f"LOG{base}_F64", [1 / ln, *minimax(g, -M("0.0386"), M("0.0386"), 8, lambda f: f * f)])
 
 
 def put_hyperbolic(put: Callable[[str, list[Any]], None]) -> None:
@@ -288,7 +286,8 @@ def tables() -> dict[str, list[float]]:
     put("LOG_TAIL_F64", minimax(g, 0, top, 7))
 
     put_sixteenths(put)
-    put_logarithms(put)
+    put_logarithm(put, 2)
+    put_logarithm(put, 10)
     put_hyperbolic(put)
     put_tangent(put)
 
@@ -311,8 +310,8 @@ def tables() -> dict[str, list[float]]:
 
     g = near0(root(lambda x: mp.erf(x) / x - 1), lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1)
     put("ERF_F32", minimax(g, 0, M("0.85") ** 2, 6))
-    g = lambda t: -mp.log(mp.erfc(t)) / t - 1  # noqa: E731
-    put("ERFC_F32", minimax(g, M("0.83"), 4, 6, lambda t: t * mp.erfc(t)))
+    put("ERFC_F32", minimax(
+        lambda t: -mp.log(mp.erfc(t)) / t - 1, M("0.83"), 4, 6, lambda t: t * mp.erfc(t)))
     put_erf(put)
 
     def beyond(t: Any) -> Any:  # P(Z > a) exp(a^2 / 2) (a + 4) at t = (a - 4) / (a + 4)
@@ -338,8 +337,12 @@ def tables() -> dict[str, list[float]]:
     put("LGAMMA_1_F64", minimax(one, M("-0.255"), M("0.255"), 20))
     put("LGAMMA_1_5_F64", minimax(half, -M("0.255"), M("0.255"), 16))
     put("LGAMMA_2_F64", minimax(two, M("-0.255"), M("0.505"), 20))
-    tail = lambda b: b * (mp.loggamma(b) - (b - M(1) / 2) * mp.log(b) + b - mp.log(2 * mp.pi) / 2)  # noqa: E731
-    put("LGAMMA_TAIL_F32_F64", minimax(lambda v: tail(1 / mp.sqrt(v)), 0, M(1) / 16, 7, mp.sqrt))
+
+    def tail(v: Any) -> Any:  # what Stirling's formula lacks, times b, at v = 1 / b^2
+        b = 1 / mp.sqrt(v)
+        return b * (mp.loggamma(b) - (b - M(1) / 2) * mp.log(b) + b - mp.log(2 * mp.pi) / 2)
+
+    put("LGAMMA_TAIL_F32_F64", minimax(tail, 0, M(1) / 16, 7, mp.sqrt))
     tables["LGAMMA_1_DD"] = split(-mp.euler, [None, None])
     tables["LGAMMA_1_5_DD"] = split(middle, [None, None])
     tables["LGAMMA_2_DD"] = split(1 - mp.euler, [None, None])

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.lanes import Lanes
+from graphc.codegen.lanes import Lanes, memory_type
 from graphc.codegen.scalars import emit
 from graphc.codegen.target import Target, host, x86
 from graphc.types import DType, bool_
@@ -56,7 +56,7 @@ def kernel_text(
     e.do("%i = phi i64 [0, %entry], [%next, %latch]")
 
     def at(base: str, d: DType) -> str:
-        return e(f"getelementptr {lanes.mem(d)}, ptr {base}, i64 %i")
+        return e(f"getelementptr {memory_type(d)}, ptr {base}, i64 %i")
 
     args = [lanes.load(d, at(f"%a{k}", d)) for k, d in enumerate(ins)]
     lanes.store(out, body(lanes, args), at("%out", out))

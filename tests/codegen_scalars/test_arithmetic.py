@@ -1,4 +1,4 @@
-"""Every non-transcendental row, bit for bit against NumPy (or the rule DESIGN.md states)."""
+"""Every non-transcendental row, bit for bit against NumPy or, where it differs, a rule."""
 
 from __future__ import annotations
 
