@@ -109,7 +109,8 @@ def fmod(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     if a.dtype.kind == "u":
         return prim.rem(a, b)
     if a.dtype.is_float:
-        return copysign(prim.rem(prim.abs(a), prim.abs(b)), a)
+        size = prim.select(signbit(a), prim.neg(a), a)  # whose slope at 0 is not that of |a|
+        return copysign(prim.rem(size, prim.abs(b)), a)
     r, zero = prim.rem(a, b), prim.full_like(a, 0)
     turned = prim.xor(prim.less(r, zero), prim.less(a, zero))
     return prim.select(prim.and_(turned, not_equal(r, zero)), prim.sub(r, b), r)

@@ -209,6 +209,9 @@ def test_derivatives_at_kinks(run):
     np.testing.assert_allclose(
         run([gx.sinc(x), first, gx.grad(first, x)], x=0.0), [1, 0, -np.pi**2 / 3]
     )
+    for zero in (0.0, -0.0):  # no kink, though |x| has one
+        y = gx.fmod(x, 3.0)
+        np.testing.assert_array_equal(run([y, gx.grad(y, x)], x=zero), [zero, 1])
 
 
 def test_halves_round_once(run):
