@@ -54,11 +54,7 @@ class Ahead:
             bytes_, locality = self._distance(scope, step)
             e, here = scope.e, scope.element(scope.frame.params[x.attrs[0]], x.dtype.itemsize,
                                              x.attrs[1])
-            e.module.declare(
-                "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-            )
-            there = e(f"getelementptr i8, ptr {here}, i64 {bytes_}")
-            e.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 {locality}, i32 1)")
+            e.prefetch(e(f"getelementptr i8, ptr {here}, i64 {bytes_}"), locality)
 
     def _distance(self, scope: Scope, step: Size) -> tuple[str, int]:
         """Bytes to the next row, 0 if they are too many, and how near it is to be kept."""

@@ -22,7 +22,7 @@ from graphc import dims
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
 from graphc.codegen.reductions import reduction_of
-from graphc.codegen.sweep import read_states, write_states
+from graphc.codegen.sweep import least, read_states, write_states
 from graphc.dims import Size
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def take(s: Schedule) -> None:
     """Make items of bands of rows, each for all results."""
     sizes = s.nest.sizes
     s.bands = True
-    s.items = dims.floordiv(sizes[s.loops[0]] + (ROWS - 1), ROWS)
+    s.items = dims.ceildiv(sizes[s.loops[0]], ROWS)
     each = s.cost * dims.product(sizes[n] for n in s.nest.outer)
     s.cycles = dims.floordiv(ROWS * each, _line(s)) + 20
 
@@ -76,7 +76,7 @@ def _places(s: Schedule) -> Size:
 
 def _pitch(s: Schedule) -> Size:
     assert s.vector is not None
-    return dims.floordiv(s.nest.sizes[s.vector] + (_line(s) - 1), _line(s)) * _line(s)
+    return dims.round_up(s.nest.sizes[s.vector], _line(s))
 
 
 def chunk_bytes(s: Schedule) -> Size:
@@ -103,8 +103,7 @@ class Bands:
         low = e(f"mul nsw i64 {band}, {ROWS}")
         high = e(f"add nsw i64 {low}, {ROWS}")
         length = self.f.top.size(self.s.nest.sizes[self.s.loops[0]])
-        less = e(f"icmp slt i64 {high}, {length}")
-        self.rows = (low, e(f"select i1 {less}, i64 {high}, i64 {length}"))
+        self.rows = (low, least(e, high, length))
         self.first = e(f"icmp eq i64 {band}, {first}")
 
     def _of(self, chunk: str) -> str:

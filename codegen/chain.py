@@ -245,7 +245,6 @@ class ChainKernel:
 
     def _driver(self) -> None:
         """Choose the block, from the innermost axis outwards, and share the blocks out."""
-        self.module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
         f = Function(self.module, self.name, "ptr %ctx, ptr %scratch", self.target)
         n = len(self.axes)
         record = f(f"alloca [{2 * n + 1} x i64], align 16")
@@ -275,8 +274,7 @@ class ChainKernel:
         need = SizeCode(f, regs).value(dims.total(map(align, self.plan.slots)))
         fits = f.cmp("sle", need, str(SCRATCH_BYTES))
         with f.either(f(f"and i1 {fits}, {f.cmp('sgt', blocks, '1')}")) as branches:
-            f.do(f"call void @graphc_parallel(ptr @{self.name}.task, ptr {record}, i64 {blocks}, "
-                 f"ptr %scratch)")
+            f.parallel(f"@{self.name}.task", record, blocks)
             f.otherwise(*branches)
             f.do(f"call void @{self.name}.task(ptr {record}, i64 0, i64 {blocks}, ptr %scratch)")
         f.finish()

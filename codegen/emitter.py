@@ -153,6 +153,27 @@ class Emitter:
 
         self.loop(begin, end, step, [], once)
 
+    def prefetch(self, at: str, locality: int = 3) -> None:
+        """Ask for a line that will be read; `locality` 3 is the nearest cache, 2 the next one."""
+        self.module.declare(
+            "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        )
+        self.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {locality}, i32 1)")
+
+    def copy(self, to: str, source: str, size: str) -> None:
+        """Copy bytes between places that do not overlap."""
+        self.module.declare(
+            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        )
+        self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+
+    def parallel(self, task: str, ctx: str, chunks: str, scratch: str = "%scratch") -> None:
+        """Share the chunks of a task out among threads (see `runtime`)."""
+        self.module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
+        self.do(
+            f"call void @graphc_parallel(ptr {task}, ptr {ctx}, i64 {chunks}, ptr {scratch})"
+        )
+
     def count_up(self, following: str, i: str, step: int) -> None:
         """following = i + step, as a counter that LLVM's loop strength reduction leaves alone.
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.fpmode import can_flush, define_flushed
 from graphc.codegen.kernels import Call
-from graphc.codegen.plan import Place, Plan, align
+from graphc.codegen.plan import Place, Plan, align, size_of
 from graphc.codegen.program import NEGATIVE_DIMENSION, SIZE_OVERFLOW
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
@@ -88,7 +88,7 @@ class Entry:
             self._return_if(e(f"icmp slt i64 {n}, 0"), NEGATIVE_DIMENSION)
         seen: dict[Size, None] = {self.plan.arena: None}
         for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
-            seen.setdefault(_bytes(v))
+            seen.setdefault(size_of(v))
         for size, _, _ in self.checks:
             seen.setdefault(size)
         for s in seen:
@@ -166,14 +166,8 @@ class Entry:
 
     def _copy(self, to: str, v: Value, source: str = "") -> None:
         """Copy v from where it stands, or from `source`."""
-        self.module.declare(
-            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        )
         source = source or self._where(v)
-        size = self.sizes.value(_bytes(v))
-        self.e.do(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)"
-        )
+        self.e.copy(to, source, self.sizes.value(size_of(v)))
 
     # --- addresses -------------------------------------------------------------------------------
 
@@ -202,7 +196,3 @@ class Entry:
         e.label(bad)
         e.do(f"ret i32 {code}")
         e.label(good)
-
-
-def _bytes(v: Value) -> Size:
-    return v.type.size * v.type.dtype.itemsize

@@ -62,7 +62,6 @@ class Launch:
 
     def _define(self, module: Module) -> str:
         """`i64 @graphc.share_out...(task, ctx, scratch, items, cycles of one, slot)`."""
-        module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
         e = Emitter(module)
         e.label("entry")
         work = e("mul i64 %items, %cycles")
@@ -84,7 +83,7 @@ class Launch:
         e.do(f"br i1 {e(f'icmp sgt i64 {chunks}, 1')}, label %parallel, label %alone")
         e.label("parallel")
         pieces = e(f"sub i64 0, {chunks}") if self.merges else chunks
-        e.do(f"call void @graphc_parallel(ptr %task, ptr %ctx, i64 {pieces}, ptr %scratch)")
+        e.parallel("%task", "%ctx", pieces)
         e.do(f"ret i64 {chunks}")
         e.label("alone")
         e.do(f"call void %task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")

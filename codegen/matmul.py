@@ -101,7 +101,7 @@ def product_scratch(
         return 64
     if passing:
         m = dims.minimum(m, passing_rows(dtype, m, n))
-        rows = dims.floordiv(m + (ROW_UNIT - 1), ROW_UNIT) * ROW_UNIT
+        rows = dims.round_up(m, ROW_UNIT)
         return rows * n * dtype.itemsize + product_scratch(dtype, m, n, k) + 64
     total: Size = 0
     if n != 1 or dtype.bits == 16:
@@ -135,7 +135,6 @@ def product(
     if name in module.functions:
         return name
     task = _define_task(module, target, dtype, f"{name}_task", kinds)
-    module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
     f = Function(
         module, name,
         "i64 %batch, i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col, "
@@ -165,8 +164,7 @@ def product(
         f.store_fields(record, values, _POINTERS)
         with f.either(large) as branches:
             whole = f.sub("0", tasks)  # a thread's share in one piece: it packs B once
-            f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {whole}, "
-                 f"ptr %scratch)")
+            f.parallel(f"@{task}", record, whole)
             f.otherwise(*branches)
             f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     f.finish()

@@ -52,13 +52,9 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     Transposing goes up to 16 rows at a time, hence the rounding.
     """
     size = dtype.compute.itemsize
-    depth = _up(dims.minimum(k, k_block(dtype)), 16)
-    columns = _up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
+    depth = dims.round_up(dims.minimum(k, k_block(dtype)), 16)
+    columns = dims.round_up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
     return depth * columns + HEIGHT * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
-
-
-def _up(x: Size, to: int) -> Size:
-    return dims.floordiv(x + (to - 1), to) * to
 
 
 def define_block(module: Module, target: Target, dtype: DType) -> str:

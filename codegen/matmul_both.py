@@ -21,7 +21,7 @@ from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.grain import BOTH_ELEMENTS
 from graphc.codegen.lanes import Lanes, register_type
-from graphc.codegen.matmul_block import k_block
+from graphc.codegen.matmul_block import LINE, k_block
 from graphc.codegen.matmul_dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix
@@ -39,15 +39,8 @@ _POINTERS = ("a", "x", "y", "v", "z", "epilogue", "ctx")
 
 def sums_bytes(dtype: DType, m: Size, n: Size) -> Size:
     """Bytes of z."""
-    return dims.maximum(_blocks(dtype, m), 1) * _line(n * dtype.itemsize)
-
-
-def _blocks(dtype: DType, m: Size) -> Size:
-    return dims.floordiv(m + (k_block(dtype) - 1), k_block(dtype))
-
-
-def _line(size: Size) -> Size:
-    return dims.floordiv(size + 63, 64) * 64
+    blocks = dims.ceildiv(m, k_block(dtype))
+    return dims.maximum(blocks, 1) * dims.round_up(n * dtype.itemsize, LINE)
 
 
 def define_both(module: Module, target: Target, dtype: DType) -> str:
@@ -56,7 +49,6 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     if name in module.functions:
         return name
     task = _define_task(module, target, dtype)
-    module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
     f = Function(
         module, name,
         "i64 %m, i64 %n, ptr %a, ptr %x, ptr %y, ptr %v, ptr %z, ptr %epilogue, ptr %ctx, "
@@ -66,7 +58,7 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
     row = f.mul("%n", dtype.itemsize)
     values = {field: f"%{field}" for field in _FIELDS}
-    values |= {"row": row, "sum": f.round_up(row, 64)}
+    values |= {"row": row, "sum": f.round_up(row, LINE)}
     f.store_fields(record, values, _POINTERS)
     tasks = f.ceildiv("%m", k_block(dtype))
     with f.when(f.cmp("eq", "%m", "0")):
@@ -75,7 +67,7 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     large = f(f"fcmp oge double {f(f'fmul double {elements[0]}, {elements[1]}')}, "
               f"{float(BOTH_ELEMENTS)}")
     with f.either(large) as branches:
-        f.do(f"call void @graphc_parallel(ptr @{task}, ptr {record}, i64 {tasks}, ptr %scratch)")
+        f.parallel(f"@{task}", record, tasks)
         f.otherwise(*branches)
         f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     with f.each("1", tasks) as block:

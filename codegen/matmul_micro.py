@@ -28,7 +28,6 @@ from graphc.codegen.matmul_ir import Function
 from graphc.codegen.target import Target
 from graphc.types import DType
 
-PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 # Rows of B between what is read and what is asked for. Rows that are 4 KiB apart share a set of the
 # nearest cache, which holds 8 or 12 of them: with 20, a product of few rows took a fifth longer.
 AHEAD = 8
@@ -209,10 +208,9 @@ def _chains(
             L.store(tiles.dtype, x, f.at(pp, j * step))
     if 2 * len(rows) * len(vectors) > tiles.rows * tiles.tiles[0][1][0]:
         # large tiles leave time to ask for B, which may be far away, and begin within a line
-        f.module.declare("llvm.prefetch.p0", PREFETCH)
         ahead, width = f.at(pb, "%ahead"), len(vectors) * step
         for along in (*range(0, width, 64), width - 1):
-            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, along)}, i32 0, i32 3, i32 1)")
+            f.prefetch(f.at(ahead, along))
     sums = []
     for (odd, shift), line in zip(rows, chains, strict=True):
         offset = f(f"shl i64 {odd}, {shift}") if shift else odd

@@ -51,7 +51,6 @@ def _copy(f: Function, dtype: DType) -> None:
     """
     out = dtype.compute
     lanes = f.target.lanes(dtype)
-    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     whole = f(f"and i64 %cols, {-lanes}")
     rest = f.sub("%cols", whole)
     with f.each("0", "%rows") as row:
@@ -61,7 +60,7 @@ def _copy(f: Function, dtype: DType) -> None:
 
         def copy(L: Lanes, col: str) -> None:
             at = f.mul(col, dtype.itemsize)
-            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, at)}, i32 0, i32 2, i32 1)")
+            f.prefetch(f.at(ahead, at), 2)
             x = L.load(dtype, f.at(src, at))
             L.store(out, x, f.at(dst, f.mul(col, out.itemsize)))
 

@@ -13,12 +13,14 @@ MOST_COLUMNS at most (`passes/labels`), so that a block of B is packed at once.
 
 from __future__ import annotations
 
+from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul_block import HEIGHT, LINE, LONG_ROWS, Strips, k_block
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_micro import prefix, strip, tiling
 from graphc.codegen.matmul_pack import define_pack
 from graphc.codegen.target import Target
+from graphc.dims import Size
 from graphc.types import DType
 
 _FIELDS = (
@@ -28,14 +30,10 @@ _FIELDS = (
 _POINTERS = ("a", "b", "c", "begun")
 
 
-def sum_scratch(dtype: DType, n: int) -> int:
+def sum_scratch(dtype: DType, n: int) -> Size:
     """Bytes of scratch that a call needs: panels of B on any target, and a strip of A."""
     depth, size = k_block(dtype), dtype.itemsize
-    return depth * _up(n * size, 2 * LINE) + HEIGHT * (depth * size + LINE) + 2 * LINE
-
-
-def _up(x: int, to: int) -> int:
-    return (x + to - 1) // to * to
+    return depth * dims.round_up(n * size, 2 * LINE) + HEIGHT * (depth * size + LINE) + 2 * LINE
 
 
 def define_sum(module: Module, target: Target, dtype: DType) -> str:
@@ -44,7 +42,6 @@ def define_sum(module: Module, target: Target, dtype: DType) -> str:
     if name in module.functions:
         return name
     _define_task(module, target, dtype, f"{name}_task")
-    module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
     f = Function(
         module, name,
         "i64 %batch, i64 %m, i64 %n, i64 %k, i64 %begin, i64 %whole, "
@@ -59,8 +56,7 @@ def define_sum(module: Module, target: Target, dtype: DType) -> str:
         if field.endswith(("_batch", "_row", "_col")):
             values[field] = f.mul(values[field], dtype.itemsize)
     f.store_fields(record, values, _POINTERS)
-    f.do(f"call void @graphc_parallel(ptr @{name}_task, ptr {record}, "
-         f"i64 {f.mul('%batch', row_blocks)}, ptr %scratch)")
+    f.parallel(f"@{name}_task", record, f.mul("%batch", row_blocks))
     f.finish()
     return name
 

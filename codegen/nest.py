@@ -25,7 +25,7 @@ from graphc.codegen.lanes import Lanes
 from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest, Store
 from graphc.codegen.reductions import reduction_of
-from graphc.codegen.schedule import BLOCK, FINAL, ceildiv, plan
+from graphc.codegen.schedule import BLOCK, FINAL, plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.streaming import Streaming, bytes_of_point
 from graphc.codegen.sweep import Totals, least
@@ -249,7 +249,7 @@ class NestKernel:
 def tiles_of(f: Frame, body: Across | Along) -> None:
     """Emit all tiles of results, for the rows that the frame's band has."""
     s = f.schedule
-    count = dims.product(ceildiv(f.nest.sizes[n], s.rows_of(n)) for n in s.grid)
+    count = dims.product(dims.ceildiv(f.nest.sizes[n], s.rows_of(n)) for n in s.grid)
     f.e.for_each("0", f.top.size(count), lambda i: item(f, body, i, {}))
 
 
@@ -269,7 +269,7 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
             low, high = i, e(f"add nsw i64 {i}, 1")
     elif s.vector is not None and not s.across:
         n = nest.sizes[s.vector]
-        blocks = ceildiv(n, s.block)
+        blocks = dims.ceildiv(n, s.block)
         if blocks == 1:
             high = f.top.size(n)
         else:
@@ -282,7 +282,7 @@ def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
         if k == len(s.grid) - 1:
             bound[name] = rest
         else:
-            n_reg = f.top.size(ceildiv(nest.sizes[name], s.rows_of(name)))
+            n_reg = f.top.size(dims.ceildiv(nest.sizes[name], s.rows_of(name)))
             bound[name] = e(f"urem i64 {rest}, {n_reg}")
             rest = e(f"udiv i64 {rest}, {n_reg}")
     if s.tile is None:

@@ -59,7 +59,7 @@ def size_of(v: Value) -> Size:
 
 def align(size: Size) -> Size:
     """Rounded up to ALIGN bytes."""
-    return dims.floordiv(size + (ALIGN - 1), ALIGN) * ALIGN
+    return dims.round_up(size, ALIGN)
 
 
 def root_of(g: Graph) -> dict[Value, Value]:

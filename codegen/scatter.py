@@ -63,13 +63,7 @@ class _Updates:
     def write(self) -> None:
         """The whole function."""
         f, x = self.f, self.x.type
-        f.module.declare(
-            "llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        )
-        self.e.do(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr {f.outputs[0]}, ptr {self.at_x}, "
-            f"i64 {f.top.size(x.size * self.dtype.itemsize)}, i1 false)"
-        )
+        self.e.copy(f.outputs[0], self.at_x, f.top.size(x.size * self.dtype.itemsize))
         self.loops([*x.shape[: self.axis], *self.where.type.shape[self.batch :]], [])
 
     def loops(self, sizes: list[Size], at: list[str]) -> None:

@@ -163,13 +163,13 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     if flat:
         first = nest.reduced[0]
         per = BLOCK if first == vector else 1
-        items = ceildiv(nest.sizes[first], per)
+        items = dims.ceildiv(nest.sizes[first], per)
         rest = dims.product(nest.sizes[n] for n in nest.reduced[1:])
         cycles: Size = dims.minimum(nest.sizes[first], per) * rest * cost
     elif across:
         cycles = row * cost
     elif vector is not None:
-        items = items * ceildiv(nest.sizes[vector], BLOCK)
+        items = items * dims.ceildiv(nest.sizes[vector], BLOCK)
         cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
     else:
         cycles = row * cost
@@ -214,8 +214,8 @@ def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
         s.cycles = s.cycles * dims.minimum(sizes[rows], tile.count)
     s.tile = tile
     s.items = dims.product(
-        ceildiv(sizes[n], s.rows_of(n)) for n in s.grid
-    ) * ceildiv(sizes[s.vector], s.block)
+        dims.ceildiv(sizes[n], s.rows_of(n)) for n in s.grid
+    ) * dims.ceildiv(sizes[s.vector], s.block)
 
 
 def _take_columns(s: Schedule, columns: int) -> None:
@@ -225,7 +225,7 @@ def _take_columns(s: Schedule, columns: int) -> None:
     if isinstance(size, int) and size >= MANY_BLOCKS * BLOCK:
         return
     s.block = columns
-    s.items = ceildiv(size, columns)
+    s.items = dims.ceildiv(size, columns)
     each = s.cost * dims.product(s.nest.sizes[n] for n in s.nest.reduced)
     s.cycles = dims.floordiv(dims.minimum(size, columns) * each, s.lanes // 4) + 20
 
@@ -298,10 +298,6 @@ def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
         roots += e.args
         roots += [d for q in expr_polynomials(e) for d in s.nest.dynamic(q)]
     return seen
-
-
-def ceildiv(a: Size, b: int) -> Size:
-    return dims.floordiv(a + (b - 1), b)
 
 
 def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:

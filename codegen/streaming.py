@@ -108,9 +108,6 @@ class Streaming:
             x for x in _operands(nest)
             if f.schedule.cost > LONG and step(nest, x.attrs[1], axis) == 1
         ]
-        e.module.declare(
-            "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        )
         self.large = reduce(lambda a, b: e(f"and i1 {a}, {b}"), [e(c) for c in conds])
 
     def begin(self, grid: Scope, low: str, high: str) -> str:
@@ -148,8 +145,7 @@ class Streaming:
                 size = x.dtype.itemsize
                 here = scope.element(self.f.params[x.attrs[0]], size, x.attrs[1])
                 for k in range(0, L.width * size, LINE):
-                    there = scope.e(f"getelementptr i8, ptr {here}, i64 {AHEAD + k}")
-                    scope.e.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+                    scope.e.prefetch(scope.e(f"getelementptr i8, ptr {here}, i64 {AHEAD + k}"))
 
         L.store_past(d, register, at, self.on, ask)
 

@@ -66,13 +66,7 @@ class WaveRunner:
         side, row, after = e.fresh("side"), e.fresh("row"), e.fresh("after")
         e.do(f"br i1 {together}, label %{side}, label %{row}")
         e.label(side)
-        self.module.declare(
-            "graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)"
-        )
-        e.do(
-            f"call void @graphc_parallel(ptr @{self.name}.w{number}, ptr %ctx, "
-            f"i64 {len(calls)}, ptr {self.scratch})"
-        )
+        e.parallel(f"@{self.name}.w{number}", "%ctx", str(len(calls)), self.scratch)
         e.do(f"br label %{after}")
         e.label(row)
         self._one_by_one(first, calls, contexts)

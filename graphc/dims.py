@@ -205,6 +205,16 @@ def floordiv(a: Size, b: Size) -> Size:
     return _apply("floordiv", a, b)
 
 
+def ceildiv(a: Size, b: int) -> Size:
+    """a / b rounded up."""
+    return floordiv(a + (b - 1), b)
+
+
+def round_up(a: Size, to: int) -> Size:
+    """a rounded up to a multiple."""
+    return ceildiv(a, to) * to
+
+
 def mod(a: Size, b: Size) -> Size:
     """a mod b, with the sign of b."""
     if isinstance(b, int) and b == 0:
