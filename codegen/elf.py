@@ -1,30 +1,89 @@
-"""Reading the symbols of an ELF object: what it defines, and what it asks of others."""
+"""Reading little-endian ELF files: sections, symbols, and what an object asks of others."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-FUNCTION = 2         # kind of a symbol
-_SYMTAB = 2
-_LOCAL = 0
-_HIDDEN = (1, 2)     # visibility: internal, hidden
+SYMTAB, RELA = 2, 4    # kinds of sections
+FUNCTION = 2           # kind of a symbol
+LOCAL, WEAK = 0, 2     # bindings
+_HIDDEN = (1, 2)       # visibility: internal, hidden
+
+
+class Section(NamedTuple):
+    """A section header: `at` is the offset in the file."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    at: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry: int
 
 
 class Symbol(NamedTuple):
-    """An entry of a symbol table; `section` is 0 where the object does not define it."""
+    """An entry of the symbol table: section 0 where it is another object's."""
 
     name: str
     binding: int
     kind: int
     visibility: int
     section: int
-    value: int       # in an object, the offset in the section
+    value: int
     size: int
 
 
-class Symbols(NamedTuple):
+class File:
+    """An ELF file of 32 or 64 bits; ValueError for other bytes."""
+
+    def __init__(self, data: bytes):
+        if data[:4] != b"\x7fELF" or data[5] != 1:
+            raise ValueError("not a little-endian ELF file")
+        self.data = data
+        self.bits = 64 if data[4] == 2 else 32
+        self.kind, self.machine = struct.unpack_from("<HH", data, 16)
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        wide = self.bits == 64
+        (begin,) = struct.unpack_from("<Q", self.data, 40) if wide else struct.unpack_from(
+            "<I", self.data, 32
+        )
+        (count,) = struct.unpack_from("<H", self.data, 60 if wide else 48)
+        header = struct.Struct("<IIQQQQIIQQ" if wide else "<10I")
+        return [
+            Section(*header.unpack_from(self.data, begin + k * header.size)) for k in range(count)
+        ]
+
+    @cached_property
+    def symbols(self) -> list[Symbol]:
+        """The symbol table in its order, which relocations count in."""
+        wide, data, found = self.bits == 64, self.data, []
+        for s in self.sections:
+            if s.kind != SYMTAB:
+                continue
+            strings = self.sections[s.link].at
+            table = data[s.at : s.at + s.size]
+            for item in struct.iter_unpack("<IBBHQQ" if wide else "<IIIBBH", table):
+                if wide:
+                    name, info, other, section, value, size = item
+                else:
+                    name, value, size, info, other, section = item
+                begin = strings + name
+                text = data[begin : data.index(b"\0", begin)].decode()
+                found.append(Symbol(text, info >> 4, info & 15, other & 3, section, value, size))
+        return found
+
+
+@dataclass(frozen=True)
+class Symbols:
     """Of an object: word size, machine number, names."""
 
     bits: int
@@ -33,46 +92,12 @@ class Symbols(NamedTuple):
     undefined: tuple[str, ...]
 
 
-def is_elf(obj: bytes) -> bool:
-    """Whether a file is a little-endian ELF one."""
-    return obj[:4] == b"\x7fELF" and obj[5] == 1
-
-
-def symbols(obj: bytes) -> Iterator[Symbol]:
-    """The symbols with names of a little-endian ELF object."""
-    wide = obj[4] == 2
-    (header,) = struct.unpack_from(*("<Q", obj, 40) if wide else ("<I", obj, 32))
-    (count,) = struct.unpack_from("<H", obj, 60 if wide else 48)
-    section = struct.Struct("<IIQQQQIIQQ" if wide else "<IIIIIIIIII")
-    sections = [section.unpack_from(obj, header + k * section.size) for k in range(count)]
-    for s in sections:
-        if s[1] != _SYMTAB:
-            continue
-        names = sections[s[6]][4]
-        for item in struct.iter_unpack("<IBBHQQ" if wide else "<IIIBBH", obj[s[4] : s[4] + s[5]]):
-            if wide:
-                name, info, other, index, value, size = item
-            else:
-                name, value, size, info, other, index = item
-            if name:
-                start = names + name
-                text = obj[start : obj.index(b"\0", start)].decode()
-                yield Symbol(text, info >> 4, info & 15, other & 3, index, value, size)
-
-
 def read(obj: bytes) -> Symbols:
-    """The names of a little-endian ELF object; ValueError for other files."""
-    if not is_elf(obj):
-        raise ValueError("not a little-endian ELF file")
-    exported, undefined = [], []
-    for s in symbols(obj):
-        if s.binding == _LOCAL:
-            continue
-        if s.section == 0:
-            undefined.append(s.name)
-        elif s.visibility not in _HIDDEN:
-            exported.append(s.name)
+    """The names that an ELF object defines for others, and asks for; ValueError for other files."""
+    file = File(obj)
+    named = [s for s in file.symbols if s.name and s.binding != LOCAL]
     return Symbols(
-        64 if obj[4] == 2 else 32, struct.unpack_from("<H", obj, 18)[0], tuple(exported),
-        tuple(undefined),
+        file.bits, file.machine,
+        tuple([s.name for s in named if s.section and s.visibility not in _HIDDEN]),
+        tuple([s.name for s in named if not s.section]),
     )

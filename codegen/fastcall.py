@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.binding import lone_name
-from graphc.codegen import jit, perf_map, pylayout, recycle
+from graphc.codegen import jit, linker, llvm, perf_map, pylayout, recycle
 from graphc.codegen.image import Image
 from graphc.codegen.target import Target
 from graphc.dims import evaluate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FASTCALL_KEYWORDS = 0x80 | 0x02
 _OUT = sys.intern("out")
-_free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(jit.process_symbol("free"))
+_free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(linker.process_symbol("free"))
 
 
 class _MethodDef(ctypes.Structure):
@@ -66,7 +66,7 @@ def compile_program(
     from graphc.codegen import units
 
     texts = [program.llvm] if perf_map.wanted() else units.split(program.llvm)
-    objects = tuple(jit.compile_objects(texts, target))
+    objects = tuple(llvm.compile_objects(texts, target))
     builtin = None
     if shape is not None and _callable(program, locks):
         builtin = _compile_builtin(program, target, shape, locks)
@@ -79,7 +79,7 @@ def _compile_builtin(
     from graphc.codegen.wrapper import Wrapper
 
     text = Wrapper(program, shape, locks, given=given).text()
-    return jit.compile_object(text, target, optimisation=jit.PLAIN)
+    return llvm.compile_object(text, target, optimisation=llvm.PLAIN)
 
 
 def _callable(program: Program, locks: int) -> bool:
@@ -141,7 +141,7 @@ class Native:
             linked.append(image.builtin)
             exported += ["gx_call", "gx_vector"]
             imports |= pylayout.symbols()
-            imports |= {n: jit.process_symbol(n) for n in ("malloc", "free")}
+            imports |= {n: linker.process_symbol(n) for n in ("malloc", "free")}
             names = [[sys.intern(name)] for name, _ in image.inputs]
             imports |= _addresses(keep, "gx_names", names)
             imports |= _addresses(keep, "gx_keys", [[k] for k in keys])

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from graphc.codegen import jit
+from graphc.codegen import llvm
 from graphc.codegen.debug import annotate, graph_loc, source_folder, with_head
 from graphc.codegen.libcalls import completed
 from graphc.codegen.library_abi import Api, Unit, make_api
@@ -52,7 +52,7 @@ class Library:
 
     def assembly(self) -> str:
         """A self-contained module as assembly."""
-        return jit.assembly(self.llvm(), self.platform.base)
+        return llvm.assembly(self.llvm(), self.platform.base)
 
     def object(self) -> list[Any]:
         """The object file, as parts to write one after another."""
@@ -66,7 +66,7 @@ class Library:
 
     def _compiled(self) -> bytes:
         text = self.data.placeholder() + self._code
-        return jit.compile_object(text, self.platform.base, use_cache=not self.data.size)
+        return llvm.compile_object(text, self.platform.base, use_cache=not self.data.size)
 
 
 def make_library(

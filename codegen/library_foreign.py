@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphc.codegen import jit, library_wasm, library_windows
+from graphc.codegen import library_wasm, library_windows, llvm
 from graphc.codegen.library_archive import import_library
 from graphc.codegen.library_link import run_linker, try_linkers, write_parts
 from graphc.codegen.target import Platform, native
@@ -81,7 +81,7 @@ def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
 def _wasm(
     name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
 ) -> list[str]:
-    allocator = jit.compile_object(library_wasm.ALLOCATOR, platform.base)
+    allocator = llvm.compile_object(library_wasm.ALLOCATOR, platform.base)
     (directory / "allocator.o").write_bytes(allocator)
     exports = [f"--export={s}" for s in (*symbols, *library_wasm.EXPORTS)]
     return ["--no-entry", "--stack-first", "-z", f"stack-size={STACK}", *exports,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphc.codegen import jit
+from graphc.codegen import llvm
 from graphc.codegen.target import Platform, native
 from graphc.errors import CompileError
 
@@ -91,7 +91,7 @@ def link_shared(obj: Iterable[Any], soname: str, directory: Path, platform: Plat
     commands = linkers(platform)
     write_parts(directory / "library.o", obj)
     stub = "".join(f"define void @{n}() nounwind {{\n  ret void\n}}\n" for n in LIBC)
-    (directory / "stub.o").write_bytes(jit.compile_object(stub, platform.base))
+    (directory / "stub.o").write_bytes(llvm.compile_object(stub, platform.base))
     try_linkers(commands, attempt, soname, platform, _advice(platform))
     return directory / "library.so"
 

@@ -52,8 +52,10 @@ def functions(obj: bytes) -> Iterator[tuple[str, int, int, int]]:
     """(name, section, offset in it, size) of the functions that an ELF file defines."""
     from graphc.codegen import elf
 
-    if not elf.is_elf(obj):
+    try:
+        symbols = elf.File(obj).symbols
+    except ValueError:
         return
-    for s in elf.symbols(obj):
+    for s in symbols:
         if s.kind == elf.FUNCTION and s.section and s.size:
             yield s.name, s.section, s.value, s.size

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen import jit, pylayout
+from graphc.codegen import jit, linker, llvm, pylayout
 from graphc.errors import UsageError
 from graphc.types import Array, TensorType
 
@@ -332,8 +332,8 @@ def _code() -> tuple[jit.Code, _State]:
     if sys.platform != "linux":  # other systems have other flags, and other advice
         text = text.replace("br i1 %large, label %map", "br i1 false, label %map")
     code = jit.load(
-        [jit.compile_resident("recycle", lambda: text)], exports=_EXPORTS,
-        imports={n: a for n in _LIBC if (a := jit.process_symbol(n))},
+        [llvm.compile_resident("recycle", lambda: text)], exports=_EXPORTS,
+        imports={n: a for n in _LIBC if (a := linker.process_symbol(n))},
     )
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     return code, _State.from_address(code["state"])

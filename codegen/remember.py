@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc import dims
-from graphc.codegen import cache, jit, perf_map
+from graphc.codegen import cache, llvm, perf_map
 from graphc.codegen.image import Image, Params
 from graphc.codegen.target import Target
 from graphc.errors import Loc
@@ -61,7 +61,7 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: obje
         if isinstance(value, Literal) and value.array.size > INLINE:
             literals.append(hashlib.sha256(value.array.tobytes()).digest())
     return cache.key(
-        "program", jit.versions(), np.__version__, cache.installation(), target.triple, target.cpu,
+        "program", llvm.versions(), np.__version__, cache.installation(), target.triple, target.cpu,
         target.features, repr(options), repr(pipeline), to_text(g), repr([*files]), repr(places),
         repr(literals),
     )

@@ -4,8 +4,8 @@
 products) are functions called `graphc_*`. As a module of their own they have the same text in every
 program that uses them, so the object cache serves them after the first.
 
-`shards` cuts a long text into parts of equal length, which `jit.compile_objects` gives to several
-threads. LLVM works on one function at a time, so the code is the same.
+`shards` cuts a long text into parts of equal length, which `llvm.compile_objects` gives to
+several threads. LLVM works on one function at a time, so the code is the same.
 """
 
 from __future__ import annotations

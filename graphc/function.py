@@ -298,10 +298,10 @@ class Function(Callee):
 
     def assembly(self) -> str:
         """The machine code for this CPU, as assembly."""
-        from graphc.codegen import jit
+        from graphc.codegen import llvm
         from graphc.codegen.target import host
 
-        return jit.assembly(self.program.llvm, host())
+        return llvm.assembly(self.program.llvm, host())
 
     def memory_plan(self) -> str:
         """What stands where in the arena, and its size as a formula in the dimensions."""

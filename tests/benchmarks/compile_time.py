@@ -52,7 +52,7 @@ print(*[b - a for a, b in zip(times, times[1:])], clock() - start)
 """
 # Where a cold compilation goes, once the modules are there.
 PARTS = STEP[: STEP.index("clock = ")] + """
-from graphc.codegen import compile_graph, fastcall, jit, units
+from graphc.codegen import compile_graph, fastcall, jit, llvm, units
 from graphc.codegen.target import host
 from graphc.passes import run_pipeline
 
@@ -66,7 +66,7 @@ times.append(clock())
 program = compile_graph(optimized, host(), declared=step.graph)
 times.append(clock())
 for text in units.split(program.llvm):
-    jit.compile_object(text, host(), use_cache=False)
+    llvm.compile_object(text, host(), use_cache=False)
     times.append(clock())
 print(*[b - a for a, b in zip(times, times[1:])])
 """

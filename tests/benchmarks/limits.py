@@ -57,7 +57,7 @@ def chains_function(
     dtype: str, op: str, target: Any = None
 ) -> tuple[Callable[..., None], int]:
     """The compiled function, for this machine or a level of it, and elements of a step."""
-    from graphc.codegen import jit
+    from graphc.codegen import jit, llvm
     from graphc.codegen.target import host
     from graphc.types import as_dtype
 
@@ -65,7 +65,7 @@ def chains_function(
     lanes = target.lanes(as_dtype(dtype))
     chains = target.registers - 2  # x takes a register; four units of latency 4 want 16
     text = chains_text(dtype, op, lanes, target.vector_bits, chains)
-    loaded = jit.load([jit.compile_object(text, target, use_cache=False)], exports=["f"])
+    loaded = jit.load([llvm.compile_object(text, target, use_cache=False)], exports=["f"])
     f = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded["f"])
     f.loaded = loaded
     return f, lanes * chains

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import time
 
-from graphc.codegen import jit
+from graphc.codegen import jit, llvm
 from graphc.codegen.target import host
 
 TEXT = """
@@ -34,7 +34,7 @@ done:
 
 def main() -> None:
     code = jit.load(
-        [jit.compile_object(TEXT, host())],
+        [llvm.compile_object(TEXT, host())],
         exports=["regions"],
         imports={"graphc_parallel": jit.parallel_address()},
     )

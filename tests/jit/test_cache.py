@@ -5,7 +5,7 @@ import os
 import handmade
 import pytest
 
-from graphc.codegen import cache, jit
+from graphc.codegen import cache, llvm
 from graphc.codegen.target import host
 
 
@@ -17,29 +17,29 @@ def home(tmp_path, monkeypatch):
 
 
 def test_hit_is_the_same_object(home, monkeypatch):
-    first = jit.compile_object(handmade.INCREMENT, host())
+    first = llvm.compile_object(handmade.INCREMENT, host())
     (entry,) = home.iterdir()
     assert os.stat(home).st_mode & 0o777 == 0o700
-    monkeypatch.setattr(jit, "_parse", lambda *a: pytest.fail("compiled again"))
-    assert jit.compile_object(handmade.INCREMENT, host()) == first
+    monkeypatch.setattr(llvm, "_parse", lambda *a: pytest.fail("compiled again"))
+    assert llvm.compile_object(handmade.INCREMENT, host()) == first
     assert entry.read_bytes()[32:] == first
 
 
 def test_key_depends_on_target_and_text(home):
     from graphc.codegen.target import x86
 
-    jit.compile_object(handmade.INCREMENT, x86("v2"))
-    jit.compile_object(handmade.INCREMENT, x86("v3"))
-    jit.compile_object(handmade.INCREMENT + "\n", x86("v3"))
+    llvm.compile_object(handmade.INCREMENT, x86("v2"))
+    llvm.compile_object(handmade.INCREMENT, x86("v3"))
+    llvm.compile_object(handmade.INCREMENT + "\n", x86("v3"))
     assert len(list(home.iterdir())) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 500])
 def test_damaged_entry_is_compiled_again(home, damage):
-    first = jit.compile_object(handmade.INCREMENT, host())
+    first = llvm.compile_object(handmade.INCREMENT, host())
     (entry,) = home.iterdir()
     entry.write_bytes(damage)
-    assert jit.compile_object(handmade.INCREMENT, host()) == first
+    assert llvm.compile_object(handmade.INCREMENT, host()) == first
     assert entry.read_bytes()[32:] == first
 
 
@@ -47,7 +47,7 @@ def test_directory_of_others_is_not_used(home):
     home.mkdir(mode=0o755)
     os.chmod(home, 0o755)
     assert cache.directory() is None
-    assert jit.compile_object(handmade.INCREMENT, host())
+    assert llvm.compile_object(handmade.INCREMENT, host())
     assert not list(home.iterdir())
 
 
@@ -55,7 +55,7 @@ def test_unusable_directory_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for path in (str(tmp_path / "file" / "below"), ""):
         monkeypatch.setenv("GRAPHC_CACHE_DIR", path)
-        assert jit.compile_object(handmade.INCREMENT, host())
+        assert llvm.compile_object(handmade.INCREMENT, host())
 
 
 def test_sweep_drops_what_was_used_longest_ago(home):
@@ -74,9 +74,9 @@ def test_objects_hold_no_addresses(home):
 
     code = (
         f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import handmade, hashlib;"
-        "from graphc.codegen import jit, wrapper; from graphc.codegen.target import host;"
+        "from graphc.codegen import llvm, wrapper; from graphc.codegen.target import host;"
         "t = wrapper.Wrapper(handmade.increment(), 'one', 0).text();"
-        "print(hashlib.sha256(jit.compile_object(t, host(), use_cache=False)).hexdigest())"
+        "print(hashlib.sha256(llvm.compile_object(t, host(), use_cache=False)).hexdigest())"
     )
     runs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

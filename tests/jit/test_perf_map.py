@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from graphc.codegen import jit, perf_map
+from graphc.codegen import jit, linker, llvm, perf_map
 from graphc.codegen.runtime import runtime_text
 from graphc.codegen.target import host, native
 
@@ -71,10 +71,10 @@ def test_none_unless_asked(tmp_path):
 
 def test_addresses_are_those_that_are_called():
     """Every exported function stands where the others of its section say."""
-    obj = jit.compile_object(runtime_text(native()), host())
+    obj = llvm.compile_object(runtime_text(native()), host())
     found = {name: (section, at, size) for name, section, at, size in perf_map.functions(obj)}
     exports = ["graphc_parallel", "graphc_threads", "graphc_stop"]
-    imports = {n: a for n in jit._LIBC if (a := jit.process_symbol(n))}
+    imports = {n: a for n in jit._LIBC if (a := linker.process_symbol(n))}
     code = jit.load([obj], exports=exports, imports=imports)
     base = {code[name] - found[name][1] for name in exports}
     assert len(base) == 1 and {found[name][0] for name in exports} == {found["graphc_worker"][0]}

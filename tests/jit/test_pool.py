@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from graphc.codegen import jit
+from graphc.codegen import jit, linker, llvm
 from graphc.codegen.runtime import runtime_text
 from graphc.codegen.target import PLATFORMS, host
 
@@ -48,7 +48,7 @@ done:
 
 def regions(threads=None):
     code = jit.load(
-        [jit.compile_object(ADD, host())],
+        [llvm.compile_object(ADD, host())],
         exports=["regions"],
         imports={"graphc_parallel": jit.parallel_address(threads)},
     )
@@ -129,9 +129,9 @@ def test_no_call_waits_for_another():
     jit.set_threads(2)
     run = regions()
     code = jit.load(
-        [jit.compile_object(WAITING, host())], exports=["waiting"],
+        [llvm.compile_object(WAITING, host())], exports=["waiting"],
         imports={"graphc_parallel": jit.parallel_address(),
-                 "sched_yield": jit.process_symbol("sched_yield")},
+                 "sched_yield": linker.process_symbol("sched_yield")},
     )
     wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["waiting"])
     flag = np.zeros(2, np.int64)  # set when it may end; chunks that have begun
@@ -222,7 +222,7 @@ define void @run(ptr %ctx, i64 %n, i32 %word) {
 """
     jit.set_threads(3)
     code = jit.load(
-        [jit.compile_object(text, host())],
+        [llvm.compile_object(text, host())],
         exports=["run"],
         imports={"graphc_parallel": jit.parallel_address()},
     )
@@ -237,7 +237,7 @@ define void @run(ptr %ctx, i64 %n, i32 %word) {
 def test_other_targets_compile(name):
     text = runtime_text(PLATFORMS[name], prefix="lib", linkage="hidden")
     assert "@lib_parallel(" in text
-    assert jit.compile_object(text, PLATFORMS[name].base, use_cache=False)
+    assert llvm.compile_object(text, PLATFORMS[name].base, use_cache=False)
 
 
 HELPED = """
@@ -278,9 +278,9 @@ def test_sleeping_workers_are_woken_for_long_regions():
     regions()(100, 10)  # starts the worker
     time.sleep(0.05)
     code = jit.load(
-        [jit.compile_object(HELPED, host())], exports=["helped"],
+        [llvm.compile_object(HELPED, host())], exports=["helped"],
         imports={"graphc_parallel": jit.parallel_address(),
-                 "sched_yield": jit.process_symbol("sched_yield")},
+                 "sched_yield": linker.process_symbol("sched_yield")},
     )
     flag = np.zeros(1, np.int64)  # set by a worker
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["helped"])(flag.ctypes.data, 16)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import cache, jit, remember
+from graphc.codegen import cache, llvm, remember
 from graphc.codegen.program import Program
 from graphc.codegen.target import host
 
@@ -28,7 +28,7 @@ def nothing_new(monkeypatch):
 
         monkeypatch.setattr("graphc.passes.run_pipeline", refuse)
         monkeypatch.setattr("graphc.codegen.compile.compile_graph", refuse)
-        monkeypatch.setattr(jit, "_parse", refuse)
+        monkeypatch.setattr(llvm, "_parse", refuse)
 
     return fail
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from graphc.codegen import jit
+from graphc.codegen import jit, llvm
 from graphc.codegen.sizes import SizeCode, emitter
 from graphc.codegen.target import host
 from graphc.dims import Dim, dim, evaluate, floordiv, maximum, minimum, mod
@@ -30,7 +30,7 @@ def native(sizes):
         texts.append(f"define i64 @f{k}(i64 %n, i64 %m, ptr %bad) {{\n{e.text()}\n}}")
     text = "\n".join([*declared.values(), *texts])
     names = [f"f{k}" for k in range(len(sizes))]
-    code = jit.load([jit.compile_object(text, host(), use_cache=False)], exports=names)
+    code = jit.load([llvm.compile_object(text, host(), use_cache=False)], exports=names)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     bad = ctypes.c_int64()
 

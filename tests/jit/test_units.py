@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import jit, units
+from graphc.codegen import jit, llvm, units
 from graphc.codegen.target import host
 from graphc.errors import CompileError
 
@@ -36,7 +36,7 @@ def test_parts_compute_what_the_whole_does():
     assert "declare hidden double @graphc_half(double %x, ptr %f)\n" in own
     assert "sqrt" not in templates and "fabs" not in own
     for parts in ([TEXT], [own, templates]):
-        code = jit.load([jit.compile_object(t, host()) for t in parts], exports=["own"])
+        code = jit.load([llvm.compile_object(t, host()) for t in parts], exports=["own"])
         f = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])
         assert f(-8.0) == 4.0
 
@@ -64,7 +64,7 @@ def test_shards_compute_what_the_whole_does():
     for count, expected in ((1, 1), (2, 2), (5, 2)):
         parts = units.shards(TEXT, count)
         assert len(parts) == expected
-        code = jit.load([jit.compile_object(t, host()) for t in parts], exports=["own"])
+        code = jit.load([llvm.compile_object(t, host()) for t in parts], exports=["own"])
         f = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code["own"])
         assert f(-8.0) == 4.0
     variable = TEXT.replace("internal constant", "internal global")
@@ -74,23 +74,23 @@ def test_shards_compute_what_the_whole_does():
 def test_modules_are_compiled_side_by_side(monkeypatch):
     """As one after the other: the same objects, in order; the first mistake is told."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    monkeypatch.setattr(jit, "_cpus", lambda: 4)
-    monkeypatch.setattr(jit, "SHARD_BYTES", len(TEXT) // 2)
+    monkeypatch.setattr(llvm, "_cpus", lambda: 4)
+    monkeypatch.setattr(llvm, "SHARD_BYTES", len(TEXT) // 2)
     parts = units.shards(TEXT, 2)
     others = [
         f"define double @f{i}(double %x) {{\n  %y = fmul double %x, {i}.0\n  ret double %y\n}}"
         for i in range(20)
     ]
-    made = jit.compile_objects([TEXT, *others], host())
-    assert made == [jit.compile_object(t, host()) for t in (*parts, *others)]
+    made = llvm.compile_objects([TEXT, *others], host())
+    assert made == [llvm.compile_object(t, host()) for t in (*parts, *others)]
     code = jit.load(made, exports=["own", "f7"])
     f = {n: ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code[n]) for n in ("own", "f7")}
     assert f["own"](-8.0) == 4.0 and f["f7"](3.0) == 21.0
     with pytest.raises(CompileError, match="use of undefined value '%z'"):
-        jit.compile_objects([*others, others[0].replace("ret double %y", "ret double %z")], host())
+        llvm.compile_objects([*others, others[0].replace("ret double %y", "ret double %z")], host())
 
 
 def test_llvmlite_that_keeps_its_library_to_itself(monkeypatch):
-    expected = jit.compile_object(TEXT, host(), use_cache=False)
-    monkeypatch.setattr(jit, "_emit_to_memory", lambda: None)
-    assert jit.compile_object(TEXT, host(), use_cache=False) == expected
+    expected = llvm.compile_object(TEXT, host(), use_cache=False)
+    monkeypatch.setattr(llvm, "_emit_to_memory", lambda: None)
+    assert llvm.compile_object(TEXT, host(), use_cache=False) == expected

@@ -10,7 +10,7 @@ from library_samples import digits_functions
 
 import graphc as gx
 from graphc.cli import main
-from graphc.codegen import cross, elf, jit
+from graphc.codegen import cross, elf, llvm
 from graphc.codegen.library_link import LIBC
 from graphc.codegen.target import PLATFORMS, native, platform
 from graphc.errors import ArgumentError, CompileError, UsageError
@@ -75,18 +75,18 @@ def test_llvm_dies_in_a_child():
         "define void @culprit() {\n  call void @llvm.x86.sse2.pause()\n  ret void\n}\n"
         "declare void @llvm.x86.sse2.pause()\n"
     )
-    for generate in (jit.compile_object, jit.assembly):
+    for generate in (llvm.compile_object, llvm.assembly):
         with pytest.raises(CompileError, match=r"aarch64-unknown-linux-gnu: .* for culprit: LLVM "
                                                r"ERROR: Cannot select.*sse2.pause"):
             generate(text, base)
     with pytest.raises(CompileError, match=r"aarch64.*parsing error.*undefined value '@missing'"):
-        jit.compile_object("define void @f() {\n  call void @missing()\n  ret void\n}\n", base)
+        llvm.compile_object("define void @f() {\n  call void @missing()\n  ret void\n}\n", base)
 
 
 def test_a_child_that_cannot_start(monkeypatch):
     monkeypatch.setattr(cross.sys, "executable", "/no/such/python")
     with pytest.raises(CompileError, match=r"riscv64.* did not start: No such file"):
-        jit.compile_object("", PLATFORMS["riscv64-linux-gnu"].base, use_cache=False)
+        llvm.compile_object("", PLATFORMS["riscv64-linux-gnu"].base, use_cache=False)
 
 
 # -- objects, which need no tools ------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_text_kinds(far):
     whole = path.with_suffix(".ll").read_text()
     # LLVM reads assembly for the machine it runs on alone
     assert not re.search(r' asm (sideeffect )?"[^"]', whole)
-    again = elf.read(jit.compile_object(whole, PLATFORMS[name].base))
+    again = elf.read(llvm.compile_object(whole, PLATFORMS[name].base))
     assert (again.exported, again.undefined) == (
         (found := elf.read(path.read_bytes())).exported, found.undefined)
     assembly = path.with_suffix(".s").read_text()
@@ -150,7 +150,7 @@ def test_instructions_that_armv7_lacks(tmp_path):
     text = path.with_suffix(".ll").read_text()
     for symbol in ("__aeabi_ldivmod", "__aeabi_uldivmod", "__aeabi_l2d", "__aeabi_d2lz", "floor"):
         assert re.search(rf"^define internal .*@{symbol}\(", text, re.M)
-    assert elf.read(jit.compile_object(text, base)).undefined
+    assert elf.read(llvm.compile_object(text, base)).undefined
 
 
 # -- shared libraries ------------------------------------------------------------------------------

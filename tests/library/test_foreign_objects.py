@@ -15,7 +15,7 @@ import test_rows
 from library_samples import digits_functions
 
 import graphc as gx
-from graphc.codegen import jit, library, library_foreign
+from graphc.codegen import library, library_foreign, llvm
 from graphc.codegen.library_foreign import LIBSYSTEM, linkers
 from graphc.codegen.library_windows import IMPORTS
 from graphc.codegen.target import platform
@@ -153,7 +153,7 @@ define i64 @go() {
   ret i64 %r
 }
 """
-    (tmp_path / "library.o").write_bytes(jit.compile_object(caller, there.base))
+    (tmp_path / "library.o").write_bytes(llvm.compile_object(caller, there.base))
     order = library_foreign.ORDERS[there.format]
     for command, driver in linkers(there):
         options = order("made", ("go",), tmp_path, there, driver)
