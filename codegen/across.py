@@ -8,6 +8,7 @@ row of known length is written out without loops and stays in registers from swe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from graphc.codegen.ahead import Ahead
@@ -186,70 +187,64 @@ class Across(Body):
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, n: object,
     ) -> None:
-        """Vectors from begin to end: an unrolled loop, then a loop of masked vectors."""
+        """Vectors from begin to end: a loop of whole ones, then a loop of masked ones."""
         s, e = self.s, self.e
-        per = s.lanes // s.width
-        cheap = s.cost <= CHEAP
-        group = (per if reduces else s.unroll) if cheap else 1
+        group = (s.lanes // s.width if reduces else s.unroll) if s.cost <= CHEAP else 1
         unrolled = group > 1 and not (isinstance(n, int) and n < group * s.width)
-        step = group * s.width
-        main_end = begin
+        step = (group if unrolled else 1) * s.width
+        even = isinstance(n, int) and n % step == 0 and not s.flat
+        whole = end
+        if unrolled or not even:
+            length = e(f"sub nsw i64 {end}, {begin}")
+            whole = e(f"sub nsw i64 {end}, {e(f'srem i64 {length}, {step}')}")
         if unrolled:
-            length = e(f"sub nsw i64 {end}, {begin}")
-            whole = e(f"srem i64 {length}, {step}")
-            main_end = e(f"sub nsw i64 {end}, {whole}")
-            L = Lanes(e, s.width, self.f.target)
-            carried: list[tuple[str, str]] = []
-            for r in reduces:
-                for k in range(per):
-                    for t, base in zip(in_lanes(r).types, cells[r], strict=True):
-                        cell = self._cell(base, t, str(k * s.width))
-                        carried.append(
-                            (L.vec(t), e(f"load {L.vec(t)}, ptr {cell}, align 8"))
-                        )
+            self._unrolled(scope, reduces, stores, cells, begin, whole, group)
+        else:
+            self._rolled(scope, reduces, stores, cells, begin, whole, masked=False)
+        if not even:
+            self._rolled(scope, reduces, stores, cells, whole, end, masked=True)
 
-            def body(i: str, state: list[str]) -> list[str]:
-                new: dict[tuple[Expr, int], list[str]] = {}
-                for k in range(group):
-                    start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
-                    inner = self.vectors_at(scope, start, None)
-                    if self.f.sweeping == self.ahead.sweep:
-                        self.ahead.ask(inner, k)
-                    self.evaluate(inner, reduces, stores)
-                    L = inner.lanes(True)
-                    at = 0
-                    for r in reduces:
-                        kind = in_lanes(r)
-                        m = len(kind.types)
-                        old = state[at + k * m : at + (k + 1) * m]
-                        new[r, k] = kind.step(L, old, self.arriving(inner, r, i))
-                        at += per * m
-                return [v for r in reduces for k in range(per) for v in new[r, k]]
+    def _unrolled(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store],
+        cells: dict[Expr, list[str]], begin: str, end: str, group: int,
+    ) -> None:
+        """A loop over `group` vectors at a time, with the states of reductions in registers."""
+        s, e = self.s, self.e
+        L = Lanes(e, s.width, self.f.target)
+        sides = range(s.lanes // s.width)  # the vectors that a reduction's lanes are
 
-            final = e.loop(begin, main_end, step, carried, body)
-            at = 0
+        def places() -> Iterator[tuple[str, str]]:
+            """Types and addresses of the states in memory."""
             for r in reduces:
-                for k in range(per):
+                for k in sides:
                     for t, base in zip(in_lanes(r).types, cells[r], strict=True):
-                        cell = self._cell(base, t, str(k * s.width))
-                        e.do(f"store {L.vec(t)} {final[at]}, ptr {cell}, align 8")
-                        at += 1
-        if isinstance(n, int) and n % (step if unrolled else s.width) == 0 and not s.flat:
-            if unrolled:
-                return
-            self._rolled(scope, reduces, stores, cells, begin, end, masked=False)
-            return
-        if not unrolled:
-            length = e(f"sub nsw i64 {end}, {begin}")
-            whole = e(f"srem i64 {length}, {s.width}")
-            main_end = e(f"sub nsw i64 {end}, {whole}")
-            self._rolled(scope, reduces, stores, cells, begin, main_end, masked=False)
-        self._rolled(scope, reduces, stores, cells, main_end, end, masked=True)
+                        yield L.vec(t), self._cell(base, t, str(k * s.width))
+
+        def body(i: str, state: list[str]) -> list[str]:
+            left = iter(state)
+            old = {(r, k): [next(left) for _ in in_lanes(r).types] for r in reduces for k in sides}
+            new: dict[tuple[Expr, int], list[str]] = {}
+            for k in range(group):
+                start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
+                inner = self.vectors_at(scope, start, None)
+                if self.f.sweeping == self.ahead.sweep:
+                    self.ahead.ask(inner, k)
+                self.evaluate(inner, reduces, stores)
+                for r in reduces:
+                    x = self.arriving(inner, r, i)
+                    new[r, k] = in_lanes(r).step(inner.lanes(True), old[r, k], x)
+            return [v for key in old for v in new[key]]
+
+        carried = [(v, e(f"load {v}, ptr {p}, align 8")) for v, p in places()]
+        final = e.loop(begin, end, s.width * group, carried, body)
+        for (v, p), register in zip(places(), final, strict=True):
+            e.do(f"store {v} {register}, ptr {p}, align 8")
 
     def _rolled(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, masked: bool,
     ) -> None:
+        """A loop over single vectors, with the states of reductions in memory."""
         s, e = self.s, self.e
 
         def body(i: str, _: list[str]) -> list[str]:

@@ -190,34 +190,41 @@ class Along(Body):
         s, e = self.s, self.e
         reduces, stores = self.reduces[p], self.row_stores[p]
         kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in reduces]
-        lanes = [c.lanes(wide) for c in scopes]
-        start: list[tuple[str, str]] = []
-        for L in lanes:
-            for _, kind in kinds:
-                start += list(zip([L.vec(t) for t in kind.types], kind.start(L), strict=True))
-        for c, L in zip(scopes, lanes, strict=True):
+        start = [
+            (L.vec(t), v) for L in [c.lanes(wide) for c in scopes] for _, kind in kinds
+            for t, v in zip(kind.types, kind.start(L), strict=True)
+        ]
+        for c in scopes:
             for x in self.scans:
-                kind = reduction_of(x)
+                kind, L = reduction_of(x), c.lanes(wide)
                 first = f"{L.vec(kind.types[0])} {kind.start(L)[0]}"
                 e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
+
+        def by_scope(state: Sequence[str]) -> list[dict[Expr, list[str]]]:
+            """The registers that a loop carries, told apart."""
+            left = iter(state)
+            return [{r: [next(left) for _ in kind.types] for r, kind in kinds} for _ in scopes]
+
+        def element(arounds: Sequence[Scope], state: list[str]) -> list[str]:
+            """One element of every row."""
+            out: list[str] = []
+            for c, old in zip(arounds, by_scope(state), strict=True):
+                self.evaluate_row(c, reduces, stores, wide)
+                for r, kind in kinds:
+                    c.e.note(r.node)
+                    x = [c.operand(a, wide) for a in r.args]
+                    out += kind.follow(c.lanes(wide), old[r], x)
+            return out
 
         def nested(
             depth: int, arounds: Sequence[Scope], shared: Scope, state: list[str]
         ) -> list[str]:
+            """The loops from `depth` on, in the scopes around them."""
             if depth == len(s.loops):
-                out: list[str] = []
-                at = 0
-                for c in arounds:
-                    self.evaluate_row(c, reduces, stores, wide)
-                    L = c.lanes(wide)
-                    for r, kind in kinds:
-                        m = len(kind.types)
-                        c.e.note(r.node)
-                        x = [c.operand(a, wide) for a in r.args]
-                        out += kind.follow(L, state[at : at + m], x)
-                        at += m
-                return out
+                return element(arounds, state)
             name = s.loops[depth]
+            size = self.nest.sizes[name]
+            n = self.f.top.size(size)
 
             def body(i: str, inner: list[str]) -> list[str]:
                 common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
@@ -225,39 +232,24 @@ class Along(Body):
                 local = [under(self.f, c, common, met) for c in arounds]
                 return nested(depth + 1, local, common, inner)
 
-            size = self.nest.sizes[name]
-            n = self.f.top.size(size)
-            carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
-            if span is not None:
-                return e.loop(span[0], span[1], 1, carried, body, strided=True)
-            if depth or not start or (isinstance(size, int) and size <= 2 * ROWS):
-                return e.loop("0", n, 1, carried, body, strided=True)
-
-            def rows(i: str, outside: list[str]) -> list[str]:
+            def block(i: str, outside: list[str]) -> list[str]:
+                """ROWS elements, added up from nothing and then to those before."""
                 end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
                 inside = e.loop(i, end, 1, start, body, strided=True)
-                merged: list[str] = []
-                at = 0
                 L = Lanes(e, s.width if wide else 1, self.f.target)
-                for _ in arounds:
-                    for _, kind in kinds:
-                        m = len(kind.types)
-                        merged += kind.merge(L, outside[at : at + m], inside[at : at + m])
-                        at += m
-                return merged
+                return [
+                    x for old, new in zip(by_scope(outside), by_scope(inside), strict=True)
+                    for r, kind in kinds for x in kind.merge(L, old[r], new[r])
+                ]
 
-            return e.loop("0", n, ROWS, carried, rows, strided=True)
+            low, high = span or ("0", n)
+            carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
+            short = isinstance(size, int) and size <= 2 * ROWS
+            if span is not None or depth or not start or short:
+                return e.loop(low, high, 1, carried, body, strided=True)
+            return e.loop(low, high, ROWS, carried, block, strided=True)
 
-        final = nested(0, scopes, grid, [v for _, v in start])
-        out = []
-        at = 0
-        for _ in scopes:
-            state: dict[Expr, list[str]] = {}
-            for r, kind in kinds:
-                state[r] = final[at : at + len(kind.types)]
-                at += len(kind.types)
-            out.append(state)
-        return out
+        return by_scope(nested(0, scopes, grid, [v for _, v in start]))
 
     def evaluate_row(
         self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool

@@ -107,50 +107,63 @@ class NestKernel:
             f.streaming = Streaming(f, each)
         if s.merges or s.spans:
             self.merged(f, body, chunk)
-            return self.finish_task(f)
-
-        if not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
+        elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
             low = e(f"mul nsw i64 %begin, {chunk}")
             high = least(e, e(f"mul nsw i64 %end, {chunk}"), items)
             e.for_each(low, high, lambda i: item(f, body, i, {}))
-            return self.finish_task(f)
+        else:
+            def one_chunk(c: str) -> None:
+                low = e(f"mul nsw i64 {c}, {chunk}")
+                high = least(e, e(f"add nsw i64 {low}, {chunk}"), items)
+                self.chunk(f, body, c, low, high, totals)
+                self.keep(f, c, partials, totals)
 
-        def band(c: str, i: str, first: str) -> None:
+            e.for_each("%begin", "%end", one_chunk)
+        return self.finish_task(f)
+
+    def chunk(
+        self, f: Frame, body: Across | Along, number: str, low: str, high: str, totals: Totals
+    ) -> None:
+        """The items [low, high) of one chunk, whose sums begin anew."""
+        e, one = f.e, Lanes(f.e, 1, self.target)
+        for r, cells in totals.items():
+            wide = reduction_of(r).wide
+            for t, cell, v in zip(wide.types, cells, wide.start(one), strict=True):
+                e.do(f"store {t} {v}, ptr {cell}, align 8")
+        body.columns = columns.clear(f, number)
+        if f.places is not None:
+            f.places.clear()
+
+        def band(i: str) -> None:
             assert f.bands is not None
-            f.bands.begin(c, i, first)
+            f.bands.begin(number, i, low)
             tiles_of(f, body)
 
-        def chunk_body(c: str) -> None:
-            low = e(f"mul nsw i64 {c}, {chunk}")
-            high = least(e, e(f"add nsw i64 {low}, {chunk}"), items)
-            one = Lanes(e, 1, self.target)
-            for r, cells in totals.items():
-                wide = reduction_of(r).wide
-                for t, cell, v in zip(wide.types, cells, wide.start(one), strict=True):
-                    e.do(f"store {t} {v}, ptr {cell}, align 8")
+        if f.bands is not None:
+            e.for_each(low, high, band)
+        else:
+            e.for_each(low, high, lambda i: item(f, body, i, totals))
+        if f.places is not None:
+            f.places.fold(totals)
 
-            body.columns = columns.clear(f, c)
-            if f.places is not None:
-                f.places.clear()
+    def keep(self, f: Frame, number: str, partials: str, totals: Totals) -> None:
+        """Put what a chunk summed to its place, for the driver."""
+        e, at = f.e, 0
+        for r, cells in totals.items():
+            for t, cell in zip(reduction_of(r).wide.types, cells, strict=True):
+                value = e(f"load {t}, ptr {cell}, align 8")
+                place = self._partial(f, partials, self._row(f, number), at)
+                e.do(f"store {t} {value}, ptr {place}, align 8")
+                at += 1
 
-            if s.bands:
-                e.for_each(low, high, lambda i: band(c, i, low))
-            else:
-                e.for_each(low, high, lambda i: item(f, body, i, totals))
-            if f.places is not None:
-                f.places.fold(totals)
-            at = 0
-            for r, cells in totals.items():
-                for t, cell in zip(reduction_of(r).wide.types, cells, strict=True):
-                    value = e(f"load {t}, ptr {cell}, align 8")
-                    row = e(f"mul nsw i64 {c}, {8 * self.partial_words}")
-                    p = e(f"getelementptr inbounds i8, ptr {partials}, i64 {row}")
-                    p = e(f"getelementptr inbounds i8, ptr {p}, i64 {8 * at}")
-                    e.do(f"store {t} {value}, ptr {p}, align 8")
-                    at += 1
+    def _row(self, f: Frame, chunk: str) -> str:
+        """Bytes from the first chunk's partial sums to those of another."""
+        return f.e(f"mul nsw i64 {chunk}, {8 * self.partial_words}")
 
-        e.for_each("%begin", "%end", chunk_body)
-        return self.finish_task(f)
+    def _partial(self, f: Frame, partials: str, row: str, k: int) -> str:
+        """The address of the k-th word of a row."""
+        p = f.e(f"getelementptr inbounds i8, ptr {partials}, i64 {row}")
+        return f.e(f"getelementptr inbounds i8, ptr {p}, i64 {8 * k}")
 
     def finish_task(self, f: Frame) -> str:
         if f.streaming is not None:
@@ -216,31 +229,24 @@ class NestKernel:
         ]
 
         def body(c: str, state: list[str]) -> list[str]:
-            row = e(f"mul nsw i64 {c}, {8 * self.partial_words}")
+            row = self._row(f, c)
             new: list[str] = []
-            at = 0
             for r in s.sums:
                 wide = reduction_of(r).wide
-                part = []
-                for t in wide.types:
-                    p = e(f"getelementptr inbounds i8, ptr {partials}, i64 {row}")
-                    p = e(f"getelementptr inbounds i8, ptr {p}, i64 {8 * at}")
-                    part.append(e(f"load {t}, ptr {p}, align 8"))
-                    at += 1
-                old = state[at - len(part) : at]
-                new += wide.merge(one, old, part)
+                part = [
+                    e(f"load {t}, ptr {self._partial(f, partials, row, k)}, align 8")
+                    for k, t in enumerate(wide.types, len(new))
+                ]
+                new += wide.merge(one, state[len(new) : len(new) + len(part)], part)
             return new
 
-        totals = e.loop("0", chunks, 1, carried, body) if s.sums else []
+        totals = iter(e.loop("0", chunks, 1, carried, body) if s.sums else [])
         scope = Scope(f, f.top, e.section(), {}, ready=FINAL)
         one = Lanes(scope.e, 1, self.target)
-        at = 0
         for r in s.sums:
             kind = reduction_of(r)
-            n = len(kind.types)
-            state = kind.narrow(one, totals[at : at + n])
+            state = kind.narrow(one, [next(totals) for _ in kind.types])
             scope.scalars[r] = kind.finish(one, state, r.dtype)
-            at += n
         scope.demand(x.expr for x in self.totals)
         for x in self.totals:
             scope.store(x.output, x.offset, x.expr, vector=False)

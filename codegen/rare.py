@@ -18,6 +18,14 @@ def struct(types: Sequence[str]) -> str:
     return "{" + ", ".join(types) + "}"
 
 
+def packed(e: Emitter, values: Sequence[Typed]) -> str:
+    """A struct of these, as its type and register: what functions with several results return."""
+    whole, out = struct([t for t, _ in values]), "undef"
+    for i, (t, x) in enumerate(values):
+        out = e(f"insertvalue {whole} {out}, {t} {x}, {i}")
+    return f"{whole} {out}"
+
+
 def rare_lanes(
     L: Lanes, symbol: str, define: Callable[[Module, Lanes], None], cond: str,
     args: Sequence[Typed], usual: Sequence[Typed],
@@ -104,12 +112,11 @@ def _each_lane(L: Lanes, symbol: str, args: Sequence[str], results: Sequence[str
     more = e(f"icmp ult i64 %following, {L.width}")
     e.do(f"br i1 {more}, label %loop, label %done")
     e.label("done")
-    whole, out = struct([L.vec(t) for t in results]), "undef"
-    for i, (t, b) in enumerate(zip(results, then, strict=True)):
-        out = e(f"insertvalue {whole} {out}, {L.vec(t)} {b}, {i}")
+    vectors = [L.vec(t) for t in results]
+    out = packed(e, list(zip(vectors, then, strict=True)))
     signature = ", ".join(f"{L.vec(t)} {p}" for t, p in params)
-    module.define(name, f"define internal {whole} @{name}({signature}) noinline nounwind cold "
-                        f"{module.attributes} {{\nentry:\n{e.text()}\n  ret {whole} {out}\n}}")
+    module.define(name, f"define internal {struct(vectors)} @{name}({signature}) noinline nounwind "
+                        f"cold {module.attributes} {{\nentry:\n{e.text()}\n  ret {out}\n}}")
     return name
 
 

@@ -59,40 +59,14 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
     f, s, e, nest = body.f, body.s, body.e, body.nest
     tile, vector = s.tile, s.vector
     assert tile is not None and vector is not None
-    last, every = "", None
+    last = ""
     if tile.rows is not None:
         every = nest.sizes[tile.rows]
         last = f.top.size(every)
         if not (isinstance(every, int) and every <= tile.count):
             last = least(e, e(f"add nsw i64 {first}, {tile.count}"), last)
-
-    def rows(start: str, end: str, partial: bool) -> None:
-        axis = tile.rows
-        if axis is None:
-            body.run(grid, start, end, totals, partial)
-            return
-
-        def single(i: str, _: list[str]) -> list[str]:
-            body.run(Scope(f, grid, e.section(), {axis: i}), start, end, totals, partial)
-            return []
-
-        def several(i: str, _: list[str]) -> list[str]:
-            at = [e(f"add nuw nsw i64 {i}, {q}") if q else i for q in range(tile.jam)]
-            inside = [Scope(f, grid, e.section(), {axis: x}) for x in at]
-            body.run(grid, start, end, totals, partial, inside)
-            return []
-
-        whole = first
-        if tile.jam > 1:
-            over = e(f"urem i64 {e(f'sub nsw i64 {last}, {first}')}, {tile.jam}")
-            whole = e(f"sub nsw i64 {last}, {over}")
-            e.loop(first, whole, tile.jam, [], several)
-        even = isinstance(every, int) and every % tile.jam == 0 and tile.count % tile.jam == 0
-        if tile.jam == 1 or not even:
-            e.loop(whole, last, 1, [], single)
-
     if tile.turned is None:
-        rows(low, high, False)
+        _rows(body, grid, (first, last), (low, high), totals, partial=False)
         return
     other = tile.turned
     loads = turned_loads(nest, vector, other)
@@ -122,11 +96,47 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
                  f"i64 {step}, ptr {buffers[x]}, i64 {pitch * size})")
         f.turned = Block(buffers, origin, start, pitch)
         n = nest.sizes[vector]
-        rows(start, end, partial=not (isinstance(n, int) and n <= COLUMNS))
+        whole = isinstance(n, int) and n <= COLUMNS
+        _rows(body, grid, (first, last), (start, end), totals, partial=not whole)
         f.turned = None
         return []
 
     e.loop(low, high, COLUMNS, [], block)
+
+
+def _rows(
+    body: Along, grid: Scope, rows: tuple[str, str], columns: tuple[str, str], totals: Totals,
+    partial: bool,
+) -> None:
+    """Some rows of an item, as many side by side as the tile says, then the rest one by one;
+    `partial`: columns need not be all."""
+    f, e, tile = body.f, body.e, body.s.tile
+    assert tile is not None
+    axis, jam = tile.rows, tile.jam
+    if axis is None:
+        body.run(grid, *columns, totals, partial)
+        return
+
+    def at(i: str) -> Scope:
+        return Scope(f, grid, e.section(), {axis: i})
+
+    def single(i: str) -> None:
+        body.run(at(i), *columns, totals, partial)
+
+    def several(i: str) -> None:
+        beside = [e(f"add nuw nsw i64 {i}, {q}") if q else i for q in range(jam)]
+        body.run(grid, *columns, totals, partial, [at(x) for x in beside])
+
+    first, last = rows
+    if jam > 1:
+        over = e(f"urem i64 {e(f'sub nsw i64 {last}, {first}')}, {jam}")
+        whole = e(f"sub nsw i64 {last}, {over}")
+        e.for_each(first, whole, several, jam)
+        first = whole
+    every = body.nest.sizes[axis]
+    even = isinstance(every, int) and every % jam == 0 and tile.count % jam == 0
+    if jam == 1 or not even:
+        e.for_each(first, last, single)
 
 
 class Places:

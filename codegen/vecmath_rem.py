@@ -10,7 +10,7 @@ from __future__ import annotations
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.floats import INF, NAN, Floats
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.rare import rare_lanes
+from graphc.codegen.rare import packed, rare_lanes
 
 
 def rem(F: Floats, a: str, b: str) -> str:
@@ -91,10 +91,9 @@ def _define_fmod(module: Module, L: Lanes) -> None:
     mantissa = F.ints("shl", "%r", shift)
     field = F.ints("sub", q, shift)
     normal = F.icmp("ne", F.ints("lshr", mantissa, 52), 0)
-    packed = F.ints("or", F.ints("shl", field, 52), F.ints("and", mantissa, (1 << 52) - 1))
-    bits = F.L.select(normal, "i64", packed, mantissa)
+    joined = F.ints("or", F.ints("shl", field, 52), F.ints("and", mantissa, (1 << 52) - 1))
+    bits = F.L.select(normal, "i64", joined, mantissa)
     bits = F.L.select(F.icmp("eq", "%r", 0), "i64", F.ki(0), bits)
-    result = F.from_bits(bits)
-    out = e(f"insertvalue {{double}} undef, double {result}, 0")
+    out = packed(e, [("double", F.from_bits(bits))])
     module.define(name, f"define internal {{double}} @{name}(double %a, double %b) noinline "
-                        f"nounwind cold {{\n{e.text()}\n  ret {{double}} {out}\n}}")
+                        f"nounwind cold {{\n{e.text()}\n  ret {out}\n}}")

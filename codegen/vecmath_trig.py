@@ -14,7 +14,7 @@ from graphc.codegen import coefficients as co
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.floats import Floats, Pair
 from graphc.codegen.lanes import Lanes, literal
-from graphc.codegen.rare import rare_lanes
+from graphc.codegen.rare import packed, rare_lanes
 
 LIMIT = 1.0e6      # up to here n fits 20 bits, so n times a 33-bit part of pi/2 is exact
 LIMIT_F32 = 1.0e5  # and f32 finds n exactly enough
@@ -161,11 +161,10 @@ def _define_rem_pio2f(module: Module, L: Lanes) -> None:
     got = e(f"call {wide} @graphc.rem_pio2(double {e('fpext float %x to double')})")
     q, r = (e(f"extractvalue {wide} {got}, {i}") for i in range(2))
     single, tail = _narrow_pair(F, r)
-    out = e(f"insertvalue {narrow} undef, i32 {e(f'trunc i64 {q} to i32')}, 0")
-    out = e(f"insertvalue {narrow} {out}, float {single}, 1")
-    out = e(f"insertvalue {narrow} {out}, float {tail}, 2")
+    quadrant = e(f"trunc i64 {q} to i32")
+    out = packed(e, [("i32", quadrant), ("float", single), ("float", tail)])
     module.define(name, f"define internal {narrow} @{name}(float %x) noinline nounwind cold {{\n"
-                        f"entry:\n{e.text()}\n  ret {narrow} {out}\n}}")
+                        f"entry:\n{e.text()}\n  ret {out}\n}}")
 
 
 def _define_rem_pio2(module: Module, L: Lanes) -> None:
@@ -226,12 +225,11 @@ def _define_rem_pio2(module: Module, L: Lanes) -> None:
     r, tail = (F.from_bits(F.ints("xor", F.to_bits(v), flip)) for v in (r, tail))
     back = F.ints("sub", 0, quadrant)
     quadrant = F.L.select(F.icmp("slt", bits, 0), "i64", back, quadrant)
-    t = "{i64, double, double}"
-    out = e(f"insertvalue {t} undef, i64 {quadrant}, 0")
-    out = e(f"insertvalue {t} {out}, double {r}, 1")
-    out = e(f"insertvalue {t} {out}, double {tail}, 2")
-    module.define(name, f"define internal {t} @{name}(double %x) noinline nounwind cold {{\n"
-                        f"{e.text()}\n  ret {t} {out}\n}}")
+    out = packed(e, [("i64", quadrant), ("double", r), ("double", tail)])
+    module.define(
+        name, f"define internal {{i64, double, double}} @{name}(double %x) noinline nounwind cold "
+              f"{{\n{e.text()}\n  ret {out}\n}}",
+    )
 
 
 def _times_192(F: Floats, m: str, words: list[str]) -> list[str]:
