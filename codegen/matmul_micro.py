@@ -165,14 +165,23 @@ def _tile(
     sums = _chains(f, tiles, vectors, rows, b, packed, starts)
     where = [[f.at(line, j * lanes * size) for j in range(width)] for line in lines]
     with f.either("%accumulate") as branches:
-        for places, chains in zip(where, sums, strict=True):
-            for L, p, x in zip(vectors, places, chains, strict=True):
-                before = L.load(tiles.dtype, p)
-                L.store(tiles.dtype, f(f"fadd {t} {before}, {x}"), p)
+        _store(f, tiles, vectors, where, [
+            [f(f"fadd {t} {L.load(tiles.dtype, p)}, {x}")
+             for L, p, x in zip(vectors, places, chains, strict=True)]
+            for places, chains in zip(where, sums, strict=True)
+        ])
         f.otherwise(*branches)
-        for places, chains in zip(where, sums, strict=True):
-            for L, p, x in zip(vectors, places, chains, strict=True):
-                L.store(tiles.dtype, x, p)
+        _store(f, tiles, vectors, where, sums)
+
+
+def _store(
+    f: Function, tiles: Tiling, vectors: list[Lanes], where: list[list[str]],
+    values: list[list[str]],
+) -> None:
+    """A tile of C, after all loads: those of rows that are 4 KiB apart would wait for stores."""
+    for places, row in zip(where, values, strict=True):
+        for L, p, x in zip(vectors, places, row, strict=True):
+            L.store(tiles.dtype, x, p)
 
 
 def _opaque(f: Function, x: str) -> str:

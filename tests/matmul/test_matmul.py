@@ -236,6 +236,24 @@ def test_every_way_to_cut_rows_into_strips(dtype):
     check(whole[0], a, wide[:, :, :n])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_a_that_share_cache_sets(dtype):
+    rng = np.random.default_rng(12)
+    n, k, row = 141, 261, 4096 // np.dtype(dtype).itemsize
+    b = numbers(rng, (1, k, n), dtype)
+    for m in (13, 14, 15, 29, 62):
+        even = guarded((1, m, row), dtype)[:, :, -k:]
+        even[...] = numbers(rng, even.shape, dtype)
+        found = set()
+        for level in [level for level in levels() if level != "v2"]:
+            for a in (even, even.copy()):
+                c = guarded((1, m, n), dtype)
+                call(compiled(dtype, level), a, b, c)
+                found.add(c.tobytes())
+        assert len(found) == 1, m
+        check(c, even, b)
+
+
 @pytest.mark.parametrize("parallel", [ALONE, BACKWARDS])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("shape", [
