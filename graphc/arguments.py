@@ -149,10 +149,13 @@ def _cast(what: str, array: Array, type: TensorType, loc: Loc | None) -> Array:
     except DTypeError:
         own = None
     if own is None or not _is_safe(own, type.dtype):
-        raise DTypeError(
-            f"{what} must be {type}, got an array of {array.dtype} with shape "
-            f"{shape_text(array.shape)}; cast it with .astype({type.dtype.long!r})", loc
-        )
+        text = f"{what} must be {type}, got an array of {array.dtype} with shape "
+        text += shape_text(array.shape)
+        if array.dtype.kind == "c":
+            text += "; pass value.real, or both parts as two inputs"
+        elif own is not None or array.dtype.kind in "biufO":
+            text += f"; cast it with .astype({type.dtype.long!r})"
+        raise DTypeError(text, loc)
     return array.astype(want)
 
 
@@ -166,7 +169,7 @@ def from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Arr
     """Numbers and nested lists: bools fit anything, ints what holds them, floats any float."""
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as e:
+    except (ValueError, TypeError, RuntimeError) as e:  # the last from torch, where it has grad
         raise UsageError(f"{what} must be an array of {type}, got {_short(value)}: {e}", loc) from e
     dtype = type.dtype
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.arguments import Results, Signature, direct
-from graphc.types import Array
+from graphc.errors import OutOfMemoryError, user_loc
+from graphc.types import Array, shape_text
 from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:
@@ -112,7 +113,16 @@ class Callee(Direct):  # type: ignore[misc]
         empty: Any = np.empty,
     ) -> list[Array]:
         """What native code writes into: arrays of `out` where it may, new ones (`empty`) else."""
-        return [
-            out[k] if out is not None and direct(out[k], arrays) else empty(shape, t.dtype.numpy)
-            for k, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True))
-        ]
+        made: list[Array] = []
+        for k, (t, shape) in enumerate(zip(self._results.types, shapes, strict=True)):
+            if out is not None and direct(out[k], arrays):
+                made.append(out[k])
+                continue
+            try:
+                made.append(empty(shape, t.dtype.numpy))
+            except (MemoryError, ValueError):  # the latter for sizes that no machine has
+                raise OutOfMemoryError(
+                    f"{self.name}: out of memory for an output of {t} with shape "
+                    f"{shape_text(shape)}", user_loc()
+                ) from None
+        return made

@@ -190,16 +190,13 @@ def _mismatch(op: str, ts: Sequence[TensorType], axis: int, a: Size, b: Size) ->
     got = " and ".join(map(str, ts))
     text = f"{op}: sizes must be equal or a declared 1, got {got}: axis {axis} is {a} and {b}"
     if isinstance(a, Dim) or isinstance(b, Dim):
-        size = repr(str(b)) if isinstance(a, Dim) and isinstance(b, Dim) else min(a, b, key=_known)
+        simple = min(b, a, key=lambda size: (isinstance(size, Dim), len(str(size))))
+        size = repr(str(simple)) if isinstance(simple, Dim) else simple
         text += (
             "; if they are always equal, declare them by one name, or use "
             f"gx.assert_dim(x, {axis}, {size})"
         )
     return text
-
-
-def _known(size: Size) -> bool:
-    return isinstance(size, Dim)
 
 
 def broadcast_to(x: ArrayLike, shape: Iterable[Any], *, op: str = "broadcast_to") -> Tensor:
@@ -240,13 +237,13 @@ def strict(op: str, *xs: ArrayLike, floating: bool = False) -> list[Tensor]:
     return broadcast_args(op, *promote_args(*xs, floating=floating))
 
 
-def as_shape(shape: Any) -> Shape:
-    """A tuple of sizes from an int, a name, a Dim, or a sequence of them."""
+def as_shape(shape: Any, what: str = "shape") -> Shape:
+    """A tuple of sizes from an int, a name, a Dim, or a sequence of them; errors begin `what`."""
     if isinstance(shape, (int, str, Dim, np.integer)):
         shape = (shape,)
     if not isinstance(shape, Iterable) or isinstance(shape, (Mapping, Set)):
         raise ShapeError(
-            "shape: takes a size, or several in order, as in ('batch', 64), got "
+            f"{what}: takes a size, or several in order, as in ('batch', 64), got "
             f"{reprlib.repr(shape)}", user_loc()
         )
     try:
@@ -255,7 +252,7 @@ def as_shape(shape: Any) -> Shape:
         text = str(e)
         if any(s is None for s in shape):
             text = "a size that is not known yet needs a name, as in ('batch', 64), not None"
-        raise ShapeError(f"shape: {text}", user_loc()) from None
+        raise ShapeError(f"{what}: {text}", user_loc()) from None
 
 
 def axis_of(op: str, x: Tensor, axis: Any, extra: int = 0) -> int:

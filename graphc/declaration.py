@@ -163,15 +163,6 @@ def check_count(what: str, n: Any, loc: Loc | None) -> None:
         raise ArgumentError(f"{what} must be a whole number of at least 1, got {n!r}", loc)
 
 
-def check_pipeline(pipeline: Any, loc: Loc | None) -> None:
-    """UsageError if `pipeline` is no list of passes; which there are is seen when it runs."""
-    if pipeline is not None and not isinstance(pipeline, (list, tuple)):
-        raise UsageError(
-            "function: pipeline must be a list of passes, such as (*gx.PIPELINE, my_pass), got "
-            f"{pipeline!r}", loc
-        )
-
-
 def check_mode(mode: str, loc: Loc | None) -> None:
     """ArgumentError for a mode that there is not."""
     if mode not in MODES:

@@ -77,6 +77,10 @@ class IntegerDivisionError(ExecutionError, ZeroDivisionError):
     """An integer division by zero, or a negative integer exponent."""
 
 
+class OutOfMemoryError(ExecutionError, MemoryError):
+    """A call for which there is not enough memory."""
+
+
 class NonFiniteError(ExecutionError, ArithmeticError):
     """Debug mode: the first NaN or infinity made from finite operands."""
 

@@ -13,6 +13,7 @@ from graphc.errors import (
     IndexOutOfRangeError,
     IntegerDivisionError,
     Loc,
+    OutOfMemoryError,
     ShapeError,
     user_loc,
 )
@@ -52,9 +53,12 @@ def failure(
             text += _detail(kind, site.loc, again)
         return kind(f"{program.name}: {text}", site.loc)
     text = STATUS_TEXT.get(status, f"native code returned status {status}")
-    if status == OUT_OF_MEMORY:
-        text += f"; the arena takes {program.arena} bytes"
-    return ExecutionError(f"{program.name}: {text}", user_loc())
+    if status != OUT_OF_MEMORY:
+        return ExecutionError(f"{program.name}: {text}", user_loc())
+    text += f"; the arena takes {dims.evaluate(program.arena, sizes or {})} bytes"
+    if sizes:
+        text += f" where {', '.join(f'{name} = {n}' for name, n in sizes.items())}"
+    return OutOfMemoryError(f"{program.name}: {text}", user_loc())
 
 
 def elements(graph: Graph, sizes: Mapping[str, int]) -> int:

@@ -11,7 +11,7 @@ import io
 import os
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -66,43 +66,40 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
     NumPy takes whatever it does not know for a pickle and advises to read it as one, and reads a
     single array without a name: neither is an .npz, and the message says so in our own words.
     """
-    try:
+    with _reading():
         archive = np.load(path, allow_pickle=False)
-    except _DAMAGED as e:
-        raise ValueError(_reason(e)) from None
     if isinstance(archive, np.ndarray):
         raise ValueError("it holds one array without a name: call it .npy")
-    with archive:
-        try:
-            return {name: archive[name] for name in archive.files}
-        except _DAMAGED as e:
-            raise ValueError(_reason(e)) from None
+    with archive, _reading():
+        return {name: archive[name] for name in archive.files}
 
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray[Any, Any]:
     """The array of a .npy file; OSError if it cannot be read, ValueError if it is none."""
-    try:
+    with _reading():
         array = np.load(path, allow_pickle=False)
-    except _DAMAGED as e:
-        raise ValueError(_reason(e)) from None
     if isinstance(array, np.ndarray):
         return array
     array.close()
     raise ValueError("it holds several arrays: call it .npz")
 
 
-# What np.load raises for files that are cut short, damaged or no such files at all.
-_DAMAGED = (
-    AttributeError, EOFError, KeyError, NotImplementedError, TypeError, ValueError,
-    zipfile.BadZipFile,
-)
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """ValueError for whatever NumPy meets in a file that is cut, damaged or none of its own.
 
-
-def _reason(e: Exception) -> str:
-    text = str(e)
-    if "pickled data" in text or "allow_pickle" in text:
-        return "no NumPy format found, or an array of Python objects"
-    return text
+    Besides ValueError that is KeyError, tokenize.TokenError, zlib.error, zipfile's BadZipFile and
+    RuntimeError, MemoryError for a shape that is not true, and more.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as e:
+        text = str(e)
+        if "pickled data" in text or "allow_pickle" in text:
+            text = "no NumPy format found, or an array of Python objects"
+        raise ValueError(text or type(e).__name__) from None
 
 
 def npz_writer(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Callable[[BinaryIO], None]:

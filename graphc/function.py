@@ -14,7 +14,7 @@ from graphc import declaration, inspection
 from graphc.arguments import Results, Signature
 from graphc.callee import Callee
 from graphc.declaration import Options as Options
-from graphc.errors import GraphcError, UsageError, user_loc
+from graphc.errors import GraphcError, Loc, UsageError, user_loc
 from graphc.failure import failure
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
@@ -54,13 +54,30 @@ def function(
     """
     loc = user_loc()
     declaration.check_mode(mode, loc)
-    declaration.check_pipeline(pipeline, loc)
+    _check_pipeline(pipeline, loc)
     if threads is not None:
         declaration.check_count("function: threads", threads, loc)
     d = declaration.declare(inputs, outputs, updates, name, loc)
     graph = collect(d.name, d.inputs, d.outputs, d.updates, d.keys if d.kind == "dict" else None)
     declaration.check_variables(graph, loc)
     return Function(graph, d.kind, Options(mode, pipeline, fastmath, stabilise, threads))
+
+
+def _check_pipeline(pipeline: Any, loc: Loc | None) -> None:
+    """UsageError if `pipeline` is no list of passes that there are."""
+    if pipeline is None:
+        return
+    if not isinstance(pipeline, (list, tuple)):
+        raise UsageError(
+            "function: pipeline must be a list of passes, such as (*gx.PIPELINE, my_pass), got "
+            f"{pipeline!r}", loc
+        )
+    from graphc.passes.manager import load_passes
+
+    try:
+        load_passes(pipeline)
+    except UsageError as e:
+        raise UsageError(f"function: {e.message}", loc) from None
 
 
 class Function(Callee):

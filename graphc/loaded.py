@@ -23,6 +23,7 @@ from graphc.errors import (
     ArgumentError,
     ExecutionError,
     GraphcError,
+    OutOfMemoryError,
     ShapeError,
     UsageError,
     user_loc,
@@ -301,11 +302,14 @@ class LoadedFunction(Callee):
         return made
 
     def _failure(self, status: int) -> GraphcError:
+        from graphc.codegen.program import OUT_OF_MEMORY
+
         text = self._library._explain(status).decode("utf-8", "replace")
         for site in self._data["failures"]:
             if site["code"] == status:
                 return BY_KIND.get(site["kind"], ExecutionError)(text)
-        return ExecutionError(f"{self.name}: {text}", user_loc())
+        kind = OutOfMemoryError if status == OUT_OF_MEMORY else ExecutionError
+        return kind(f"{self.name}: {text}", user_loc())
 
 
 @contextlib.contextmanager

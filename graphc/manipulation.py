@@ -287,7 +287,7 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Tensor, ...]:
 def tile(x: ArrayLike, repetitions: Any) -> Tensor:
     """x laid side by side; repetitions are matched with the last axes."""
     t = as_tensor(x)
-    reps = as_shape(repetitions)
+    reps = as_shape(repetitions, "tile: repetitions")
     n = max(t.ndim, len(reps))
     reps = (1,) * (n - len(reps)) + reps
     shape = (1,) * (n - t.ndim) + t.shape
@@ -311,7 +311,7 @@ def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Tensor:
             user_loc(),
         )
     i = axis_of("repeat", t, axis)
-    (r,) = as_shape((repeats,))
+    (r,) = as_shape((repeats,), "repeat: repeats")
     wide = (*t.shape[: i + 1], r, *t.shape[i + 1 :])
     axes = [a for a in range(t.ndim + 1) if a != i + 1]
     y = prim.broadcast(t, shape=wide, axes=axes)
@@ -359,18 +359,21 @@ def pad(
     t = as_tensor(x)
     if mode != "constant":
         raise UsageError(f"pad: mode must be 'constant', got {mode!r}; use gx.take", user_loc())
-    if isinstance(pad_width, (int, Dim, np.integer)):
-        pairs: list[Any] = [(pad_width, pad_width)] * t.ndim
-    elif len(pad_width) == 2 and not isinstance(pad_width[0], (tuple, list)):
-        pairs = [tuple(pad_width)] * t.ndim
+    widths = pad_width.tolist() if isinstance(pad_width, np.ndarray) else pad_width
+    if isinstance(widths, (int, Dim, np.integer)):
+        pairs: list[Any] = [(widths, widths)] * t.ndim
+    elif not isinstance(widths, (tuple, list)):
+        pairs = [()]
+    elif len(widths) == 2 and not isinstance(widths[0], (tuple, list)):
+        pairs = [tuple(widths)] * t.ndim
     else:
-        pairs = [tuple(p) for p in pad_width]
+        pairs = [tuple(p) if isinstance(p, (tuple, list)) else () for p in widths]
     if len(pairs) != t.ndim or any(len(p) != 2 for p in pairs):
         raise ArgumentError(
             f"pad: pad_width must be one pair for each axis of {t.type}, got {pad_width}",
             user_loc(),
         )
-    low, high = as_shape([a for a, _ in pairs]), as_shape([b for _, b in pairs])
+    low, high = [as_shape([p[side] for p in pairs], "pad: pad_width") for side in (0, 1)]
     value = as_tensor(constant_values, t.dtype)
     return prim.pad(t, value, low=low, high=high, interior=(0,) * t.ndim)
 

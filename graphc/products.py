@@ -84,7 +84,7 @@ def dot(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     a, b = _operands("dot", x1, x2)
     if not a.ndim or not b.ndim:
         return ew.multiply(a, b)
-    return tensordot(a, b, ((a.ndim - 1,), (max(b.ndim - 2, 0),)))
+    return _contracted("dot", a, b, [a.ndim - 1], [max(b.ndim - 2, 0)])
 
 
 def tensordot(x1: ArrayLike, x2: ArrayLike, axes: Any = 2) -> Tensor:
@@ -107,9 +107,14 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, axes: Any = 2) -> Tensor:
         right = [axis_of("tensordot", b, i) for i in _listed(second)]
         if len(left) != len(right):
             raise ArgumentError(f"tensordot: axes must pair up, got {axes}", user_loc())
+    return _contracted("tensordot", a, b, left, right)
+
+
+def _contracted(op: str, a: Tensor, b: Tensor, left: list[int], right: list[int]) -> Tensor:
+    """The sum of products over axes `left` of a and `right` of b."""
     for i, j in zip(left, right, strict=True):
         if a.shape[i] != b.shape[j]:
-            raise _inner_error("tensordot", a, b, a.shape[i], b.shape[j], "and")
+            raise _inner_error(op, a, b, a.shape[i], b.shape[j], "and")
     return prim.dot(a, b, contract=(tuple(left), tuple(right)))
 
 
@@ -134,7 +139,7 @@ def inner(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     a, b = _operands("inner", x1, x2)
     if not a.ndim or not b.ndim:
         return ew.multiply(a, b)
-    return tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,)))
+    return _contracted("inner", a, b, [a.ndim - 1], [b.ndim - 1])
 
 
 def outer(x1: ArrayLike, x2: ArrayLike) -> Tensor:

@@ -208,7 +208,7 @@ def as_size(s: Any) -> Size:
         raise TypeError(f"a dimension is an int or a name, got {s!r}")
     n = int(s.__index__())
     if n < 0:
-        raise ValueError(f"a dimension must be >= 0, got {n}")
+        raise ValueError(f"a size must be >= 0, got {n}")
     return n
 
 

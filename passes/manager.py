@@ -84,7 +84,7 @@ def run_pipeline(
 
         pipeline = PIPELINE
     on = {"fastmath": fastmath, "stabilise": stabilise}
-    steps = [(p, load_pass(p)) if isinstance(p, str) else (_name(p), p) for p in pipeline]
+    steps = load_passes(pipeline)
     check = os.environ.get("GRAPHC_VERIFY") == "1" if verify is None else verify
     stop = _stop_index([name for name, _ in steps])
     _check_dump([name for name, _ in steps])
@@ -110,6 +110,11 @@ def _step(g: Graph, name: str, run: Pass, check: bool, report: Report | None) ->
     if report is not None:
         report.passes.append(PassStats(name, before, count_nodes(new), seconds))
     return new
+
+
+def load_passes(pipeline: Sequence[str | Pass]) -> list[tuple[str, Pass]]:
+    """Names and functions of passes; UsageError for what is none."""
+    return [(p, load_pass(p)) if isinstance(p, str) else (_name(p), p) for p in pipeline]
 
 
 def load_pass(name: str) -> Pass:

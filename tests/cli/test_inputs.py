@@ -67,7 +67,14 @@ def test_files_that_are_no_arrays(graphc: Any, folder: Path) -> None:
     (folder / "cut.npz").write_bytes(b"PK\x03\x04")
     np.save("o.npy", np.array([object()]), allow_pickle=True)
     np.savez("o.npz", a=np.array([object()]))
-    for name in ("empty.npy", "text.npz", "cut.npz", "o.npy", "o.npz"):
+    np.save("brace.npy", np.zeros((3, 4)))
+    (folder / "brace.npy").write_bytes((folder / "brace.npy").read_bytes().replace(b"4)", b"4 "))
+    np.save("huge.npy", np.zeros((3, 4)))
+    (folder / "huge.npy").write_bytes(
+        (folder / "huge.npy").read_bytes()
+        .replace(b"(3, 4), }" + b" " * 15, b"(4000000000000000, 4), }")
+    )
+    for name in ("empty.npy", "text.npz", "cut.npz", "o.npy", "o.npz", "brace.npy", "huge.npy"):
         ran = graphc(*run, name)
         kind = "an .npz" if name.endswith("npz") else "a .npy"
         assert ran.status == 1 and ran.out == "" and len(ran.err.splitlines()) == 1

@@ -197,7 +197,7 @@ def test_declaration_refusals(refuses):
         gx.input("a b")
     with refuses("a size that is not known yet needs a name"):
         gx.input("x", (None, 3))
-    with refuses("a dimension must be >= 0, got -1"):
+    with refuses("shape: a size must be >= 0, got -1"):
         gx.input("x", (-1,))
     with refuses("complex"):
         gx.input("x", (), "complex64")
@@ -341,6 +341,21 @@ def test_operation_refusals(refuses):
         x[2**70]
     with refuses("cumulative_sum: axis= must be given"):
         gx.cumulative_sum(x)
+    with refuses("repeat: repeats: a size must be >= 0, got -1"):
+        gx.repeat(x, -1, axis=0)
+    with refuses("tile: repetitions: a size must be >= 0, got -2"):
+        gx.tile(x, (1, -2))
+    with refuses("pad: pad_width: a size must be >= 0, got -1"):
+        gx.pad(x, ((0, 0), (1, -1)))
+    for width in (1.5, "a", ((1, 2, 3), 1), (1, 2, 3)):
+        with refuses("pad: pad_width must be one pair for each axis of f32[n,3], got"):
+            gx.pad(x, width)
+    with refuses("dot: inner dimensions must match, got f32[n,3] and f32[m,3]"):
+        gx.dot(x, y)
+    with refuses("inner: inner dimensions must match, got f32[n,3] and f32[3,m]"):
+        gx.inner(x, y.T)
+    with refuses("axis -2 is max(0, n-max(-m+n, 0)) and n", "use gx.assert_dim(x, -2, 'n')"):
+        gx.add(x[:gx.dim("m")], x)
     with refuses("pad: mode must be 'constant'"):
         gx.pad(x, 1, mode="reflect")
     with refuses("concat: takes a list of at least one array"):

@@ -79,6 +79,16 @@ def test_int_dtypes_of_one_width(mode):
         assert f(np.array([4], d)).tolist() == [5]
 
 
+class HasGrad:
+    """As torch's Tensors that require a gradient."""
+
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("detach it first")
+
+    def __repr__(self):
+        return "<HasGrad>"
+
+
 REFUSED = [
     (((),), {"x": [1]}, UsageError, "inc: input 'x' is given twice, by position and by name"),
     ((), {}, UsageError, "inc: takes 1 input (x: f32[n]), got 0: 'x' (f32[n]) is missing"),
@@ -90,7 +100,12 @@ REFUSED = [
         "cast it with .astype('float32')",
     ),
     ((np.zeros(3, np.int64),), {}, DTypeError, "got an array of int64"),
-    ((np.zeros(3, complex),), {}, DTypeError, "got an array of complex128"),
+    (
+        (np.zeros(3, complex),), {}, DTypeError,
+        "got an array of complex128 with shape [3]; pass value.real, or both parts",
+    ),
+    ((np.zeros(3, "M8[s]"),), {}, DTypeError, "got an array of datetime64[s] with shape [3] ("),
+    ((HasGrad(),), {}, UsageError, "must be an array of f32[n], got the HasGrad <HasGrad>: detach"),
     ((np.float32(1),), {}, ShapeError, "expected f32[n], which has 1 axis, got shape [] with 0"),
     ((np.zeros((2, 3), np.float32),), {}, ShapeError, "got shape [2,3] with 2"),
     (("abc",), {}, DTypeError, "inc: input 'x' must be f32[n], got the str 'abc'"),

@@ -44,6 +44,14 @@ MISTAKES = [
     (lambda: gx.function([X], X, threads=0), ArgumentError, "threads must be a whole number of at"),
     (lambda: gx.function([X], X, threads="2"), ArgumentError, "of at least 1, got '2'"),
     (lambda: gx.function([X], X, pipeline="fold"), UsageError, "must be a list of passes, such"),
+    (
+        lambda: gx.function([X], X, pipeline=("inline", "fusse")), UsageError,
+        "function: there is no pass 'fusse'; known: inline, ",
+    ),
+    (
+        lambda: gx.function([X], X, pipeline=(3,)), UsageError,
+        "function: a pass is a name or a function Graph -> Graph, got 3",
+    ),
     (lambda: gx.Function.from_graph(3), UsageError, "from_graph: takes a graph, got int"),
     (lambda: gx.function([], None, updates=3), UsageError, "updates must be a dict or a list"),
     (

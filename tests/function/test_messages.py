@@ -15,6 +15,7 @@ from graphc.errors import (
     CompileError,
     GradientError,
     IndexOutOfRangeError,
+    OutOfMemoryError,
     ShapeError,
     UsageError,
 )
@@ -38,6 +39,19 @@ def test_sizes_of_a_call(mode):
     text = "reshape: element counts must be equal, got f32[q] to (floordiv(q, 4),4) where q = 6"
     with pytest.raises(ShapeError, match=re.escape(text)):
         g(zeros(6))
+
+
+def test_memory_that_cannot_be_had():
+    x, many = gx.input("x", ("n",)), zeros(10**7)
+    table = x[:, None] * x[None, :]
+    text = r"f: out of memory for an output of f32\[n,n\] with shape \[10000000,10000000\] \(test_m"
+    with pytest.raises(OutOfMemoryError, match=text):
+        gx.function([x], table, name="f")(many)
+    with pytest.raises(OutOfMemoryError, match=r"with shape \[9223372036854775808\]"):
+        gx.function([x], gx.tile(x, 2**61))(zeros(4))
+    planned = gx.function([x], gx.sum(gx.cumsum(table, axis=0) @ x), name="f")
+    with pytest.raises(MemoryError, match=r"the arena takes \d{15} bytes where n = 10000000 \(tes"):
+        planned(many)
 
 
 def test_range_of_an_index():
