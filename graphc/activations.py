@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphc import elementwise as ew
-from graphc import prim
+from graphc import prim, reals
 from graphc import reductions as red
 from graphc.composite import composite
 from graphc.convert import (
@@ -41,14 +41,14 @@ def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
     t = as_float(x)
     positive = ew.greater(t, 0.0)
     below = ew.where(positive, 0.0, t)  # keeps the unused branch, and its gradient, finite
-    return ew.where(positive, t, ew.multiply(ew.expm1(below), alpha))
+    return ew.where(positive, t, ew.multiply(reals.expm1(below), alpha))
 
 
 def sigmoid(x: ArrayLike) -> Tensor:
     """1 / (1 + exp(-x)), with full relative accuracy on both sides."""
     t = as_float(x)
     positive = ew.greater_equal(t, 0.0)
-    e = ew.exp(ew.where(positive, ew.negative(t), t))
+    e = reals.exp(ew.where(positive, ew.negative(t), t))
     return ew.divide(ew.where(positive, 1.0, e), ew.add(e, 1.0))
 
 
@@ -64,7 +64,7 @@ def softplus(x: ArrayLike, beta: float = 1.0) -> Tensor:
     if beta != 1.0:
         return ew.divide(softplus(ew.multiply(t, beta)), beta)
     positive = ew.greater(t, 0.0)
-    tail = ew.log1p(ew.exp(ew.where(positive, ew.negative(t), t)))
+    tail = reals.log1p(reals.exp(ew.where(positive, ew.negative(t), t)))
     return ew.add(ew.where(positive, t, 0.0), tail)
 
 
@@ -114,7 +114,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
 
 @composite(name="softmax")
 def _softmax(x: Tensor, axis: int) -> Tensor:
-    e = ew.exp(shifted(cast(x, x.dtype.compute), axis))
+    e = reals.exp(shifted(cast(x, x.dtype.compute), axis))
     total = red.sum(e, axis, keepdims=True)  # 1 at least, so one division serves the row
     return cast(ew.multiply(e, ew.divide(1.0, total)), x.dtype)
 
@@ -128,7 +128,7 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
 @composite(name="log_softmax")
 def _log_softmax(x: Tensor, axis: int) -> Tensor:
     s = shifted(cast(x, x.dtype.compute), axis)
-    y = ew.subtract(s, ew.log(red.sum(ew.exp(s), axis, keepdims=True)))
+    y = ew.subtract(s, reals.log(red.sum(reals.exp(s), axis, keepdims=True)))
     return cast(y, x.dtype)
 
 

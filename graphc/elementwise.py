@@ -1,7 +1,7 @@
 """Elementwise operations under their array-API names; NumPy's other names stand as aliases.
 
-Operands are promoted (Python numbers are weak) and broadcast. Functions of the reals take integers
-and bools as float32.
+Operands are promoted (Python numbers are weak) and broadcast. exp, sin and their like are in
+`reals`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from graphc.convert import (
     strict,
 )
 from graphc.errors import ArgumentError, DTypeError, UsageError, user_loc
-from graphc.reals import *  # noqa: F403 -- those of one primitive belong here too
 from graphc.tensor import Tensor
 from graphc.types import bool_
 

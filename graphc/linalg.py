@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from graphc import elementwise as ew
+from graphc import reals
 from graphc import reductions as red
 from graphc.convert import ArrayLike, Axes, as_float, as_tensor, axes_of, axis_of, broadcast_args
 from graphc.creation import eye
@@ -40,7 +41,7 @@ def vector_norm(
     if ord == 2:
         total = red.sum(ew.square(t), axis, keepdims=keepdims)
         zero = ew.equal(total, 0.0)
-        return ew.where(zero, 0.0, ew.sqrt(ew.where(zero, 1.0, total)))
+        return ew.where(zero, 0.0, reals.sqrt(ew.where(zero, 1.0, total)))
     size = ew.abs(t)
     if ord == math.inf:
         return red.max(size, axis, keepdims=keepdims)

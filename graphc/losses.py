@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc import elementwise as ew
-from graphc import prim
+from graphc import prim, reals
 from graphc import reductions as red
 from graphc.activations import shifted, softplus
 from graphc.composite import composite
@@ -77,7 +77,7 @@ def cross_entropy(
 @composite(name="cross_entropy")
 def _cross_entropy(x: Tensor, y: Tensor, smoothing: float, reduction: str) -> Tensor:
     s = shifted(cast(x, x.dtype.compute), x.ndim - 1)
-    total = ew.log(red.sum(ew.exp(s), -1))
+    total = reals.log(red.sum(reals.exp(s), -1))
     if y.dtype.is_float:
         # sum(p * (total - s)): p need not add up to 1
         p = cast(y, s.dtype)

@@ -8,7 +8,7 @@ are computed in f32 inside them. Losses average unless `reduction=` says "sum" o
 from __future__ import annotations
 
 from graphc import elementwise as ew
-from graphc import prim
+from graphc import prim, reals
 from graphc import reductions as red
 from graphc.activations import (
     elu,
@@ -33,7 +33,6 @@ from graphc.convert import (
     cast,
     require_dtype,
 )
-from graphc.elementwise import erf, tanh
 from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.losses import (
     binary_cross_entropy_with_logits,
@@ -47,6 +46,7 @@ from graphc.losses import (
 )
 from graphc.manipulation import matrix_transpose
 from graphc.products import matmul
+from graphc.reals import erf, tanh
 from graphc.selection import one_hot
 from graphc.tensor import Tensor
 from graphc.types import shape_text
@@ -117,7 +117,7 @@ def _layer_norm(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     t = cast(x, x.dtype.compute)
     centred = ew.subtract(t, red.mean(t, axes, keepdims=True))
     variance = red.mean(ew.square(centred), axes, keepdims=True)
-    return cast(ew.multiply(centred, ew.rsqrt(ew.add(variance, eps))), x.dtype)
+    return cast(ew.multiply(centred, reals.rsqrt(ew.add(variance, eps))), x.dtype)
 
 
 def rms_norm(
@@ -138,7 +138,7 @@ def rms_norm(
 def _rms_norm(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     t = cast(x, x.dtype.compute)
     power = red.mean(ew.square(t), axes, keepdims=True)
-    return cast(ew.multiply(t, ew.rsqrt(ew.add(power, eps))), x.dtype)
+    return cast(ew.multiply(t, reals.rsqrt(ew.add(power, eps))), x.dtype)
 
 
 def _norm_operands(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphc import elementwise as ew
-from graphc import prim
+from graphc import prim, reals
 from graphc.convert import ArrayLike, as_tensor, cast, listed
 from graphc.declare import Variable, variable
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
@@ -181,10 +181,10 @@ def _adam(
         m1 = _lerp(m, d, 1.0 - b1)
         v1 = ew.add(ew.multiply(v, b2), ew.multiply(ew.square(d), 1.0 - b2))
         c1, c2 = _correction(b1, count, p), _correction(b2, count, p)
-        root = ew.sqrt(c2)  # one number: divided by it, every element would take two divisions
+        root = reals.sqrt(c2)  # one number: divided by it, every element would take two divisions
         size = ew.divide(ew.multiply(rate, root), c1)
         new = ew.subtract(
-            start, ew.multiply(size, ew.divide(m1, ew.add(ew.sqrt(v1), ew.multiply(root, eps))))
+            start, ew.multiply(size, ew.divide(m1, ew.add(reals.sqrt(v1), ew.multiply(root, eps))))
         )
         updates += [(p, new), (m, m1), (v, v1)]
     return updates
@@ -231,7 +231,7 @@ def rmsprop(
             a1 = _lerp(a, d, 1.0 - alpha)
             updates.append((a, a1))
             spread = ew.subtract(v1, ew.square(a1))
-        d = ew.divide(d, ew.add(ew.sqrt(spread), eps))
+        d = ew.divide(d, ew.add(reals.sqrt(spread), eps))
         if momentum:
             buffer = _like(p, "rmsprop_momentum")
             d = ew.add(ew.multiply(buffer, momentum), d)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc import elementwise as ew
-from graphc import prim, types
+from graphc import prim, reals, types
 from graphc.convert import (
     ArrayLike,
     as_shape,
@@ -170,8 +170,8 @@ def normal(
         u = ew.multiply(ew.add(cast(first, types.f32), 0.5), 2.0**-32)
         angle = cast(prim.shift_right(second, prim.full_like(second, 8)), types.i32)
         v = ew.multiply(cast(angle, types.f32), 2.0**-24)
-    radius = ew.sqrt(ew.multiply(ew.log(u), -2.0))
-    z = ew.multiply(radius, ew.cos(ew.multiply(v, 2.0 * math.pi)))
+    radius = reals.sqrt(ew.multiply(reals.log(u), -2.0))
+    z = ew.multiply(radius, reals.cos(ew.multiply(v, 2.0 * math.pi)))
     if not _is(std, 1):
         z = ew.multiply(z, as_tensor(std, c))
     if not _is(mean, 0):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc import elementwise as ew
-from graphc import prim, types
+from graphc import prim, reals, types
 from graphc.convert import (
     ArrayLike,
     Axes,
@@ -147,7 +147,7 @@ def std(
     ddof: float | None = None,
 ) -> Tensor:
     """The square root of `var`."""
-    return ew.sqrt(var(x, axis, correction=correction, keepdims=keepdims, ddof=ddof))
+    return reals.sqrt(var(x, axis, correction=correction, keepdims=keepdims, ddof=ddof))
 
 
 def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -174,7 +174,7 @@ def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Ten
     # The shift is a constant to gradients: the result does not depend on it.
     top = prim.stop_gradient(max(t, axis, keepdims=True))
     shift = ew.where(prim.is_finite(top), top, 0.0)
-    total = ew.log(sum(ew.exp(ew.subtract(t, shift)), axis, keepdims=keepdims))
+    total = reals.log(sum(reals.exp(ew.subtract(t, shift)), axis, keepdims=keepdims))
     if not keepdims:
         shift = prim.reshape(shift, shape=total.shape)
     return ew.add(total, shift)
