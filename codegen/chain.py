@@ -16,6 +16,8 @@ in order; what it adds up stands in the result and beside it, in a workspace of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphc import dims
 from graphc.codegen.chain_task import define_task
 from graphc.codegen.emitter import Module
@@ -27,11 +29,11 @@ from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.summed import define_summed
-from graphc.codegen.tails import Cut, cut_of
+from graphc.codegen.tails import USED, Tails, find, product_of
 from graphc.codegen.target import Target
 from graphc.dims import Dim, Size
 from graphc.ir import Builder, Graph, Node, Value, finish
-from graphc.ops.row import OPS
+from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
 from graphc.passes.labels import inner, kernel_labels, operand_labels, sums
@@ -59,32 +61,30 @@ class ChainKernel:
         self.begins: dict[int, Value] = {}
         self.labels: list[Label] = []  # of the operands
         self.summed: dict[Node, list[TensorType]] = {}  # what sums over blocks: its whole operands
-        self.cuts: list[Cut] = []
+        self.tails: Tails | None = None  # what blocks leave out, if anything
+        self.products: list[Value] = []  # that leave out some steps
+        self.probes: list[Value] = []    # what must be 0 for that
         self.body = self._blocks()
-        cells = {c.node: len(c.node.args) - 1 for c in self.cuts}
         self.calls = [
-            define_summed(
-                module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1], n in cells
-            )
+            define_summed(module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1])
             if n in self.summed else
-            define_kernel(
-                module, target, n, f"{name}.{k}", codes, fastmath, frozenset(), cells.get(n)
-            )
+            define_kernel(module, target, n, f"{name}.{k}", codes, fastmath, frozenset())
             for k, n in enumerate(self.body.nodes)
         ]
         self.plan = make_plan(self.body, self.calls, (), [])
+        # what a block has in scratch: the plan's arrays, and probes
+        self.slots_of_block = [*self.plan.slots, *(size_of(v) for v in self.probes)]
         seen: dict[str, None] = {}
         for v in (*node.args, *node.outs, *(o for n in node.attrs["body"].nodes for o in n.outs)):
             for size in v.type.shape:
                 seen.update(dict.fromkeys(dims.names(size)))
         self.params = len(node.args) + bool(self.summed)
         self.slots = Slots(self.params, len(node.outs), tuple(seen))
-        one = dict.fromkeys(self.names, 1)
         # every array's size is this much times the sizes of the block
         self.unit = dims.total(
-            dims.substitute(s, one) for k, s in enumerate(self.plan.slots) if k != self.plan.scratch
+            self._row(s) for k, s in enumerate(self.slots_of_block) if k != self.plan.scratch
         )
-        self.cycles = dims.total(dims.substitute(c.work, one) for c in self.calls)
+        self.cycles = dims.total(self._row(c.work) for c in self.calls)
 
     # --- kernels on blocks ---------------------------------------------------------------------
 
@@ -95,44 +95,47 @@ class ChainKernel:
         found = kernel_labels(body, self.node.attrs["outputs"], count)
         assert found is not None, "chains groups only what has labels"
         labels = found
+        self.inputs = list(body.inputs)
         self.labels = [labels[v] for v in body.inputs]
+        self.tails = tails = find(body, labels, count)
+        if tails is not None:
+            labels |= tails.labels
+        self.result_labels = [labels[v] for v in body.outputs]
         b = Builder()
         env = {v: operand(str(v.node.attrs["name"]), self._of(v, labels[v])) for v in body.inputs}
         self.begins = {
             a: operand(f"begin{a}", TensorType(i64, ())) for a in range(len(self.axes))
         }
-        masked = False  # whether a kernel knows where its rows are, as for a causal mask
-        for n in body.nodes:
+        adds_up = {n: sums(labels[n.outs[0]], count) for n in body.nodes}
+        for n in sorted(body.nodes, key=adds_up.__getitem__):  # see `guards` for the order
             outs = [labels[o] for o in n.outs]
-            summed = sums(outs[0], count)
-            if summed:
+            probes = tails.probes.get(n, []) if tails is not None else []
+            if adds_up[n]:
                 within, used = self._sum(n, env), [count - 1]
             else:
-                within, used = self._block(n.attrs["body"], outs)
-                masked |= count - 1 in used
+                within, used = self._block(n, outs)
             sizes = list(n.attrs["axes"])
-            for own, label in zip(n.attrs["outputs"], outs, strict=True):
+            places = list(n.attrs["outputs"])
+            for own, label in zip(places, outs, strict=True):
                 for axis, shared in zip(own, label, strict=True):
                     if shared != ONE:
                         sizes[axis] = self._size(shared)
+            if probes:
+                rows = next(own for own, label in zip(places, outs, strict=True) if count in label)
+                places += [(*rows[:-1], ONE)] * len(probes)
             args = [*(env[a] for a in n.args), *(self.begins[a] for a in used)]
-            cut = cut_of(n, summed) if masked else None
-            if cut is not None:
-                cell = operand(f"used{len(self.cuts)}", TensorType(i64, ()))
-                args.append(cell)
-                within = Graph(within.name, (*within.inputs, cell), within.nodes, within.outputs)
-            new = b.emit(OPS["fused"], args, n, **{**n.attrs, "body": within, "axes": tuple(sizes)})
-            if cut is not None:
-                left, right = (env[v] for v in cut)
-                self.cuts.append(Cut(new[0].node, left, right, summed))
-            if summed:
+            attrs = {**n.attrs, "body": within, "axes": tuple(sizes), "outputs": tuple(places)}
+            new = b.emit(OPS["fused"], args, n, **attrs)
+            if adds_up[n]:
                 self.summed[new[0].node] = [
                     a.type if a in body.inputs else env[a].type for a in n.args
                 ]
-            env.update(zip(n.outs, new, strict=True))
+            env.update(zip(n.outs, new, strict=False))
+            self.probes += new[len(n.outs):]
+            if tails is not None and n in tails.over and product_of(n) is not None:
+                self.products += new
         inputs = [*(env[v] for v in body.inputs), *self.begins.values()]
-        inputs += [c.node.args[-1] for c in self.cuts]
-        return finish(b, body.name, inputs, [env[v] for v in body.outputs])
+        return finish(b, body.name, inputs, [*(env[v] for v in body.outputs), *self.probes])
 
     def _sum(self, n: Node, env: dict[Value, Value]) -> Graph:
         """The body of a kernel that sums over blocks: a product of blocks of its operands."""
@@ -147,9 +150,16 @@ class ChainKernel:
         out = b.one(dot.op, [given[v] for v in dot.args], dot, **dot.attrs)
         return finish(b, body.name, [*given.values(), begin], [out])
 
-    def _block(self, body: Graph, outs: list[Label]) -> tuple[Graph, list[int]]:
-        """One kernel's body on blocks, and the axes whose beginnings are its last operands."""
-        labels = inner(body, outs)
+    def _block(self, kernel: Node, outs: list[Label]) -> tuple[Graph, list[int]]:
+        """One kernel's body on blocks, and the axes whose beginnings are its last operands.
+
+        Its last results are what it must find to be 0 (see `tails`).
+        """
+        body: Graph = kernel.attrs["body"]
+        tails, summed = self.tails, ONE
+        if tails is not None and kernel in tails.over:
+            summed = len(self.axes)
+        labels = inner(body, outs, summed)
         assert labels is not None
         b = Builder()
         begins: dict[int, Value] = {}
@@ -161,10 +171,10 @@ class ChainKernel:
             attrs = dict(n.attrs)
             if "shape" in attrs:
                 attrs["shape"] = self._of(n.out, label).shape
-            given = operand_labels(n, label)
+            given = operand_labels(n, label, summed)
             assert given is not None
             new = b.one(n.op, [env[key] for key in zip(n.args, given, strict=True)], n, **attrs)
-            if n.op.name == "iota" and (a := label[n.attrs["axis"]]) != ONE:
+            if n.op.name == "iota" and (a := label[n.attrs["axis"]]) in self.begins:
                 begin = begins.setdefault(a, operand(f"begin{a}", TensorType(i64, ())))
                 if n.out.type.dtype is not i64:
                     begin = b.one("cast", (begin,), n, dtype=n.out.type.dtype)
@@ -173,10 +183,47 @@ class ChainKernel:
             env[n.out, label] = new
         inputs = [*(env[v, labels[v][0]] for v in body.inputs), *begins.values()]
         outputs = [env[key] for key in zip(body.outputs, outs, strict=True)]
+        if tails is not None and kernel in tails.probes:
+            outputs += self._column(b, kernel, env, labels, tails)
         return finish(b, body.name, inputs, outputs), list(begins)
 
+    def _column(
+        self, b: Builder, kernel: Node, env: Mapping[tuple[Value, Label], Value],
+        labels: Mapping[Value, list[Label]], tails: Tails,
+    ) -> list[Value]:
+        """What a kernel's probes are in a column that is left out."""
+        cut = len(self.axes)
+        body: Graph = kernel.attrs["body"]
+        here: dict[Value, Value] = {}
+        wanted = set(tails.probes[kernel])
+        for n in reversed(body.nodes):
+            if n.out in wanted and (kernel, n.out) not in tails.constants:
+                wanted.update(a for a in n.args if cut in labels[a][0])
+        for v in (*body.inputs, *(n.out for n in body.nodes)):
+            if v not in wanted:
+                continue
+            t = self._of(v, labels[v][0])
+            shape = (*t.shape[:-1], 1)
+            constant = tails.constants.get((kernel, v))
+            n = v.node
+            if constant is not None:
+                x = b.one("constant", (), n, **constant.node.attrs)
+                here[v] = b.one("broadcast", (x,), n, shape=shape, axes=())
+            elif n.op.kind is Kind.ELEMENTWISE:
+                here[v] = b.one(n.op, [here[a] for a in n.args], n, **n.attrs)
+            elif n.op.name == "broadcast" and n.args[0] not in wanted:
+                x = env[n.args[0], labels[n.args[0]][0]]
+                here[v] = b.one("broadcast", (x,), n, shape=shape, axes=n.attrs["axes"])
+            else:
+                start = (*(0 for _ in shape[1:]), t.shape[-1] - 1)
+                x, step = env[v, labels[v][0]], (1,) * len(shape)
+                here[v] = b.one("slice", (x,), n, start=start, stop=t.shape, step=step)
+        return [here[v] for v in tails.probes[kernel]]
+
     def _size(self, axis: int) -> Size:
-        return Dim((((self.names[axis],), 1),))
+        """The size of a block on a shared axis, or how many columns it uses."""
+        name = USED if axis == len(self.axes) else self.names[axis]
+        return Dim((((name,), 1),))
 
     def _of(self, v: Value, label: Label) -> TensorType:
         """The type of a block of v."""
@@ -195,9 +242,8 @@ class ChainKernel:
         )
         total = dims.minimum(self.unit * dims.product(self.axes), most)
         if self.plan.scratch is not None:
-            whole = dict(zip(self.names, self.axes, strict=True))
-            total = total + dims.substitute(self.plan.slots[self.plan.scratch], whole)
-        return total + ALIGN * len(self.plan.slots)
+            total = total + dims.substitute(self.plan.slots[self.plan.scratch], self.whole)
+        return total + ALIGN * len(self.slots_of_block)
 
     @property
     def workspace(self) -> Size:
@@ -213,8 +259,20 @@ class ChainKernel:
     @property
     def work(self) -> Size:
         """Estimated cycles."""
-        whole = dict(zip(self.names, self.axes, strict=True))
-        return dims.total(dims.substitute(c.work, whole) for c in self.calls)
+        return dims.total(dims.substitute(c.work, self.whole) for c in self.calls)
+
+    @property
+    def whole(self) -> dict[str, Size]:
+        """The sizes of a block that is all there is."""
+        return dict(zip(self.names, self.axes, strict=True)) | self._columns
+
+    @property
+    def _columns(self) -> dict[str, Size]:
+        return {} if self.tails is None else {USED: self.tails.columns}
+
+    def _row(self, size: Size) -> Size:
+        """A size for a block of one row with all columns."""
+        return dims.substitute(size, dict.fromkeys(self.names, 1) | self._columns)
 
     @property
     def text(self) -> str:
@@ -271,7 +329,8 @@ class ChainKernel:
             room = f.select(f.cmp("sgt", count, "1"), "1", f.udiv(room, size))
             blocks = blocks if in_order else f.mul(blocks, count)
             regs[self.names[a]] = size
-        need = SizeCode(f, regs).value(dims.total(map(align, self.plan.slots)))
+        regs |= {name: sizes.value(size) for name, size in self._columns.items()}
+        need = SizeCode(f, regs).value(dims.total(map(align, self.slots_of_block)))
         fits = f.cmp("sle", need, str(SCRATCH_BYTES))
         with f.either(f(f"and i1 {fits}, {f.cmp('sgt', blocks, '1')}")) as branches:
             f.parallel(f"@{self.name}.task", record, blocks)

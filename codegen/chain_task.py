@@ -2,24 +2,28 @@
 
     define internal void @K.task(ptr %record, i64 %begin, i64 %end, ptr %scratch)
 
-Where kernels sum over blocks, a task's number counts all blocks of the innermost axis.
+Where kernels sum over blocks, a task's number counts all blocks of the innermost axis. Where a mask
+leaves columns out (see `tails`), a block may be computed twice.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphc import dims
+from graphc.codegen.guards import Guards
 from graphc.codegen.kernels import Call
 from graphc.codegen.loops import strides
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.plan import Place, align, size_of
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.tails import Block, Cuts
+from graphc.codegen.tails import USED
 from graphc.ir import Value
 from graphc.passes.grouping import ONE, Label
 
 if TYPE_CHECKING:
     from graphc.codegen.chain import ChainKernel
+    from graphc.codegen.tails import Tails
 
 
 def define_task(chain: ChainKernel) -> None:
@@ -32,11 +36,26 @@ def define_task(chain: ChainKernel) -> None:
     first, last = "%begin", "%end"
     if chain.summed:
         first, last = f.mul(first, task.count[-1]), f.mul(last, task.count[-1])
+    calls = list(enumerate(chain.plan.calls))
     with f.each(first, last) as index:
         task.find(index.index)
-        pointers = task.pointers()
-        for k, call in enumerate(chain.plan.calls):
-            task.run(k, call, pointers)
+        if chain.tails is None:
+            task.lay_out()
+            for k, call in calls:
+                task.run(k, call)
+        else:
+            task.look(chain.tails)
+            with f.each("0", "2") as attempt:
+                task.lay_out()
+                for k, call in calls:
+                    if call.node not in chain.summed:
+                        task.run(k, call)
+                attempt.step = f.select(task.check(), "1", "2")
+            task.lay_out()
+            task.clear()
+            for k, call in calls:
+                if call.node in chain.summed:
+                    task.run(k, call)
     f.finish()
 
 
@@ -69,7 +88,10 @@ class Task:
         for v in chain.sums:
             self.parts[v] = begun
             begun = f.at(begun, self.whole.value(align(size_of(v))))
-        self.cuts = Cuts(f, chain.cuts, self.whole)
+        self.guards: Guards | None = None
+        if chain.tails is not None:
+            columns = self.whole.value(chain.tails.columns)
+            self.guards = Guards(f, columns, len(chain.tails.below))
         self.own: dict[Value, str] = {}  # where a kernel has what it began, by its result
 
     def find(self, number: str) -> None:
@@ -84,43 +106,114 @@ class Task:
             size = f.min(self.block[a], f.sub(self.ends[a], self.at[a]))
             self.regs[self.chain.names[a]] = size
         self.sizes = SizeCode(f, self.regs)
-        self.slots = ["%scratch"]
-        for slot in self.chain.plan.slots:
-            self.slots.append(f.at(self.slots[-1], self.sizes.value(align(slot))))
 
-    def pointers(self) -> dict[Place, str]:
+    # --- columns that are left out ---------------------------------------------------------------
+
+    def look(self, tails: Tails) -> None:
+        """Before a block: how many columns it has."""
+        f, guards, n = self.f, self.guards, self.n
+        assert guards is not None
+        alone = "true"
+        for a in range(n - 1):
+            one = f.cmp("eq", self.regs[self.chain.names[a]], "1")
+            alone = one if a == 0 else f(f"and i1 {alone}, {one}")
+        rows = self.regs[self.chain.names[-1]]
+        used = guards.begin(self.at[-1], rows, alone, bool(self.chain.summed))
+        args = self.chain.node.args
+        for k, v in enumerate(tails.below):
+            at = self.chain.inputs.index(v)
+            label, array = tails.labels[v], args[at]
+            there = self._moved(self.given[at], array, label)
+            shape, dtype = array.type.shape, array.type.dtype
+            if n in label:
+                row = self.whole.value(dims.product(shape[label.index(n) + 1 :]))
+                used = guards.small_tail(k, there, dtype, row, used)
+            else:
+                count = self.sizes.value(self.chain.body.inputs[at].type.size)
+                used = guards.small_rows(there, dtype, count, used)
+        f.do(f"store i64 {used}, ptr {guards.used}, align 8")
+
+    def check(self) -> str:
+        """After a block's rows: whether it must be computed again, with all columns."""
+        f, guards, chain = self.f, self.guards, self.chain
+        assert guards is not None
+        fewer = f.cmp("slt", self.regs[USED], guards.columns)
+        wrong = "false"
+        looked = [("nonzero", v) for v in chain.probes]
+        for what, v in looked + [("negative_zero", v) for v in chain.products]:
+            count = f.select(fewer, self.sizes.value(v.type.size), "0")
+            there = self.pointers[chain.plan.places[v]]
+            found = guards.any(what, v.type.dtype, there, count)
+            wrong = found if wrong == "false" else f(f"or i1 {wrong}, {found}")
+        with f.when(wrong):
+            f.do(f"store i64 {guards.columns}, ptr {guards.used}, align 8")
+        return wrong
+
+    def clear(self) -> None:
+        """Zeros in the rest of what is summed over blocks, before the first one adds to it."""
+        f, guards = self.f, self.guards
+        assert guards is not None
+        for k, (v, label) in enumerate(self._results()):
+            if v not in self.parts:
+                continue
+            at = label.index(self.n)
+            row = self.whole.value(dims.product(v.type.shape[at + 1 :]) * v.type.dtype.itemsize)
+            begin, end = f.mul(self.regs[USED], row), f.mul(guards.columns, row)
+            end = f.select(f.cmp("eq", self.at[-1], "0"), end, begin)
+            for base in (self.given[self.chain.params + k], self.parts[v]):
+                guards.clear(self._moved(base, v, label), begin, end)
+
+    # --- kernels ---------------------------------------------------------------------------------
+
+    def lay_out(self) -> None:
+        """Where arrays stand, for as many columns as the block has."""
+        f = self.f
+        if self.guards is not None:
+            self.regs[USED] = f(f"load i64, ptr {self.guards.used}, align 8")
+            self.sizes = SizeCode(f, self.regs)
+        self.slots = ["%scratch"]
+        for slot in self.chain.slots_of_block:
+            self.slots.append(f.at(self.slots[-1], self.sizes.value(align(slot))))
+        self.pointers = self._pointers()
+
+    def _pointers(self) -> dict[Place, str]:
         """Where the arrays of the block's plan stand."""
         chain, f = self.chain, self.f
-        args, first = chain.node.args, len(chain.node.args) + self.n
+        args = chain.node.args
         found: dict[Place, str] = {}
         for k, (v, label) in enumerate(zip(args, chain.labels, strict=True)):
             found[Place("input", k)] = self._moved(self.given[k], v, label)
         for a in range(self.n):
             found[Place("input", len(args) + a)] = f.at(self.begins, 8 * a)
-        for k, cell in enumerate(self.cuts.cells):
-            found[Place("input", first + k)] = cell
-        outs = zip(chain.node.outs, chain.node.attrs["outputs"], strict=True)
-        for k, (v, label) in enumerate(outs):
+        for k, (v, label) in enumerate(self._results()):
             found[Place("output", k)] = self._moved(self.given[chain.params + k], v, label)
             if v in self.parts:
                 self.own[chain.body.outputs[k]] = self._moved(self.parts[v], v, label)
         for k, slot in enumerate(self.slots):
             found[Place("arena", k)] = slot
+        first = len(chain.plan.slots)
+        for k in range(len(chain.probes)):
+            found[Place("output", len(chain.node.outs) + k)] = self.slots[first + k]
         return found
+
+    def _results(self) -> list[tuple[Value, Label]]:
+        """What the chain makes, as it is cut."""
+        outs = self.chain.node.outs
+        return list(zip(outs, self.chain.result_labels, strict=True))
 
     def _moved(self, base: str, v: Value, label: Label) -> str:
         """Where the block of an array begins."""
         f = self.f
         for a, step in zip(label, self.step_of[v], strict=True):
-            if a != ONE:
+            if a not in (ONE, self.n):
                 offset = f.mul(self.at[a], f.mul(self.whole.value(step), v.type.dtype.itemsize))
                 base = f.at(base, offset)
         return base
 
-    def run(self, k: int, call: Call, pointers: dict[Place, str]) -> None:
+    def run(self, k: int, call: Call) -> None:
         """Call a kernel on the block."""
         plan, f = self.chain.plan, self.f
-        places = {v: pointers[plan.places[v]] for v in (*call.args, *call.outs)}
+        places = {v: self.pointers[plan.places[v]] for v in (*call.args, *call.outs)}
         made = [places[v] for v in call.outs]
         values = [("ptr", places[v]) for v in call.args]
         if call.node in self.chain.summed:
@@ -132,11 +225,6 @@ class Task:
         values += [("ptr", p) for p in made]
         values += [("i64", self.regs[name]) for name in call.slots.dims]
         room = "null" if plan.scratch is None else self.slots[plan.scratch]
-
-        def go() -> None:
-            for j, (t, value) in enumerate(values):
-                f.do(f"store {t} {value}, ptr {f.at(self.ctx, 8 * j)}, align 8")
-            f.do(f"call void @{call.name}(ptr {self.ctx}, ptr {room})")
-
-        block = Block(self.at[-1], self.sizes, places)
-        self.cuts.run(call.node, block, go)
+        for j, (t, value) in enumerate(values):
+            f.do(f"store {t} {value}, ptr {f.at(self.ctx, 8 * j)}, align 8")
+        f.do(f"call void @{call.name}(ptr {self.ctx}, ptr {room})")

@@ -11,7 +11,6 @@ from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.loops import Nest
-from graphc.codegen.masked import STEP, first_row
 from graphc.codegen.matmul import passing_rows, product, product_scratch
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
@@ -76,10 +75,9 @@ class DotKernel:
     def __init__(
         self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
         fastmath: bool = False, updates: frozenset[Value] = frozenset(),
-        steps: int | None = None,
     ):
         self.module, self.target, self.name = module, target, name
-        self.codes, self.fastmath, self.steps = codes, fastmath, steps
+        self.codes, self.fastmath = codes, fastmath
         # new values of states are better written over the old ones than used to hold the product
         self.kept_free = {k for k, o in enumerate(node.outs) if o in updates}
         body: Graph = node.attrs["body"]
@@ -211,9 +209,6 @@ class DotKernel:
         ints = [
             size(x) for x in (batch, m, cols, k, ab, ar, ac, bb, br, bc, m * cols, cols)
         ]
-        if self.steps is not None:
-            ints[3] = f.e(f"load i64, ptr {f.params[self.steps]}, align 8")
-        used = ints[2] = self._used_columns(f, ints[1], ints[2])
         args = [f"i64 {x}" for x in ints[:4]]
         args += [f"ptr {f.params[self.a]}", *(f"i64 {x}" for x in ints[4:7])]
         args += [f"ptr {f.params[self.b]}", *(f"i64 {x}" for x in ints[7:10])]
@@ -221,29 +216,9 @@ class DotKernel:
         args += [f"ptr {c}", *(f"i64 {x}" for x in ints[10:])]
         args += [f"ptr {epilogue}", "ptr %ctx", "ptr %scratch"]
         e.do(f"call void @{name}({', '.join(args)})")
-        if used != ints[-1]:
-
-            def rest(member: str, _: list[str]) -> list[str]:
-                e.do(f"call void {epilogue}(ptr %ctx, i64 {member}, i64 0, i64 {ints[1]}, "
-                     f"i64 {used}, i64 {ints[-1]}, ptr {c}, ptr %scratch)")
-                return []
-
-            e.loop("0", ints[0], 1, [], rest)
         self.module.define(
             self.name, f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
         )
-
-    def _used_columns(self, f: Frame, rows: str, columns: str) -> str:
-        """How many columns the epilogue looks at: all but where a mask leaves out the last ones."""
-        begin = None if self.passing else first_row(self.nest, self.rows, self.cols)
-        if begin is None:
-            return columns
-        e = f.e
-        first = e(f"load i64, ptr {f.params[begin]}, align 8")
-        end = e(f"add i64 {e(f'add i64 {first}, {rows}')}, {STEP - 1}")
-        end = e(f"and i64 {end}, {-STEP}")
-        less = e(f"icmp slt i64 {end}, {columns}")
-        return e(f"select i1 {less}, i64 {end}, i64 {columns}")
 
     def epilogue(self) -> str:
         """The function that the product calls on every finished block of C."""

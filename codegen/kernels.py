@@ -63,12 +63,11 @@ def body_sites(body: Graph) -> list[Node]:
 
 def define_kernel(
     module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool,
-    updates: frozenset[Value], steps: int | None = None, driver: bool = True,
+    updates: frozenset[Value], driver: bool = True,
 ) -> Call:
     """Write the functions of one fused node into the module; `updates` become states.
 
-    Of a product alone an operand, number `steps`, may say over how many steps it sums. driver:
-    whether it must be there, as a function of the kernel's name.
+    driver: whether it must be there, as a function of the kernel's name.
     """
     body: Graph = node.attrs["body"]
     fallible = bool(body_sites(body))
@@ -81,7 +80,7 @@ def define_kernel(
             after=both.columns,
         )
     if products:
-        dot = DotKernel(module, target, node, name, codes, fastmath, updates, steps)
+        dot = DotKernel(module, target, node, name, codes, fastmath, updates)
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
         return Call(

@@ -2,8 +2,7 @@
 
     define internal void @K(ptr %ctx, ptr %scratch)
 
-ctx: the operands, where the block begins, how many rows of the result get something (see `tails`)
-if that is `cut`, chains that are not at their end, the result; sizes.
+ctx: the operands, where the block begins, chains that are not at their end, the result; sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from graphc.codegen.dot import collapse, free_axes
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.kernels import Call
-from graphc.codegen.matmul_block import LINE
 from graphc.codegen.matmul_ir import Function
 from graphc.codegen.matmul_sum import define_sum, sum_scratch
 from graphc.codegen.sizes import SizeCode
@@ -25,7 +23,6 @@ from graphc.types import TensorType
 
 def define_summed(
     module: Module, target: Target, node: Node, name: str, arrays: list[TensorType], whole: Size,
-    cut: bool,
 ) -> Call:
     """Write the kernel of a node whose body multiplies blocks of its first two operands.
 
@@ -55,34 +52,21 @@ def define_summed(
     steps = [[step(s, axes) for axes in (batch[s], free[s], summed[s])] for s in (0, 1)]
     steps[1][1:] = reversed(steps[1][1:])
     names = dict.fromkeys(n for x in (*sizes, *steps[0], *steps[1]) for n in dims.names(x))
-    slots = Slots(4 + cut, 1, tuple(names))
+    slots = Slots(4, 1, tuple(names))
 
     f = Function(module, name, "ptr %ctx, ptr %scratch", target)
-    at = [f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8") for k in range(5 + cut)]
+    at = [f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8") for k in range(5)]
     code = SizeCode(f, {
-        n: f(f"load i64, ptr {f.at('%ctx', 8 * (5 + cut + k))}, align 8")
+        n: f(f"load i64, ptr {f.at('%ctx', 8 * (5 + k))}, align 8")
         for k, n in enumerate(names)
     })
     begin = f(f"load i64, ptr {at[2]}, align 8")
     ints = [*map(code.value, sizes[:4]), begin, code.value(whole)]
-    begun, out = at[-2:]
-    if cut:
-        rows, ints[1] = ints[1], f(f"load i64, ptr {at[3]}, align 8")
-        rest = f.select(f.cmp("eq", begin, "0"), f.sub(rows, ints[1]), "0")
-        line = f.mul(ints[2], dtype.itemsize)
-        for there in (begun, out):
-            _clear(f, f.at(there, f.mul(ints[1], line)), f.mul(rest, line))
     given = [f"i64 {x}" for x in ints]
     for v, side in zip(dot.args, steps, strict=True):
         given += [f"ptr {at[body.inputs.index(v)]}", *(f"i64 {code.value(x)}" for x in side)]
-    given += [f"ptr {out}", f"ptr {begun}", "ptr %scratch"]
+    given += [f"ptr {at[4]}", f"ptr {at[3]}", "ptr %scratch"]
     f.do(f"call void @{define_sum(module, target, dtype)}({', '.join(given)})")
     f.finish()
     work = dims.floordiv(dims.product(sizes[:4]), 16) + 200
     return Call(name, node, slots, 0, sum_scratch(dtype, columns), False, None, work=work)
-
-
-def _clear(f: Function, there: str, size: str) -> None:
-    """Zeros; the size is in whole registers, as `labels.summed_operands` asks."""
-    with f.each("0", size, LINE) as byte:
-        f.do(f"store <{LINE // 4} x i32> zeroinitializer, ptr {f.at(there, byte.index)}, align 4")

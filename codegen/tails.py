@@ -1,219 +1,388 @@
-"""Products leave out columns of their left operand that are 0, as a causal mask makes them.
+"""Which columns of a chain's arrays need not be there, because a mask makes zeros of them.
 
-    P V          only the first `used` columns of P and rows of V are multiplied
-    P^T U        only the first `used` rows of the result get something from this block of rows
+    S = select(column <= row, Q K^T, c)         the last columns of a block of rows all hold c,
+    P = softmax(S)                              all of a row hold the same, and if that is 0,
+    P V, P^T dO, dS K, dS^T Q                   nothing comes of them
 
-What a mask leaves of a block of rows that begins at b are the columns up to b and the number of
-rows. Whether the others are 0 is looked up in the block, for a few per cent of the time that is
-saved. So no bit changes: what is multiplied by 0 must be finite; the steps left out would add 0
-or -0 to sums, which changes only a sum that is -0, by underflow: then all are multiplied after
-all. Sums over blocks begin with 0, and 0 they stay in rows beyond the last one that was used, so
-these need not be visited either.
+So a block that begins at row b and has r rows is computed for its first `used` columns only, the
+next multiple of STEP after b + r: at least one column that the mask leaves out is among them, and
+shows what all others would hold. In the block's arrays `used` takes the place of the number of
+columns, and what has a row for each column (K, V) is read up to there.
+
+No bit changes, which `find` shows from the graph and `guards` sees to when the chain runs:
+
+    a maximum over a row       includes c already
+    a sum over a row           leaves out zeros: sums begin with 0, and x + 0 and x - 0 are x
+    0 times what is left out   is 0 where that is finite; products of factors below BOUND are
+    -0 + 0                     is 0, so that a product may not be -0, as it is by underflow alone
+
+Where one of this does not hold, a block is computed with all its columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from graphc import dims
-from graphc.codegen.emitter import Module
-from graphc.codegen.masked import STEP
-from graphc.codegen.matmul_ir import Function
-from graphc.codegen.sizes import SizeCode
-from graphc.codegen.target import Target
+import numpy as np
+
+from graphc.dims import Size, product
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
-from graphc.types import DType, f32, f64
+from graphc.passes.bodies import array_of
+from graphc.passes.grouping import ONE, Label
+from graphc.passes.labels import inner, is_block, operand_labels, sums
+from graphc.types import f32, f64
 
-EXPONENT = {32: 0xFF << 23, 64: 0x7FF << 52}
-UNROLL = 4
+STEP = 64        # columns of `used`: whole groups of lanes that sums over a row have
+LEAST = 4 * STEP  # columns, if their number is known, from which some may be left out
+MOST_STEPS = 1 << 14  # of a product whose factors below BOUND (see `guards`) make it finite
+
+USED = "used"    # the number of columns, as a size in the block's kernels
+
+Key = tuple[Value, Label]
+Root = tuple[Node, Value]  # a value within a kernel
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A product on blocks whose last operand says how many columns of its left one are used."""
+class Tail:
+    """What is known of a value in the columns that are left out."""
 
-    node: Node
-    left: Value
-    right: Value
-    summed: bool  # over blocks of rows
-
-
-@dataclass(frozen=True)
-class Block:
-    """The block at which kernels are: its first row, sizes, and where arrays stand."""
-
-    begin: str
-    sizes: SizeCode
-    places: Mapping[Value, str]
+    same: bool = False                      # all of a row hold the same
+    finite: frozenset[Root] | None = None   # finite if these products are; None: perhaps not
+    zero: frozenset[Root] | None = None     # 0 if these values are, and products of them finite
+    constant: Value | None = None           # what all hold, as a scalar
 
 
-def cut_of(n: Node, summed: bool) -> tuple[Value, Value] | None:
-    """(left, right) of a kernel that is a product alone, whose left operand a chain made."""
+ANY = Tail()
+NONE: frozenset[Root] = frozenset()
+
+
+@dataclass
+class Tails:
+    """What a chain may leave out, and what must be looked at for that."""
+
+    columns: Size                            # all of them
+    labels: dict[Value, Label]               # of the chain's values; the axis after the last is cut
+    probes: dict[Node, list[Value]] = field(default_factory=dict)  # must be 0, by kernel
+    constants: dict[Root, Value] = field(default_factory=dict)     # values known in these columns
+    below: dict[Value, None] = field(default_factory=dict)         # operands that must be < BOUND
+    over: dict[Node, None] = field(default_factory=dict)  # kernels that sum over the columns
+
+
+def product_of(n: Node) -> tuple[Node, Value, Value] | None:
+    """(dot, left, right) of a kernel that is a product alone, of f32 or f64."""
     body: Graph = n.attrs["body"]
     dot = body.nodes[-1]
     if len(body.nodes) != 1 or dot.op.kind is not Kind.CONTRACT:
         return None
     left, right = (n.args[body.inputs.index(v)] for v in dot.args)
-    batch, contract = dot.attrs["batch"], dot.attrs["contract"]
-    first, last = len(batch[1]), left.type.ndim - 1
-    plain = (
-        left.type.dtype in (f32, f64) and left is not right and left.node.op.name == "fused"
-        and batch[0] == batch[1] == tuple(range(first))
-        and contract == ((last - summed,), (first,))
-    )
-    return (left, right) if plain else None
+    return (dot, left, right) if dot.out.type.dtype in (f32, f64) else None
 
 
-class Cuts:
-    """Emits how many columns each such product uses."""
+def find(body: Graph, labels: Mapping[Value, Label], axes: int) -> Tails | None:
+    """What the kernels of a chain leave out; None if nothing. `labels` are those of its values."""
+    for n in body.nodes:
+        if _has_product(n) and len(n.outs) == 1 and labels[n.outs[0]][-2:] == (axes - 1, ONE):
+            search = _Search(body, labels, axes, n.outs[0].type.shape[-1])
+            if search.cuts_product(n) and search.tails[n.outs[0]].same:
+                return search.run()
+    return None
 
-    def __init__(self, f: Function, cuts: Sequence[Cut], whole: SizeCode):
-        self.f = f
-        self.cuts = {c.node: k for k, c in enumerate(cuts)}
-        self.all = cuts
-        self.columns = [whole.value(c.left.type.shape[-1]) for c in cuts]
-        self.cells = [f("alloca i64, align 8") for _ in cuts]
-        # the member whose rows are finite, and from which on
-        self.finite = [f("alloca [2 x i64], align 8") for _ in cuts]
-        for there in self.finite:
-            f.do(f"store ptr null, ptr {there}, align 8")
-            f.do(f"store i64 0, ptr {f.at(there, 8)}, align 8")
-        self.found: dict[tuple[Value, str], str] = {}
 
-    def run(self, node: Node, block: Block, go: Callable[[], None]) -> None:
-        """Run a kernel by `go`, once or twice."""
-        k = self.cuts.get(node)
-        if k is None:
-            go()
-            return
-        f, cut, cell, columns = self.f, self.all[k], self.cells[k], self.columns[k]
-        used = self._used(cut, columns, block)
-        used = (self._rows if cut.summed else self._steps)(k, used, block)
-        f.do(f"store i64 {used}, ptr {cell}, align 8")
-        go()
-        if cut.summed:
-            return
-        out = node.outs[0]
-        made = f.select(f.cmp("slt", used, columns), block.sizes.value(out.type.size), "0")
-        with f.when(self._any("negative_zero", out.type.dtype, block.places[out], "1", "0", made)):
-            f.do(f"store i64 {columns}, ptr {cell}, align 8")
-            go()
+def _has_product(n: Node) -> bool:
+    return any(m.op.kind is Kind.CONTRACT for m in n.attrs["body"].nodes)
 
-    def _rows(self, k: int, used: str, block: Block) -> str:
-        """How many rows get something of a block: no less than of those before."""
-        f, right, columns = self.f, self.all[k].right, self.columns[k]
-        before = f(f"load i64, ptr {self.cells[k]}, align 8")
-        used = f.max(used, f.select(f.cmp("eq", block.begin, "0"), "0", before))
-        count = block.sizes.value(right.type.size)
-        count = f.select(f.cmp("slt", used, columns), count, "0")
-        infinite = self._any("infinite", right.type.dtype, block.places[right], "1", "0", count)
-        return f.select(infinite, columns, used)
 
-    def _steps(self, k: int, used: str, block: Block) -> str:
-        """Over how many steps a block sums: all, if what it leaves out is not finite.
+class _Search:
+    """Follows the columns of one mask through the kernels of a chain."""
 
-        The rows of V that a later block leaves out are among those of the one before, which has
-        looked at them.
+    def __init__(self, body: Graph, labels: Mapping[Value, Label], axes: int, columns: Size):
+        self.body, self.base, self.axes = body, labels, axes
+        self.found = Tails(columns, {})
+        self.tails: dict[Value, Tail] = {}  # of values that are cut
+        self.roots: dict[Root, tuple[Value, Value] | None] = {}  # a product's operands, or None
+
+    def run(self) -> Tails | None:
+        """What is found; None where a kernel needs all columns."""
+        columns = self.found.columns
+        if isinstance(columns, int) and columns < LEAST:
+            return None
+        self.tails, self.found.labels, self.roots = {}, {}, {}
+        for n in self.body.nodes:
+            reads = any(a in self.tails for a in n.args)
+            if sums(self.base[n.outs[0]], self.axes):
+                fits = self._sums(n) if reads else self._whole(n)
+            elif reads:
+                fits = self._multiplies(n) if _has_product(n) else self._rows(n)
+            else:
+                fits = self.cuts_product(n) or self._whole(n)
+            if not fits:
+                return None
+        kept = any(v in self.tails for v in self.body.outputs)
+        pays = any(map(_has_product, self.found.over))
+        return self.found if pays and not kept else None
+
+    def _label(self, v: Value, label: Label) -> bool:
+        """Note the label of a value that a kernel makes or reads; False if it has another.
+
+        What comes from outside is cut where its rows are contiguous: outside of the last axis.
         """
-        f, known, columns = self.f, self.finite[k], self.columns[k]
-        dot, right = self.all[k].node.attrs["body"].nodes[-1], self.all[k].right
-        (at,) = dot.attrs["contract"][1]
-        line, dtype = dims.product(right.type.shape[at + 1 :]), right.type.dtype
-        row = block.sizes.value(line)
-        member, since = block.places[right], f.at(known, 8)
-        same = f(f"icmp eq ptr {f(f'load ptr, ptr {known}, align 8')}, {member}")
-        later = f.cmp("sge", used, f(f"load i64, ptr {since}, align 8"))
-        count = f.select(f.cmp("slt", used, columns), f.mul(f.sub(columns, used), row), "0")
-        count = f.select(f(f"and i1 {same}, {later}"), "0", count)
-        there = f.at(member, f.mul(f.mul(used, row), dtype.itemsize))
-        infinite = self._any("infinite", dtype, there, "1", "0", count)
-        finite = f(f"xor i1 {infinite}, true")
-        with f.when(f(f"and i1 {finite}, {f.cmp('ne', count, '0')}")):
-            f.do(f"store ptr {member}, ptr {known}, align 8")
-            f.do(f"store i64 {used}, ptr {since}, align 8")
-        return f.select(infinite, columns, used)
+        if v in self.body.inputs and self.axes in label:
+            at = label.index(self.axes)
+            if self.axes - 1 in label or any(
+                a == ONE and size != 1 for a, size in zip(label[:at], v.type.shape, strict=False)
+            ):
+                return False
+        return is_block(v, label) and self.found.labels.setdefault(v, label) == label
 
-    def _used(self, cut: Cut, columns: str, block: Block) -> str:
-        """Up to which column the left operand is not 0, as far as a mask tells."""
-        known = self.found.get((cut.left, block.begin))
-        if known is not None:
-            return known
-        f, shape, size = self.f, cut.left.type.shape, cut.left.type.dtype.itemsize
-        rows = block.sizes.value(shape[-2])
-        end = f(f"and i64 {f.add(f.add(block.begin, rows), str(STEP - 1))}, {-STEP}")
-        alone = f.cmp("eq", block.sizes.value(dims.product(shape[:-2])), "1")
-        end = f.select(alone, f.min(end, columns), columns)
-        there = f.at(block.places[cut.left], f.mul(end, size))
-        rows = f.select(f.cmp("slt", end, columns), rows, "0")
-        any_ = self._any("nonzero", cut.left.type.dtype, there, rows, f.mul(columns, size),
-                         f.sub(columns, end))
-        self.found[cut.left, block.begin] = end = f.select(any_, columns, end)
-        return end
+    def _whole(self, n: Node) -> bool:
+        """A kernel that has nothing to do with the columns."""
+        return all(self._label(v, self.base[v]) for v in (*n.args, *n.outs) if v in self.base)
 
-    def _any(self, what: str, dtype: DType, there: str, rows: str, row: str, count: str) -> str:
-        name = define_any(self.f.module, self.f.target, dtype, what)
-        return self.f(f"call i1 @{name}(ptr {there}, i64 {rows}, i64 {row}, i64 {count})")
+    def _cut(self, label: Label) -> Label:
+        return (*label[:-1], self.axes)
 
+    def _known(self, n: Node, outs: Sequence[Label]) -> dict[Value, Tail] | None:
+        """The tails of what a kernel makes; None where it cannot be cut."""
+        body: Graph = n.attrs["body"]
+        summed = self.axes if n in self.found.over else ONE
+        labels = inner(body, outs, summed)
+        if labels is None:
+            return None
+        reader = _Reader(n, labels, self.axes, summed, self.tails)
+        if not reader.run():
+            return None
+        for a, v in zip(n.args, body.inputs, strict=True):
+            if v in labels and not self._label(a, labels[v][0]):
+                return None
+        self.roots.update(reader.products)
+        self.found.constants.update({
+            (n, v): t.constant for (v, _), t in reader.tails.items() if t.constant is not None
+        })
+        tails = {
+            o: reader.tail((v, label))
+            for o, v, label in zip(n.outs, body.outputs, outs, strict=True)
+        }
+        return tails if self._needs(reader.needs) else None
 
-def define_any(module: Module, target: Target, dtype: DType, what: str) -> str:
-    """Define `i1 any(p, rows, row_bytes, count)`: whether one of `count` elements in each of some
-    rows is `what`: nonzero, infinite (or NaN) or negative_zero. Returns its name."""
-    name = f"graphc_any_{what}_{dtype.name}"
-    if name in module.functions:
-        return name
-    f = Function(module, name, "ptr %p, i64 %rows, i64 %row, i64 %count", target)
-    t, size, lanes = f"i{dtype.bits}", dtype.itemsize, target.lanes(dtype)
-    sign, exponent = 1 << (dtype.bits - 1), EXPONENT[dtype.bits]
+    def cuts_product(self, n: Node) -> bool:
+        """A product whose columns are these: its tail is known, or whoever reads it looks."""
+        out = n.outs[0]
+        label = self.base[out]
+        if (
+            not _has_product(n) or len(n.outs) > 1 or out in self.body.outputs
+            or label[-2:] != (self.axes - 1, ONE)
+            or out.type.shape[-1] != self.found.columns or out.type.dtype not in (f32, f64)
+        ):
+            return False
+        before = self.found.labels.copy()
+        known = self._known(n, [self._cut(label)])
+        if known is None or not self._label(out, self._cut(label)):
+            self.found.labels = before
+            return False
+        self.tails.update(known)
+        return True
 
-    def test(p: str, at: str, count: int, width: int) -> str:
-        """Whether one of `count` registers has such an element."""
-        v = t if width == 1 else f"<{width} x {t}>"
-
-        def k(value: int) -> str:
-            value -= value >> (dtype.bits - 1) << dtype.bits
-            return str(value) if width == 1 else f"splat ({t} {value})"
-
-        def any_of(registers: list[str], of: str) -> str:
-            total = registers[0]
-            for x in registers[1:]:
-                total = f(f"or {of} {total}, {x}")
-            return total
-
-        words = [
-            f(f"load {v}, ptr {f.at(p, f.mul(f.add(at, str(i * width)), size))}, align {size}")
-            for i in range(count)
+    def _rows(self, n: Node) -> bool:
+        """A kernel that computes rows."""
+        outs = [
+            self._cut(self.base[o]) if o.type.ndim and o.type.shape[-1] == self.found.columns
+            and self.base[o][-1] == ONE else self.base[o]
+            for o in n.outs
         ]
-        if what == "infinite":
-            words = [f(f"and {v} {x}, {k(exponent)}") for x in words]
-            found = [f(f"icmp eq {v} {x}, {k(exponent)}") for x in words]
-        elif what == "negative_zero":
-            found = [f(f"icmp eq {v} {x}, {k(sign)}") for x in words]
-        else:
-            word = f(f"and {v} {any_of(words, v)}, {k(sign - 1)}")
-            found = [f(f"icmp ne {v} {word}, {k(0)}")]
-        if width == 1:
-            return any_of(found, "i1")
-        bits = f(f"bitcast <{width} x i1> {any_of(found, f'<{width} x i1>')} to i{width}")
-        return f(f"icmp ne i{width} {bits}, 0")
+        self.found.over[n] = None
+        known = self._known(n, outs)
+        if known is None or not all(map(self._label, n.outs, outs)):
+            return False
+        self.tails.update({o: t for o, t in known.items() if self.axes in self.found.labels[o]})
+        return True
 
-    any_ = f("alloca i8, align 1")
-    f.do(f"store i8 0, ptr {any_}, align 1")
-    with f.each("0", "%rows") as row:
-        p = f.at("%p", f.mul(row.index, "%row"))
-        done = "0"
-        for count, width in ((UNROLL, lanes), (1, lanes), (1, 1)):
-            step = count * width
-            end = f(f"and i64 %count, {-step}")
-            with f.each(done, end, step) as at:
-                bad = test(p, at.index, count, width)
-                with f.when(bad):
-                    f.do(f"store i8 1, ptr {any_}, align 1")
-                at.step = f.select(bad, "%count", str(step))
-            done = end
-        found = f(f"load i8, ptr {any_}, align 1")
-        row.step = f.select(f(f"icmp ne i8 {found}, 0"), "%rows", "1")
-    found = f(f"load i8, ptr {any_}, align 1")
-    f.finish(f"i1 {f(f'trunc i8 {found} to i1')}")
-    return name
+    def _multiplies(self, n: Node) -> bool:
+        """A product that sums over the columns."""
+        found = product_of(n)
+        if found is None:
+            return False
+        dot, left, right = found
+        out = self.base[n.outs[0]]
+        given = operand_labels(dot, out, self.axes)
+        assert given is not None
+        self.found.over[n] = None
+        return self._leaves_out(left, right, given) and self._label(n.outs[0], out)
+
+    def _sums(self, n: Node) -> bool:
+        """A product that has a row for each column, and sums over rows of blocks."""
+        found = product_of(n)
+        if found is None:
+            return False
+        dot, left, right = found
+        first = len(dot.attrs["batch"][0])
+        out = self.base[n.outs[0]]
+        out = (*out[:first], self.axes, *out[first + 1 :])
+        given = operand_labels(dot, out, self.axes - 1)
+        assert given is not None
+        return self._leaves_out(left, right, given) and self._label(n.outs[0], out)
+
+    def _leaves_out(self, left: Value, right: Value, given: Sequence[Label]) -> bool:
+        """Whether the left operand is 0 where it is cut, and the right one may be looked at."""
+        if left not in self.tails or right in self.tails or right not in self.body.inputs:
+            return False
+        self.found.below[right] = None
+        return (
+            self._label(left, given[0]) and self._label(right, given[1])
+            and self._needs(self.tails[left].zero)
+        )
+
+    def _needs(self, roots: frozenset[Root] | None) -> bool:
+        """Have looked at what must be 0 or finite."""
+        if roots is None:
+            return False
+        for n, v in sorted(roots, key=self._order):
+            factors = self.roots.get((n, v))
+            if factors is not None:
+                if any(x not in self.body.inputs for x in factors):
+                    return False
+                self.found.below.update(dict.fromkeys(factors))
+            elif _has_product(n):
+                return False
+            elif v not in (probes := self.found.probes.setdefault(n, [])):
+                probes.append(v)
+        return True
+
+    def _order(self, root: Root) -> tuple[int, int]:
+        n, v = root
+        body: Graph = n.attrs["body"]
+        values = [*body.inputs, *(o for m in body.nodes for o in m.outs)]
+        return self.body.nodes.index(n), values.index(v)
+
+
+class _Reader:
+    """Follows a kernel's body, value by value, and knows what the columns left out would hold."""
+
+    def __init__(
+        self, n: Node, labels: dict[Value, list[Label]], axes: int, summed: int,
+        given: Mapping[Value, Tail],
+    ):
+        self.node, self.labels, self.axes, self.summed = n, labels, axes, summed
+        self.body: Graph = n.attrs["body"]
+        self.tails: dict[Key, Tail] = {}
+        self.counts: dict[Key, int] = {}   # the axis whose positions a value holds
+        self.truths: dict[Key, bool] = {}  # of conditions that say the same in all of them
+        self.needs: frozenset[Root] = NONE
+        self.products: dict[Root, tuple[Value, Value]] = {}
+        for a, v in zip(n.args, self.body.inputs, strict=True):
+            for label in labels.get(v, ()):
+                if self.axes in label and a in given:
+                    t = given[a]
+                    zero = self._root(v, t.same) if t.zero is None else t.zero
+                    self.tails[v, label] = Tail(t.same, t.finite, zero, t.constant)
+
+    def tail(self, key: Key) -> Tail:
+        """That of a value."""
+        if self.axes not in key[1]:
+            return Tail(same=True)
+        return self.tails.get(key, ANY)
+
+    def _root(self, v: Value, same: bool) -> frozenset[Root] | None:
+        return frozenset({(self.node, v)}) if same else None
+
+    def run(self) -> bool:
+        """Whether the kernel gives the same without these columns."""
+        for n in self.body.nodes:
+            for label in self.labels.get(n.outs[0], ()):
+                given = operand_labels(n, label, self.summed)
+                assert given is not None
+                args = list(zip(n.args, given, strict=False))
+                if not self._node(n, (n.out, label), args):
+                    return False
+        return True
+
+    def _node(self, n: Node, key: Key, args: list[Key]) -> bool:
+        name = n.op.name
+        reads = any(self.axes in label for _, label in args)
+        if name == "constant":
+            self._constant(n, key)
+        elif name == "iota":
+            self.counts[key] = key[1][n.attrs["axis"]]
+        elif name in ("broadcast", "reshape"):
+            self._passes(key, args[0])
+        elif n.op.kind is Kind.CONTRACT:
+            return not reads or self._product(n, key)
+        elif name.startswith("reduce_") and reads and self.axes not in key[1]:
+            return self._reduces(name, args[0])
+        elif n.op.kind is Kind.ELEMENTWISE:
+            self._elementwise(name, key, args)
+        else:
+            return not reads
+        return True
+
+    def _constant(self, n: Node, key: Key) -> None:
+        value = array_of(n.attrs["value"])
+        if value is not None and value.size == 1:
+            finite = NONE if np.isfinite(value).all() else None
+            self.tails[key] = Tail(True, finite, None if value.any() else NONE, n.out)
+
+    def _passes(self, key: Key, source: Key) -> None:
+        if source in self.counts:
+            self.counts[key] = self.counts[source]
+        if source in self.truths:
+            self.truths[key] = self.truths[source]
+        if source in self.tails:
+            self.tails[key] = self.tails[source]
+        elif self.axes not in source[1]:
+            self.tails[key] = Tail(same=True)
+
+    def _product(self, n: Node, key: Key) -> bool:
+        """Its columns differ, but they are finite if its factors are small."""
+        left, right = n.args
+        root = self.node, n.out
+        at = dict(zip(self.body.inputs, self.node.args, strict=True))
+        steps = product(left.type.shape[a] for a in n.attrs["contract"][0])
+        if left in at and right in at and isinstance(steps, int) and steps <= MOST_STEPS:
+            self.products[root] = at[left], at[right]
+            self.tails[key] = Tail(finite=frozenset({root}))
+        return self.axes in key[1]
+
+    def _reduces(self, name: str, source: Key) -> bool:
+        """A row's maximum includes one of these columns; its sum may leave out zeros."""
+        t = self.tail(source)
+        if name == "reduce_sum" and t.zero is not None:
+            self.needs |= t.zero
+            return True
+        return name in ("reduce_max", "reduce_min") and t.same
+
+    def _elementwise(self, name: str, key: Key, args: list[Key]) -> None:
+        truth = self._truth(name, args)
+        if truth is not None:
+            self.truths[key] = truth
+        if name == "select" and args[0] in self.truths:
+            self._passes(key, args[1 if self.truths[args[0]] else 2])
+            return
+        if self.axes not in key[1]:
+            return
+        tails = [self.tail(a) for a in args]
+        same, finite, zero = all(t.same for t in tails), None, None
+        if name == "neg":
+            finite, zero = tails[0].finite, tails[0].zero
+        elif name == "mul":
+            for x, y in (tails, tails[::-1]):
+                if x.zero is not None and y.finite is not None:
+                    zero = x.zero | y.finite
+        if zero is None:
+            zero = self._root(key[0], same)
+        self.tails[key] = Tail(same, finite, zero)
+
+    def _truth(self, name: str, args: list[Key]) -> bool | None:
+        """Whether a condition holds in columns beyond the last row of a block."""
+        known = [self.truths.get(a) for a in args]
+        if name == "not" and known[0] is not None:
+            return not known[0]
+        if name == "and" and False in known:
+            return False
+        if name == "or" and True in known:
+            return True
+        if name in ("less", "less_equal"):
+            at = [self.counts.get(a) for a in args]
+            if at in ([self.axes, self.axes - 1], [self.axes - 1, self.axes]):
+                return bool(at[1] == self.axes)
+        return None

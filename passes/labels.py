@@ -122,7 +122,9 @@ def is_block(v: Value, label: Label) -> bool:
     return shared == sorted(set(shared)) and real[: len(shared)] == shared
 
 
-def inner(body: Graph, outs: Sequence[Label | None]) -> dict[Value, list[Label]] | None:
+def inner(
+    body: Graph, outs: Sequence[Label | None], summed: int = ONE
+) -> dict[Value, list[Label]] | None:
     """The labels of the values of a body; None where a block of it would not be such a kernel.
 
     What is made from nothing (the positions that a causal mask compares) may have several.
@@ -146,14 +148,15 @@ def inner(body: Graph, outs: Sequence[Label | None]) -> dict[Value, list[Label]]
         if len(n.outs) != 1:
             return None
         for out in labels.get(n.out, ()):
-            given = operand_labels(n, out)
+            given = operand_labels(n, out, summed)
             if given is None or not all(map(fits, n.args, given)):
                 return None
     return labels
 
 
 def operand_labels(n: Node, out: Label, summed: int = ONE) -> list[Label] | None:
-    """The labels of a node's operands by its result's; `summed` is what a product contracts."""
+    """The labels of a node's operands by its result's; `summed` is what products and reductions sum
+    over, of one axis."""
     kind, name = n.op.kind, n.op.name
     if n.op.fails_on([a.type for a in n.args]) or n.op.unique:
         return None
@@ -172,8 +175,11 @@ def operand_labels(n: Node, out: Label, summed: int = ONE) -> list[Label] | None
         return [tuple(ONE if size == 1 else next(rest) for size in shape)]
     if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"):
         rest = iter(out)
-        ndim = n.args[0].type.ndim
-        return [tuple(ONE if a in n.attrs["axes"] else next(rest) for a in range(ndim))]
+        shape, axes = n.args[0].type.shape, n.attrs["axes"]
+        if summed != ONE and sum(shape[a] != 1 for a in axes) > 1:
+            return None
+        over = {a: summed if shape[a] != 1 else ONE for a in axes}
+        return [tuple(over[a] if a in over else next(rest) for a in range(len(shape)))]
     if kind is Kind.CONTRACT:
         at = len(n.attrs["batch"][0])
         labels = []
