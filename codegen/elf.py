@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -82,8 +81,7 @@ class File:
         return found
 
 
-@dataclass(frozen=True)
-class Symbols:
+class Symbols(NamedTuple):
     """Of an object: word size, machine number, names."""
 
     bits: int

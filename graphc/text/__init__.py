@@ -39,9 +39,24 @@ read too, and rounded.
 Source paths are relative to the folder of the script that declares the graph (see `printer`).
 """
 
-from graphc.text.files import load, save
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from graphc.text.literals import MissingLiteral
-from graphc.text.parser import parse
 from graphc.text.printer import node_text, to_text, value_names
 
+if TYPE_CHECKING:
+    from graphc.text.files import load, save
+    from graphc.text.parser import parse
+
 __all__ = ["MissingLiteral", "load", "node_text", "parse", "save", "to_text", "value_names"]
+_READING = {"load": "files", "save": "files", "parse": "parser"}
+
+
+def __getattr__(name: str) -> Any:
+    """What reads text and files is imported when it is asked for: every start prints a graph."""
+    if name not in _READING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_READING[name]}"), name)
