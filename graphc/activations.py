@@ -61,11 +61,10 @@ def silu(x: ArrayLike) -> Tensor:
 def softplus(x: ArrayLike, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow."""
     t = as_float(x)
-    if beta != 1.0:
-        return ew.divide(softplus(ew.multiply(t, beta)), beta)
-    positive = ew.greater(t, 0.0)
-    tail = reals.log1p(reals.exp(ew.where(positive, ew.negative(t), t)))
-    return ew.add(ew.where(positive, t, 0.0), tail)
+    z = t if beta == 1.0 else ew.multiply(t, beta)  # may overflow, where only its sign counts
+    positive = ew.greater(z, 0.0)
+    tail = reals.log1p(reals.exp(ew.where(positive, ew.negative(z), z)))
+    return ew.add(ew.where(positive, t, 0.0), tail if beta == 1.0 else ew.divide(tail, beta))
 
 
 def log_sigmoid(x: ArrayLike) -> Tensor:

@@ -64,6 +64,16 @@ def test_activations(run, name, options, formula, dtype):
     assert np.isnan(run(y, x=[np.nan])).all()
 
 
+@pytest.mark.parametrize("beta", [1.0, 2.0, 1e3, -1.5])
+def test_softplus_does_not_overflow(run, beta):
+    x = gx.input("x", ("n",))
+    y = gx.nn.softplus(x, beta)
+    a = np.sign(beta) * np.array([3e38, np.inf, -3e38, -np.inf], "f4")
+    got, slope = run([y, gx.grad(gx.sum(y), x)], x=a)
+    np.testing.assert_array_equal(got, [a[0], a[1], 0, 0])
+    np.testing.assert_array_equal(slope, [1, 1, 0, 0])
+
+
 @pytest.mark.parametrize("mode", ["interpret", "jit"])
 @pytest.mark.parametrize("dtype,bound", [("float32", 6e-6), ("float64", 1e-13)])
 def test_gelu_keeps_relative_accuracy(dtype, bound, mode):
