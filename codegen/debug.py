@@ -149,8 +149,8 @@ class _Metadata:
         where = self.file(file)
         self.lines.append(
             f"distinct !DISubprogram(name: {_quoted(name)}, scope: {where}, file: {where}, "
-            f"line: {line}, type: {self.type}, spFlags: DISPFlagDefinition | DISPFlagOptimized, "
-            f"unit: {self.unit})"
+            f"line: {line}, scopeLine: {line}, type: {self.type}, "
+            f"spFlags: DISPFlagDefinition | DISPFlagOptimized, unit: {self.unit})"
         )
         return f"!{_FIRST + len(self.lines) - 1}"
 

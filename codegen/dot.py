@@ -221,7 +221,7 @@ class DotKernel:
         )
 
     def epilogue(self) -> str:
-        """The function that the product calls on every finished block of C."""
+        """The function that the product calls on every finished block of C, never an empty one."""
         vector = (self.cols or self.rows)[-1] if self.is_strided else ""
         schedule = plan(self.nest, self.target, vector)
         f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
@@ -245,14 +245,14 @@ class DotKernel:
                 grid = Scope(f, f.top, e.section(), here)
                 body.run(grid, "%c0", "%c1", {}, partial=True)
             else:
-                e.loop("%c0", "%c1", 1, [], lambda j, _: element(i, j))
+                e.loop("%c0", "%c1", 1, [], lambda j, _: element(i, j), some=True)
             return []
 
         if vector and not self.cols:
             grid = Scope(f, f.top, e.section(), bound)
             body.run(grid, "%r0", "%r1", {}, partial=True)
         else:
-            e.loop("%r0", "%r1", 1, [], row)
+            e.loop("%r0", "%r1", 1, [], row, some=True)
         return f.finish(
             f"define internal void @{self.name}.epilogue(ptr %ctx, i64 %batch, i64 %r0, i64 %r1, "
             "i64 %c0, i64 %c1, ptr %c, ptr %scratch)"

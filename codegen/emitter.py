@@ -112,17 +112,23 @@ class Emitter:
 
     def loop(
         self, begin: str, end: str, step: int, carried: Sequence[tuple[str, str]],
-        body: Callable[[str, list[str]], Sequence[str]], strided: bool = False,
+        body: Callable[[str, list[str]], Sequence[str]], strided: bool = False, some: bool = False,
     ) -> list[str]:
         """for (i = begin; i < end; i += step) carried = body(i, carried); the final values.
 
         `carried` are (LLVM type, initial value). In a `strided` loop addresses are multiples of i,
-        and LLVM makes pointers of them that run (see `count_up`).
+        and LLVM makes pointers of them that run (see `count_up`). `some`: begin < end for certain;
+        without a branch around the loop, what stands before it for its sake stays there, and keeps
+        its line (LLVM moves it past the branch otherwise).
         """
         before = self.block
         head, exit_ = self.fresh("loop"), self.fresh("exit")
-        some = self(f"icmp slt i64 {begin}, {end}")
-        self.do(f"br i1 {some}, label %{head}, label %{exit_}")
+        some = some or (begin.isdigit() and end.isdigit() and int(begin) < int(end))
+        if some:
+            self.do(f"br label %{head}")
+        else:
+            guard = self(f"icmp slt i64 {begin}, {end}")
+            self.do(f"br i1 {guard}, label %{head}, label %{exit_}")
         self.label(head)
         phis: list[str] = []
         self.lines.append(phis)
@@ -140,18 +146,22 @@ class Emitter:
         for name, (ty, init), value in zip(names, carried, new, strict=True):
             phis.append(f"  {name} = phi {ty} [ {init}, %{before} ], [ {value}, %{latch} ]")
         self.label(exit_)
+        if some:
+            return new
         return [
             self(f"phi {ty} [ {init}, %{before} ], [ {value}, %{latch} ]")
             for (ty, init), value in zip(carried, new, strict=True)
         ]
 
-    def for_each(self, begin: str, end: str, body: Callable[[str], None], step: int = 1) -> None:
+    def for_each(
+        self, begin: str, end: str, body: Callable[[str], None], step: int = 1, some: bool = False
+    ) -> None:
         """for (i = begin; i < end; i += step) body(i)."""
         def once(i: str, _: list[str]) -> list[str]:
             body(i)
             return []
 
-        self.loop(begin, end, step, [], once)
+        self.loop(begin, end, step, [], once, some=some)
 
     def prefetch(self, at: str, locality: int = 3) -> None:
         """Ask for a line that will be read; `locality` 3 is the nearest cache, 2 the next one."""

@@ -49,12 +49,13 @@ class Launch:
                 f"i64 {size(self.items)}, i64 {size(self.cycles)}, i64 {self.slot})"
             )
         assert isinstance(self.items, int)
-        chunks = "1" if self.items else "0"
-        for k, value in enumerate((self.items, max(1, self.items))):
+        if not self.items:
+            return "0"
+        for k in range(2):
             at = e(f"getelementptr inbounds i64, ptr {ctx}, i64 {self.slot + k}")
-            e.do(f"store i64 {value}, ptr {at}, align 8")
-        e.do(f"call void @{self.task}(ptr {ctx}, i64 0, i64 {chunks}, ptr {scratch})")
-        return chunks
+            e.do(f"store i64 {self.items}, ptr {at}, align 8")
+        e.do(f"call void @{self.task}(ptr {ctx}, i64 0, i64 1, ptr {scratch})")
+        return "1"
 
     @property
     def _share_out(self) -> str:
@@ -86,7 +87,11 @@ class Launch:
         e.parallel("%task", "%ctx", pieces)
         e.do(f"ret i64 {chunks}")
         e.label("alone")
+        e.do(f"br i1 {e(f'icmp eq i64 {chunks}, 1')}, label %one, label %none")
+        e.label("one")
         e.do(f"call void %task(ptr %ctx, i64 0, i64 {chunks}, ptr %scratch)")
+        e.do("br label %none")
+        e.label("none")
         e.do(f"ret i64 {chunks}")
         return (
             f"define internal i64 @graphc.{self._share_out}(ptr %task, ptr %ctx, ptr %scratch, "

@@ -4,6 +4,7 @@
     define internal void @K(ptr %ctx, ptr %scratch)                               the whole kernel
 
 The driver is left out where it would only start the task, which a program's entry point can do.
+A task is called for one chunk at least, and a chunk has items, so its loops need no test before.
 `ctx` is an array of 8-byte slots: operands, results, dimensions (in the order of `Slots`), then
 slots that the driver fills in itself. Work is split by shapes alone: never by thread count.
 """
@@ -110,7 +111,7 @@ class NestKernel:
         elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
             low = e(f"mul nsw i64 %begin, {chunk}")
             high = least(e, e(f"mul nsw i64 %end, {chunk}"), items)
-            e.for_each(low, high, lambda i: item(f, body, i, {}))
+            e.for_each(low, high, lambda i: item(f, body, i, {}), some=True)
         else:
             def one_chunk(c: str) -> None:
                 low = e(f"mul nsw i64 {c}, {chunk}")
@@ -118,7 +119,7 @@ class NestKernel:
                 self.chunk(f, body, c, low, high, totals)
                 self.keep(f, c, partials, totals)
 
-            e.for_each("%begin", "%end", one_chunk)
+            e.for_each("%begin", "%end", one_chunk, some=True)
         return self.finish_task(f)
 
     def chunk(
@@ -140,9 +141,9 @@ class NestKernel:
             tiles_of(f, body)
 
         if f.bands is not None:
-            e.for_each(low, high, band)
+            e.for_each(low, high, band, some=True)
         else:
-            e.for_each(low, high, lambda i: item(f, body, i, totals))
+            e.for_each(low, high, lambda i: item(f, body, i, totals), some=True)
         if f.places is not None:
             f.places.fold(totals)
 
@@ -192,7 +193,7 @@ class NestKernel:
             end = least(e, e(f"add nsw i64 {i}, {BLOCK}"), high)
             body.run(Scope(f, f.top, e.section(), {}), i, end, {})
 
-        e.for_each(low, high, piece, BLOCK)
+        e.for_each(low, high, piece, BLOCK, some=True)
 
     @property
     def partial_words(self) -> int:
