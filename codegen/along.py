@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen import stripes
+from graphc.codegen import short, stripes
 from graphc.codegen.bands import ROWS
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
@@ -189,6 +189,8 @@ class Along(Body):
         """The states of sweep p's reductions, over all rows or those of a span."""
         s, e = self.s, self.e
         reduces, stores = self.reduces[p], self.row_stores[p]
+        if s.tree and any(r.attrs[0] in short.ROUNDED for r in reduces):
+            return short.reduce_rows(self, grid, scopes, p, wide)
         kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in reduces]
         start = [
             (L.vec(t), v) for L in [c.lanes(wide) for c in scopes] for _, kind in kinds

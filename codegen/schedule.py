@@ -29,12 +29,13 @@ MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept betwee
 MAX_CACHED = 1 << 16  # bytes of stack that they may take: threads of musl have 128 KiB
 FEW = 4               # elements of a row up to which every lane takes a row of its own
 FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
-FEW_ENDS = 16         # likewise where a row ends in a function that takes a scalar dozens of
+FEW_ENDS = 31         # likewise where a row ends in a function that takes a scalar dozens of
 FEW_STORED = 8        # instructions; and where elements of such rows are stored, lane by lane
 STRAIGHT = 256        # cycles of a row of known length up to which it is written out, no loop;
 STRAIGHT_VECTORS = 4  # and vectors of it that meet in one lane
 FINAL = 1 << 20       # "ready" after all items
-LONG_ROW = 32         # elements of a row beside which what is read or stored once for it is nothing
+LONG_ROW = 32         # elements of a row beside which what is read or stored once for it is
+                      # nothing; shorter ones fill no more than the lanes of a sweep once
 LONG_COLUMN = 64     # elements summed over beside which reading operands once costs little
 SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
 COLUMN_BYTES = 512   # likewise of columns that are summed: their share of a row ..
@@ -71,6 +72,7 @@ class Schedule:
     block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
     bands: bool = False        # items are bands of the rows summed over, for all of the grid
+    tree: str = ""             # rows in lanes are added up as if this were the vector axis
 
     @property
     def place(self) -> Size:
@@ -123,14 +125,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
     }
     tile: Tile | None = None
+    tree = ""
     if vector is None:
-        found = tiles.spread(nest) or tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
-        if found is not None:
-            vector, tile = found
-        else:
-            vector = _vector_axis(nest, scans, bool(sums_rows))
-            if vector in nest.outer and _long_sums(nest) and not scans and not sums_rows:
-                vector = tiles.fuller(nest, vector, VECTOR_COST, 512 // _lane_bits(nest, vector))
+        vector, tile, tree = _axis_and_tile(nest, scans, bool(sums_rows))
     vector = vector or None
     across = vector in nest.reduced
     bits = _lane_bits(nest, vector)
@@ -185,8 +182,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         [e for e in nest.exprs if e in sums_rows and e.axes],
     )
     schedule.cached = _cached(schedule)
+    schedule.tree = tree
     if vector is not None and width > 1 and not fixed and not across:
-        if tile is None and not sums_rows and not scans:
+        if tile is None and not sums_rows and not scans and not tree:
             tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
         if tile is not None:
             _take_rows(schedule, tile, target.registers)
@@ -195,6 +193,26 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         elif not (tile or grid or schedule.sums or schedule.columns) and nest.reduced:
             _take_columns(schedule, 8 * COLUMN_BYTES // bits)
     return schedule
+
+
+def _axis_and_tile(
+    nest: Nest, scans: bool, rows_summed: bool
+) -> tuple[str | None, Tile | None, str]:
+    """The vector axis, blocks of it, and the one of long rows, whose order short ones keep."""
+    found = tiles.spread(nest)
+    if found is not None:
+        return *found, ""
+    long = _vector_axis(nest, scans, rows_summed)
+    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    if not (nest.outer and nest.reduced and isinstance(row, int) and row < LONG_ROW):
+        if long in nest.outer and _long_sums(nest) and not scans and not rows_summed:
+            long = tiles.fuller(nest, long, VECTOR_COST, 512 // _lane_bits(nest, long))
+        return long, None, ""
+    found = tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
+    vector, tile = found or (_vector_axis(nest, scans, rows_summed, row), None)
+    if row == 0 or vector not in nest.outer or long not in nest.reduced:
+        return vector, tile, ""
+    return vector, tile, long
 
 
 def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
@@ -300,9 +318,13 @@ def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
     return seen
 
 
-def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
+def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW) -> str | None:
+    """The axis along which most of what is read and written stands side by side.
+
+    row: how many elements are reduced, or LONG_ROW for more and for numbers that are not known.
+    """
     names = nest.outer + ([] if scans else nest.reduced)
-    if nest.outer and nest.reduced and _few(nest, rows_summed):
+    if row <= _few(nest, rows_summed):
         names = nest.outer
     elif rows_summed:
         names = list(nest.reduced)
@@ -311,8 +333,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     score = dict.fromkeys(names, 0)
     offsets = [(e.attrs[1], 2) for e in nest.exprs if e.kind == "load"]
     offsets += [(s.offset, 3) for s in nest.stores]
-    row = dims.product(nest.sizes[n] for n in nest.reduced)
-    if nest.reduced and not (isinstance(row, int) and row < LONG_ROW):
+    if row >= LONG_ROW:
         inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
         offsets = inner or offsets  # what is done once for a row matters little
     for p, weight in offsets:
@@ -326,20 +347,19 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool) -> str | None:
     return max(names, key=lambda n: (score[n], order[n]))
 
 
-def _few(nest: Nest, rows_summed: bool) -> bool:
-    """Whether rows are so short that a lane for each row beats a register for each."""
-    row = dims.product(nest.sizes[n] for n in nest.reduced)
+def _few(nest: Nest, rows_summed: bool) -> int:
+    """How short rows must be that a lane for each beats a register for each."""
     inner = set(nest.reduced)
     if rows_summed and any(
         e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - inner
     ):
-        return False  # a sum for each column
+        return -1  # a sum for each column
     most = 0 if rows_summed else FEW
     if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
         most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
     if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
         most = max(most, FEW_PLACES)
-    return isinstance(row, int) and row <= most
+    return most
 
 
 def _lane_bits(nest: Nest, vector: str | None) -> int:

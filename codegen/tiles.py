@@ -3,7 +3,8 @@
     out[i, j] = f(a[j, i], ...)                 j is the vector axis; `a` is turned along i
     out[i, j] = sum over k of f(a[i, k], b[j, k])   likewise; `b` is turned along k, whose few
                                                 elements every lane adds up in their order
-    out[j] = log(sum over k of f(a[j, k]))          likewise, for a logarithm of lanes
+    out[j] = log(sum over k of f(a[j, k]))          likewise, for a logarithm of lanes; they are
+                                                added up in the order of rows that vectors sweep
     out[i, j] = sum over k of f(a[k, i], b[k, j])   i rows are summed side by side: one load of
                                                 b[k, j] serves them all, and their sums are chains
                                                 that need not wait for one another

@@ -16,7 +16,11 @@ def logsumexp(a):
     return np.log(np.exp(a - top).sum(axis=1)) + top[:, 0]
 
 
-@pytest.mark.parametrize("m", [1, 3, 5, 8, 9, 10, 16, 17])
+def several(results):
+    return [results] if isinstance(results, np.ndarray) else results
+
+
+@pytest.mark.parametrize("m", [1, 3, 5, 8, 9, 10, 16, 17, 25, 31])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ends_of_rows_and_their_sums(m, dtype):
     x, y = gx.input("x", ("n", m), dtype), gx.input("y", ("n",), "int64")
@@ -83,7 +87,7 @@ def test_totals_of_short_rows_have_a_place_for_each_of_64_columns():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_rows_written_out_have_the_bits_of_rows_in_loops(dtype):
-    """Several of their vectors meet in one lane; the last may be cut."""
+    """Several of their vectors meet in one lane; the last may be cut; short ones have a lane."""
     def outputs(m):
         x = gx.input("x", ("n", m), dtype)
         outs = [gx.sum(x, axis=1), gx.max(x, axis=1), gx.argmax(x, axis=1)]
@@ -92,7 +96,7 @@ def test_rows_written_out_have_the_bits_of_rows_in_loops(dtype):
         return gx.function([x], outs)
 
     loops = outputs("m")
-    for m in (33, 64, 65, 100, 128, 129, 250, 256):
+    for m in (2, 3, 4, 5, 8, 15, 16, 17, 24, 30, 31, 32, 33, 64, 65, 100, 128, 129, 250, 256):
         a = (RNG.normal(size=(5, m)) * 40).astype(dtype)
         a[1] = -0.0
         a[2, m // 2 :] = a[2].max()
@@ -100,7 +104,50 @@ def test_rows_written_out_have_the_bits_of_rows_in_loops(dtype):
             assert got.tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("m", [4, 5, 8, 13, 16, 17])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_short_row_has_its_bits_whether_its_length_is_declared_or_not(dtype):
+    """With ends that take long, with one output and many, with its places, turned or not."""
+    def outputs(m):
+        x = gx.input("x", ("n", m), dtype)
+        total, top = gx.sum(x, axis=1), gx.max(x, axis=1)
+        centred = x - total[:, None] * 0.25
+        return [
+            gx.function([x], gx.logsumexp(x, axis=1)),
+            gx.function([x], [gx.mean(x, axis=1), gx.var(x, axis=1)]),
+            gx.function([x], [gx.prod(x, axis=1), gx.sum(gx.tanh(centred), axis=1), top]),
+            gx.function([x], [gx.log(gx.sum(gx.exp(x), axis=1)), gx.argmax(x, axis=1)]),
+            gx.function([x], [gx.exp(total), gx.sum(x * gx.expand_dims(top, 1), axis=1)]),
+            gx.function([x], [centred * gx.expand_dims(gx.sum(centred * x, axis=1), 1), top]),
+        ]
+
+    loops = outputs("m")
+    for m in (2, 3, 6, 8, 13, 16, 17, 25, 31):
+        a = RNG.normal(size=(77, m)).astype(dtype)
+        a[1] = -0.0
+        for declared, free in zip(outputs(m), loops, strict=True):
+            for got, want in zip(several(declared(a)), several(free(a)), strict=True):
+                assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_two_axes_have_their_bits_whether_declared_or_not(dtype):
+    def outputs(m, k):
+        x = gx.input("x", (m, "n", k), dtype)
+        e = gx.exp(x)
+        return [
+            gx.function([x], [gx.sum(x, axis=(0, 2)), gx.max(x, axis=(0, 2))]),
+            gx.function([x], [gx.log(gx.sum(e, axis=(0, 2))), gx.sum(e * e * e, axis=(0, 2))]),
+        ]
+
+    loops = outputs("m", "k")
+    for m, k in [(2, 2), (3, 5), (5, 3), (2, 15), (6, 5)]:
+        a = RNG.normal(size=(m, 41, k)).astype(dtype)
+        for declared, free in zip(outputs(m, k), loops, strict=True):
+            for got, want in zip(several(declared(a)), several(free(a)), strict=True):
+                assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("m", [4, 5, 8, 13, 16, 17, 25, 31])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_several_reductions_of_a_row(m, dtype):
     x = gx.input("x", ("n", m), dtype)

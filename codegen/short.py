@@ -1,0 +1,183 @@
+"""Short rows in lanes, each added up in the order of a row that vectors sweep.
+
+Rows of unknown length are swept (`across`): element i stands in lane i, and lanes meet in halves, i
+and i + n/2. Where the length is known and small, a row may have a lane of a register to itself
+instead; its sums follow the same tree:
+
+    x0 .. x6        ((x0 + x4) + (x2 + x6)) + ((x1 + x5) + x3)
+
+So a size gives the same bits whether it is declared or comes with the call. Rows of little work are
+written out in the tree's order, depth first, with few states in registers; others are a loop that
+leaves what is added up in a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING
+
+from graphc import dims
+from graphc.codegen.costs import cost_of
+from graphc.codegen.emitter import Emitter
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.loops import Expr
+from graphc.codegen.reductions import Reduction, reduction_of
+from graphc.codegen.schedule import Schedule, wanted
+from graphc.codegen.scope import Scope
+from graphc.codegen.sweep import under
+
+if TYPE_CHECKING:
+    from graphc.codegen.along import Along
+
+WRITTEN = 128  # cycles of the vectors side by side up to which a row is written out
+ROUNDED = ("reduce_sum", "reduce_prod")  # reductions whose bits depend on their order
+
+State = list[str]
+Kind = tuple[Lanes, Reduction, Expr]  # one reduction of one vector of rows
+Element = Callable[[Mapping[str, str]], list[State]]  # by where it is along each axis
+
+
+def reduce_rows(
+    body: Along, grid: Scope, scopes: Sequence[Scope], p: int, wide: bool
+) -> list[dict[Expr, State]]:
+    """The states of sweep p's reductions, for each of some vectors of rows."""
+    s, e = body.s, body.e
+    reduces, stores = body.reduces[p], body.row_stores[p]
+    lanes = [
+        Lanes(e, c.width if wide else 1, body.f.target, fastmath=body.f.fastmath) for c in scopes
+    ]
+    kinds = [(L, reduction_of(r), r) for L in lanes for r in reduces]
+
+    def element(place: Emitter, at: Mapping[str, str]) -> list[State]:
+        """What an element of each row brings to the reductions."""
+        common = Scope(body.f, grid, place, dict(at), ready=grid.ready)
+        met: dict[Scope, Scope] = {}
+        out: list[State] = []
+        for c in scopes:
+            inner = under(body.f, c, common, met)
+            body.evaluate_row(inner, reduces, stores, wide)
+            out += [[inner.operand(a, wide) for a in r.args] for r in reduces]
+        return out
+
+    row = dims.product(s.nest.sizes[n] for n in s.loops)
+    each = sum(cost_of(x) for x in wanted(s, p, {}) if x.axes & set(s.loops))
+    assert isinstance(row, int)
+    written = len(scopes) * row * each <= WRITTEN
+    if written and not any(r.attrs[0] == "argmax" for r in reduces):  # which takes them in order
+        states = _written(s, kinds, lambda at: element(e, at))
+    else:
+        states = _looped(body, kinds, lambda at: element(e.section(), at))
+    n = len(reduces)
+    return [
+        dict(zip(reduces, states[k : k + n], strict=True)) for k in range(0, len(states), n)
+    ]
+
+
+def _written(s: Schedule, kinds: Sequence[Kind], element: Element) -> list[State]:
+    """Every element on its own; of several axes, what meets in one lane comes in its order."""
+    others = [n for n in s.loops if n != s.tree]
+    ranges = [range(_length(s, n)) for n in others]
+
+    def leaf(i: int) -> list[State]:
+        total: list[State] = []
+        for place in product(*ranges):
+            at = {n: str(k) for n, k in zip(others, place, strict=True)}
+            new = element(at | {s.tree: str(i)})
+            total = _met(kinds, total, new) if total else new
+        return total
+
+    return _tree(kinds, _length(s, s.tree), leaf)
+
+
+def _length(s: Schedule, axis: str) -> int:
+    size = s.nest.sizes[axis]
+    assert isinstance(size, int)
+    return size
+
+
+def _met(kinds: Sequence[Kind], a: Sequence[State], b: Sequence[State]) -> list[State]:
+    out: list[State] = []
+    for (L, kind, r), x, y in zip(kinds, a, b, strict=True):
+        L.e.note(r.node)
+        out.append(kind.merge(L, x, y))
+    return out
+
+
+def _tree(
+    kinds: Sequence[Kind], length: int, leaf: Callable[[int], list[State]]
+) -> list[State]:
+    def sums(first: int, step: int) -> list[State]:
+        """Of elements first, first + step, .."""
+        if first + step >= length:
+            return leaf(first)
+        return _met(kinds, sums(first, 2 * step), sums(first + step, 2 * step))
+
+    # lanes begin with zeros: -0 becomes 0
+    return [
+        kind.merge(L, kind.start(L), x) if kind.name == "reduce_sum" else x
+        for (L, kind, _), x in zip(kinds, sums(0, 1), strict=True)
+    ]
+
+
+def _looped(body: Along, kinds: Sequence[Kind], element: Element) -> list[State]:
+    """Loops over the elements, and the tree over what they leave in a buffer."""
+    e, s = body.e, body.s
+    kept = [k for k, (_, kind, _) in enumerate(kinds) if kind.name in ROUNDED]
+    others = [k for k in range(len(kinds)) if k not in kept]
+    types = [[L.vec(t) for t in kind.types] for L, kind, _ in kinds]
+    starts = [kind.start(L) for L, kind, _ in kinds]
+    length = _length(s, s.tree)
+    row = f"{{{', '.join(types[k][0] for k in kept)}}}"
+    buffer = body.f.alloca(f"[{length} x {row}]")
+    cells = [kinds[k] for k in kept]
+
+    def at(i: str, column: int) -> str:
+        return e(f"getelementptr inbounds {row}, ptr {buffer}, i64 {i}, i32 {column}")
+
+    def read(i: str) -> list[State]:
+        return [
+            [e(f"load {types[k][0]}, ptr {at(i, column)}, align 8")]
+            for column, k in enumerate(kept)
+        ]
+
+    def write(i: str, states: Sequence[State]) -> None:
+        for column, (k, (x,)) in enumerate(zip(kept, states, strict=True)):
+            e.do(f"store {types[k][0]} {x}, ptr {at(i, column)}, align 8")
+
+    def once(place: dict[str, str], state: list[str]) -> list[str]:
+        found = element(place)
+        i, new = place[s.tree], [found[k] for k in kept]
+        write(i, _met(cells, read(i), new) if len(place) > 1 else new)
+        left, out = list(state), []
+        for k in others:
+            L, kind, r = kinds[k]
+            e.note(r.node)
+            m = len(kind.types)
+            out += kind.follow(L, left[:m], found[k])
+            left = left[m:]
+        return out
+
+    def nested(place: dict[str, str], state: list[str]) -> list[str]:
+        if len(place) == len(s.loops):
+            return once(place, state)
+        name = s.loops[len(place)]
+        return e.loop(
+            "0", str(_length(s, name)), 1, list(zip(carried, state, strict=True)),
+            lambda i, inner: nested(place | {name: i}, inner), strided=True,
+        )
+
+    if len(s.loops) > 1:
+        for i in range(length):
+            write(str(i), [starts[k] for k in kept])
+    carried = [t for k in others for t in types[k]]
+    left = nested({}, [x for k in others for x in starts[k]])
+    sums = iter(_tree(cells, length, lambda i: read(str(i))))
+    states: list[State] = []
+    for k, (_, kind, _) in enumerate(kinds):
+        if k in kept:
+            states.append(next(sums))
+        else:
+            states.append(left[: len(kind.types)])
+            left = left[len(kind.types) :]
+    return states
