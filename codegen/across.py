@@ -37,6 +37,7 @@ class Across(Body):
         self.ahead = Ahead(self.s)
 
     def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
+        """One row, or of a row without others the part from low to high."""
         s = self.s
         scope = grid
         if s.straight:
@@ -124,6 +125,7 @@ class Across(Body):
         return out
 
     def _cell(self, base: str, t: str, lane: str) -> str:
+        """The address of a lane of states in memory."""
         if lane == "0":
             return base
         return self.e(f"getelementptr inbounds {memory_of(t)}, ptr {base}, i64 {lane}")

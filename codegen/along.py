@@ -256,6 +256,7 @@ class Along(Body):
     def evaluate_row(
         self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool
     ) -> None:
+        """Compute what the reductions take of an element of the rows, and store what is ready."""
         c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
         for x in stores:
             c.store(x.output, x.offset, x.expr, vector=wide)

@@ -96,6 +96,7 @@ def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:
 
 
 def _mergeable(nest: Nest, polys: list[Size], a: str, b: str) -> bool:
+    """Whether axes a and b are walked as one everywhere, a outside of b."""
     for s in nest.stores:
         if (a in s.axes) != (b in s.axes):
             return False
@@ -115,6 +116,7 @@ def _mergeable(nest: Nest, polys: list[Size], a: str, b: str) -> bool:
 
 
 def _merge(nest: Nest, a: str, b: str) -> Nest:
+    """The nest with axis a taken into b."""
     sizes = {n: s for n, s in nest.sizes.items() if n != a}
     sizes[b] = nest.sizes[a] * nest.sizes[b]
     zero: dict[str, Size] = {a: 0}
@@ -147,6 +149,7 @@ def _merge(nest: Nest, a: str, b: str) -> Nest:
 
 
 def _preds(preds: Iterable[Pred], env: dict[str, Size]) -> tuple[Pred, ...]:
+    """Conditions with axes replaced."""
     return tuple(
         Pred(substitute(p.index, env), substitute(p.lo, env), substitute(p.hi, env))
         for p in preds

@@ -75,6 +75,7 @@ def _places(s: Schedule) -> Size:
 
 
 def _pitch(s: Schedule) -> Size:
+    """Places of a row of results: whole lines."""
     assert s.vector is not None
     return dims.round_up(s.nest.sizes[s.vector], _line(s))
 
@@ -107,6 +108,7 @@ class Bands:
         self.first = e(f"icmp eq i64 {band}, {first}")
 
     def _of(self, chunk: str) -> str:
+        """Where a chunk's states begin."""
         e = self.f.e
         offset = e(f"mul nsw i64 {chunk}, {self.bytes}")
         return e(f"getelementptr inbounds i8, ptr {self.workspace}, i64 {offset}")

@@ -59,6 +59,7 @@ def _float_to_float(L: Lanes, x: str, source: DType, to: DType) -> str:
 
 
 def _saturate(L: Lanes, x: str, s: str, to: DType) -> str:
+    """A float as an integer: what is beyond its range becomes an end of it, NaN 0."""
     t = register_type(to)
     kind = "fptosi" if to.kind == "i" else "fptoui"
     name = f"llvm.{kind}.sat.{L.suffix(t)}.{L.suffix(s)}"

@@ -39,6 +39,7 @@ def clear(f: Frame, chunk: str) -> dict[Expr, str]:
 
 
 def _at(f: Frame, offset: str) -> str:
+    """The address of so many bytes from where the accumulators begin."""
     return f.e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {offset}")
 
 
@@ -49,6 +50,7 @@ def add_up(f: Frame, chunks: str) -> None:
 
 
 def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
+    """The sums of the k-th column reduction: added up over the chunks, finished and stored."""
     e, s = f.e, f.schedule
     assert s.vector is not None
     size = f.top.size(chunk_bytes(s))

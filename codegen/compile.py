@@ -74,6 +74,7 @@ class _Compiler:
         self.checks: list[Check] = []
 
     def program(self) -> Program:
+        """Run all stages."""
         g = self.g
         self.find_sites(g)
         constants = [n.out for n in g.nodes if n.op.name == "constant"]
@@ -179,6 +180,7 @@ class _Compiler:
                         self.codes[m] = self.site(m, _reason(m), kind)
 
     def site(self, n: Node, reason: str, kind: str) -> int:
+        """Number a place that can fail; its status code."""
         self.sites.append(Site(n.op.name, reason, n.loc, kind))
         return FIRST_SITE + len(self.sites) - 1
 
@@ -230,6 +232,7 @@ def _refuse_unwritten(body: Graph) -> None:
 
 
 def _reason(n: Node) -> str:
+    """What is said where a node's data are bad."""
     if n.op.kind is Kind.INDEX:
         k = n.attrs["axis"]
         size = n.args[0].type.shape[k]
@@ -241,12 +244,14 @@ def _reason(n: Node) -> str:
 
 
 def _described(c: Call) -> Kernel:
+    """A kernel as listings show it."""
     return Kernel(
         c.name, len(kernel_nodes(c.node)), _text(c), _lines(c), kernel_name(c.name, c.node)
     )
 
 
 def _text(c: Call) -> str:
+    """What `f.kernels` shows of a kernel."""
     if c.text:
         return c.text
     if c.nest is not None:
@@ -255,5 +260,6 @@ def _text(c: Call) -> str:
 
 
 def _lines(c: Call) -> tuple[Loc, ...]:
+    """The user's lines that a kernel computes."""
     found = {n.loc: None for n in kernel_nodes(c.node) if n.loc is not None}
     return tuple(sorted(found))

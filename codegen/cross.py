@@ -108,6 +108,7 @@ def _culprit(text: str, said: str, target: Target, optimisation: int) -> str:
 
 
 def _child() -> int:
+    """What the child process does: read an order and a text, write the object or the assembly."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()

@@ -121,6 +121,7 @@ class DotKernel:
         return groups
 
     def _in_groups(self, nest: Nest) -> Nest:
+        """The nest with the axes of batch, rows and columns merged, each group for itself."""
         groups = self._axis_groups()
         nest = coalesce(nest, groups)
         self.batch, self.rows, self.cols = (
@@ -146,11 +147,13 @@ class DotKernel:
         return None
 
     def _is_copy_of_c(self, e: loops.Expr, output: int) -> bool:
+        """Whether a store would write C to where it stands already."""
         return output == self.c_output and e.kind == "load" and e.attrs[0] == len(
             self.nest.params
         ) - 1
 
     def _slots(self) -> Slots:
+        """The ctx layout: as of the nest, and the dimensions of the operands."""
         sizes = list(self.dot.args[0].type.shape) + list(self.dot.args[1].type.shape)
         return slots_of(self.nest, sizes)
 
@@ -260,6 +263,7 @@ class DotKernel:
 
 
 def _decompose(f: Frame, axes: list[str], index: str, bound: dict[str, str]) -> None:
+    """Bind axes that are walked as one by an index."""
     rest = index
     for k, name in enumerate(reversed(axes)):
         if k == len(axes) - 1:
@@ -271,6 +275,7 @@ def _decompose(f: Frame, axes: list[str], index: str, bound: dict[str, str]) -> 
 
 
 def _collapsed(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size]:
+    """`collapse` of axes that are one, as `straighten` has seen to."""
     found = collapse(shape, axes)
     assert found is not None, "straighten makes operands plain before fusion"
     return found

@@ -172,12 +172,14 @@ class Entry:
     # --- addresses -------------------------------------------------------------------------------
 
     def _where(self, v: Value) -> str:
+        """The address of a value."""
         root = self.plan.roots.get(v, v)
         if root in self.small:
             return self.small[root]
         return self._pointer(self.plan.places[root])
 
     def _pointer(self, p: Place) -> str:
+        """The address of a place, loaded once."""
         if p not in self.pointers:
             if p.kind == "arena":
                 self.pointers[p] = self.slots[p.index]
@@ -190,6 +192,7 @@ class Entry:
         return self.e(f"load {ty}, ptr {p}, align 8")
 
     def _return_if(self, cond: str, code: int | str) -> None:
+        """Return a code if a condition holds."""
         e = self.e
         bad, good = e.fresh("bad"), e.fresh("good")
         e.do(f"br i1 {cond}, label %{bad}, label %{good}")

@@ -76,6 +76,7 @@ def compile_program(
 def _compile_builtin(
     program: Program, target: Target, shape: str, locks: int, *, given: bool = False
 ) -> bytes:
+    """The object of a program's wrapper."""
     from graphc.codegen.wrapper import Wrapper
 
     text = Wrapper(program, shape, locks, given=given).text()
@@ -172,6 +173,7 @@ class Native:
                 self.converted = _builtin(definitions[1], self._code, plain, image.name)
 
     def _titles(self) -> dict[str, str]:
+        """What `perf` shows for the functions of the program."""
         titles = {k.name: k.title for k in self.image.program.kernels}
         return titles | {"gx_call": f"{self.image.name} (called from Python)"}
 

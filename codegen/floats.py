@@ -36,9 +36,11 @@ class Floats:
     # --- plain operations ------------------------------------------------------------------
 
     def k(self, x: Operand) -> str:
+        """An operand: a register, or a number in every lane."""
         return x if isinstance(x, str) else self.L.k(self.t, x)
 
     def ki(self, x: str | int) -> str:
+        """The same for integers of the width of the format."""
         return x if isinstance(x, str) else self.L.k(self.i, x)
 
     def add(self, a: Operand, b: Operand) -> str:
@@ -91,6 +93,7 @@ class Floats:
         return self.select(self.cmp("ogt", a, top), top, a)
 
     def at_least(self, a: str, low: float) -> str:
+        """max(a, low); NaN stays NaN."""
         return self.select(self.cmp("olt", a, low), low, a)
 
     # --- bits ------------------------------------------------------------------------------
@@ -102,6 +105,7 @@ class Floats:
         return self.L.convert("bitcast", a, self.i, self.t)
 
     def ints(self, name: str, a: str | int, b: str | int) -> str:
+        """An integer instruction on registers or numbers."""
         return self.L.op(name, self.i, self.ki(a), self.ki(b))
 
     def icmp(self, predicate: str, a: str, b: int) -> str:
@@ -165,6 +169,7 @@ class Floats:
         return self._scale(p, whole, lambda: self.ints("lshr", counted, 4))
 
     def _scale(self, p: str, whole: str, counted: Callable[[], str]) -> str:
+        """`scale`; `counted` gives the integer where no instruction does it all."""
         if self.avx512:
             return self._avx512("scalef", p, whole)
         n = self.ints("add", counted(), 2 * self.bias)  # each half takes its bias from here

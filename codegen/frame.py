@@ -137,10 +137,12 @@ class Frame:
         return self._dims[self.slots.dims.index(name)]
 
     def set_slot(self, ty: str, k: int, value: str) -> None:
+        """Store ctx[k]."""
         p = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
         self.e.do(f"store {ty} {value}, ptr {p}, align 8")
 
     def alloca(self, ty: str, align: int = 64) -> str:
+        """Memory of the function for one value of a type; its address."""
         name = f"%{self.e.fresh('slot')}"
         self.allocas.append(f"  {name} = alloca {ty}, align {align}")
         return name
@@ -175,6 +177,7 @@ class Frame:
             self.e.do(f"%{self.e.fresh('old')} = atomicrmw umin ptr {word}, i32 {code} monotonic")
 
     def finish(self, header: str) -> str:
+        """The whole function under its header."""
         self.flush_errors()
         self.e.do("ret void")
         s = self.schedule

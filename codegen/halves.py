@@ -27,6 +27,7 @@ def _float(L: Lanes, b: str) -> str:
 
 
 def _int(L: Lanes, name: str, a: str, b: int) -> str:
+    """An integer instruction with a number."""
     return L.op(name, "i32", a, L.k("i32", b))
 
 
@@ -50,6 +51,7 @@ def bf16_bits(L: Lanes, x: str) -> str:
 
 
 def bf16_from_bits(L: Lanes, h: str) -> str:
+    """The float of a bf16 given as i16."""
     return _float(L, _int(L, "shl", L.convert("zext", h, "i16", "i32"), 16))
 
 
@@ -92,6 +94,7 @@ def f16_bits(L: Lanes, x: str) -> str:
 
 
 def f16_from_bits(L: Lanes, h: str) -> str:
+    """The float of an f16 given as i16."""
     w = L.convert("zext", h, "i16", "i32")
     a = _int(L, "shl", _int(L, "and", w, 0x7FFF), 13)
     fixed = L.op("fsub", "float", _float(L, _int(L, "or", _int(L, "and", w, 0x3FF), 0x3F000000)),

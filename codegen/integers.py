@@ -64,6 +64,7 @@ def shift_right(L: Lanes, t: str, signed: bool, a: str, n: str) -> str:
 
 
 def _logical(L: Lanes, name: str, t: str, a: str, n: str) -> str:
+    """A shift that brings in zeros; 0 where the count is the width or more."""
     inside = L.cmp("ult", t, n, L.k(t, BITS[t]))
     shifted = L.op(name, t, a, L.op("and", t, n, L.k(t, BITS[t] - 1)))
     return L.select(inside, t, shifted, L.k(t, 0))

@@ -37,6 +37,7 @@ _collecting = False
 
 
 def _watch(phase: str, info: Mapping[str, int]) -> None:
+    """Know when the cyclic collector is at work (see `Code`)."""
     global _collecting
     _collecting = phase == "start"
 
@@ -59,6 +60,7 @@ class Code:
 
 @functools.cache
 def _orc() -> Any:
+    """The JIT that all code of the process is linked into."""
     orc = binding().create_lljit_compiler(use_jit_link=True, suppress_errors=True)
     # Never disposed of, not even while the interpreter shuts down: workers may still be spinning.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(orc))
@@ -118,6 +120,7 @@ _LIBC = (
 
 @functools.cache
 def _pool() -> Code:
+    """The thread pool, loaded at first use."""
     wanted = os.environ.get("GRAPHC_NUM_THREADS", "")
     if wanted and not (wanted.isascii() and wanted.isdecimal() and int(wanted) > 0):
         raise UsageError(f"GRAPHC_NUM_THREADS: must be an integer from 1 on, got {wanted!r}")

@@ -149,6 +149,7 @@ def _define_pieces(
 
 
 def _runs_back(n: Node) -> bool:
+    """Whether a node is a running reduction from the end of its axis."""
     return (
         n.op.kind is Kind.SCAN and bool(n.attrs["reverse"])
         and n.args[0].type.shape[n.attrs["axis"]] != 1

@@ -185,6 +185,7 @@ class Lanes:
         return self.e(f"{kind} {predicate} {self.vec(t)} {a}, {b}")
 
     def select(self, cond: str, t: str, a: str, b: str) -> str:
+        """a in lanes where `cond` holds, else b."""
         v = self.vec(t)
         return self.e(f"select {self.vec('i1')} {cond}, {v} {a}, {v} {b}")
 
@@ -216,6 +217,7 @@ class Lanes:
         return self.e(f"icmp ne i{self.width} {bits}, 0")
 
     def negate(self, cond: str) -> str:
+        """The opposite of i1 lanes."""
         return self.op("xor", "i1", cond, self.k("i1", True))
 
     def fail_where(self, cond: str) -> None:
@@ -327,6 +329,7 @@ class Lanes:
         return self.from_memory(d, self.spread(self._moved(d), one))
 
     def _elements(self, t: str, base: str, idx: str) -> str:
+        """The addresses of elements by their offsets."""
         return self.e(f"getelementptr {t}, ptr {base}, {self.vec('i64')} {idx}")
 
     def gather(self, d: DType, base: str, idx: str) -> str:

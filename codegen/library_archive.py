@@ -53,6 +53,7 @@ def header(name: str, size: int, mode: str = "0") -> bytes:
 
 
 def _gnu(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[Any]:
+    """The index by name, the names of members, the member."""
     texts, size = _texts(symbols), sum(map(len, obj))
     index_size = 4 + 4 * len(symbols) + len(texts)
     index_size += index_size % 2
@@ -66,6 +67,7 @@ def _gnu(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[Any]:
 
 
 def _microsoft(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[Any]:
+    """The index twice, the names of members, the member."""
     texts, size = _texts(symbols), sum(map(len, obj))
     first_size = 4 + 4 * len(symbols) + len(texts)
     first_size += first_size % 2
@@ -83,6 +85,7 @@ def _microsoft(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[
 
 
 def _bsd(obj: Sequence[Any], member: str, symbols: Sequence[str]) -> list[Any]:
+    """The index with offsets of names, the member behind its name."""
     symbols = sorted(symbols)
     texts, size = _texts(symbols), sum(map(len, obj))
     texts += b"\0" * (-len(texts) % 8)

@@ -107,6 +107,7 @@ class EntryText:
     # -- the size of the arena -----------------------------------------------------------------
 
     def _arena_function(self) -> None:
+        """`NAME_arena`: the bytes, or -1."""
         e = self.emit = Emitter(self.module)
         sizes = SizeCode(e, self.regs)
         e.label("entry")
@@ -119,12 +120,14 @@ class EntryText:
         self.module.define(name, f"define i64 @{name}({params}) nounwind {{\n{e.text()}\n}}")
 
     def _check_dims(self, code: int) -> None:
+        """Return a code for a negative dimension."""
         for r in self.regs.values():
             self._leave_if(
                 self.emit(f"icmp slt i64 {r}, 0"), code, "i64" if code < 0 else "i32"
             )
 
     def _leave_if(self, condition: str, code: int, ty: str = "i32") -> None:
+        """Return a code if a condition holds."""
         if condition == "false":
             return
         e = self.emit
@@ -137,6 +140,7 @@ class EntryText:
     # -- the call ------------------------------------------------------------------------------
 
     def _call_function(self) -> None:
+        """The function itself: checks, arena, and the program for this CPU."""
         entry = self.entry
         e = self.emit = Emitter(self.module)
         sizes = SizeCode(e, self.regs)
@@ -268,6 +272,7 @@ class EntryText:
         return out
 
     def _check_overlap(self, pointers: list[str], sizes: list[str], arena_bytes: str) -> None:
+        """Outputs, state and arena apart from each other and from inputs."""
         e, entry = self.emit, self.entry
         k = len(entry.inputs)
         pairs = list(zip(pointers, sizes, strict=True))

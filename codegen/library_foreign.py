@@ -81,6 +81,7 @@ def linkers(platform: Platform) -> list[tuple[list[str], bool]]:
 def _wasm(
     name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
 ) -> list[str]:
+    """A module with an allocator of its own."""
     allocator = llvm.compile_object(library_wasm.ALLOCATOR, platform.base)
     (directory / "allocator.o").write_bytes(allocator)
     exports = [f"--export={s}" for s in (*symbols, *library_wasm.EXPORTS)]
@@ -91,6 +92,7 @@ def _wasm(
 def _windows(
     name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
 ) -> list[str]:
+    """A DLL; kernel32 is described by an import library."""
     kernel = import_library("kernel32.dll", library_windows.IMPORTS)
     (directory / "kernel32.lib").write_bytes(kernel)
     exports = [f"/export:{s}" for s in symbols]
@@ -101,6 +103,7 @@ def _windows(
 def _macos(
     name: str, symbols: Sequence[str], directory: Path, platform: Platform, driver: bool
 ) -> list[str]:
+    """A dylib; libSystem is described by a text file."""
     names = ", ".join(f"_{s}" for s in LIBSYSTEM)
     (directory / "libSystem.tbd").write_text(_TBD.format(symbols=f"{names}, dyld_stub_binder"))
     (directory / "exports").write_text("".join(f"_{s}\n" for s in symbols))

@@ -84,6 +84,7 @@ class Merger:
         return [final for final in finals if self._origin.get(final) == text]
 
     def _fresh(self, name: str, text: str, level: str) -> str:
+        """A name that nothing has yet, taken."""
         wanted = f"{name}.{level}" if text.startswith("define") else name
         final, k = wanted, 1
         while final in self.definitions:
@@ -119,6 +120,7 @@ def _finished(text: str, target: Target) -> str:
 
 
 def _attributed(text: str, attributes: str) -> str:
+    """A function with more attributes; other text as it is."""
     if not attributes or not text.startswith("define"):
         return text
     head, rest = text.split("\n", 1)

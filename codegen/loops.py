@@ -167,6 +167,7 @@ def reindex(idx: Idx, source: tuple[Size, ...], target: tuple[Size, ...]) -> Idx
 
 
 def _shorter(a: Size, b: Size) -> bool:
+    """Whether a group of axes is surely smaller than another."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     return dims.exact_div(b, a) is not None
@@ -185,6 +186,7 @@ def print_nest(nest: Nest) -> str:
 
 
 def _expr_text(e: Expr) -> str:
+    """What stands behind the `=` of an expression."""
     args = " ".join(f"e{a.id}" for a in e.args)
     if e.kind == "load":
         param, offset, preds = e.attrs

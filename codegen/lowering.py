@@ -70,6 +70,7 @@ class Lowering:
         self, name: str, dtype: DType, *args: Expr, node: Node | None = None,
         attrs: Mapping[str, Any] = MappingProxyType({}),
     ) -> Expr:
+        """An elementwise op."""
         return self.make("op", dtype, args, (name, tuple(attrs.items())), node=node)
 
     def cast(self, e: Expr, dtype: DType) -> Expr:
@@ -84,6 +85,7 @@ class Lowering:
         return self.make("index", i64, self.dynamic(size), (size,), [size])
 
     def dynamic(self, size: Size) -> list[Expr]:
+        """The positions that data give in a polynomial."""
         return [self.exprs[int(n[2:])] for n in dims.names(size) if n.startswith("%e")]
 
     def inside(self, preds: Preds) -> Expr:
@@ -93,6 +95,7 @@ class Lowering:
         return self.make("inside", bool_, deps, preds, polys)
 
     def load(self, param: int, idx: Idx, preds: Preds) -> Expr:
+        """The element of an operand at an index; nothing is read where preds do not hold."""
         t = self.body.inputs[param].type
         offset = flatten(idx, t.shape)
         polys = [offset, *(s for p in preds for s in (p.index, p.lo, p.hi))]
@@ -136,6 +139,7 @@ class Lowering:
         self, key: tuple[Value, Idx, Preds],
         stack: list[tuple[tuple[Value, Idx, Preds], Pull]],
     ) -> Expr | None:
+        """What is known of a value at an index, or None: then its rule is on the stack."""
         found = self.done.get(key)
         if found is not None:
             return found

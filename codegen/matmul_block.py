@@ -233,6 +233,7 @@ class Strips:
 
 
 def _all(f: Function, *conditions: str) -> str:
+    """An i1: whether all conditions hold."""
     found = conditions[0]
     for condition in conditions[1:]:
         found = f(f"and i1 {found}, {condition}")

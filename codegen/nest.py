@@ -59,6 +59,7 @@ class NestKernel:
             self.slots = replace(self.slots, params=self.slots.params + 1)
 
     def frame(self) -> Frame:
+        """A function of this kernel to write."""
         return Frame(
             self.module, self.target, self.schedule, self.slots, self.codes, self.fastmath
         )
@@ -83,6 +84,7 @@ class NestKernel:
 
     @property
     def launch(self) -> Launch:
+        """What starts the task."""
         s = self.schedule
         return Launch(
             f"{self.name}.task", s.items, s.cycles, self.slots.items,
@@ -167,6 +169,7 @@ class NestKernel:
         return f.e(f"getelementptr inbounds i8, ptr {p}, i64 {8 * k}")
 
     def finish_task(self, f: Frame) -> str:
+        """The text of the task."""
         if f.streaming is not None:
             f.streaming.fence()
         return f.finish(
@@ -197,11 +200,13 @@ class NestKernel:
 
     @property
     def partial_words(self) -> int:
+        """8-byte words that a chunk sums."""
         return sum(len(reduction_of(r).types) for r in self.schedule.sums)
 
     # --- the driver ----------------------------------------------------------------------------
 
     def driver(self) -> str:
+        """The whole kernel: the task started, what its chunks give added up and stored."""
         f = self.frame()
         e, s = f.e, self.schedule
         partials = ""

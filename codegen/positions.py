@@ -67,6 +67,7 @@ class Positions(ABC):
         return L
 
     def axis_register(self, name: str) -> str:
+        """The register of an axis, as the innermost scope has bound it."""
         for s in reversed(self.chain):
             if name in s.bound:
                 return s.bound[name]
@@ -87,6 +88,7 @@ class Positions(ABC):
         return step(self.frame.nest, offset, v)
 
     def _axes(self, p: Size) -> set[str]:
+        """The axes that a polynomial depends on, by way of data too."""
         out: set[str] = set()
         for n in dims.names(p):
             if n.startswith("%i"):
@@ -96,6 +98,7 @@ class Positions(ABC):
         return out
 
     def _ready(self, p: Size) -> int:
+        """After how many sweeps the positions in a polynomial are known."""
         return max((self.frame.schedule.ready[d] for d in self.frame.nest.dynamic(p)), default=0)
 
     def size(self, p: Size) -> str:
@@ -128,11 +131,13 @@ class Positions(ABC):
         return total
 
     def _home_of(self, term: tuple[dims.Monomial, int]) -> Scope:
+        """Where a term of a sum is computed."""
         mono, c = term
         p: Size = Dim(((mono, c),)) if mono else c
         return self.home(self._axes(p), self._ready(p))
 
     def _atom(self, a: dims.Atom) -> str:
+        """The register of a factor."""
         if isinstance(a, str):
             if a.startswith("%i"):
                 return self.axis_register(a)
@@ -142,6 +147,7 @@ class Positions(ABC):
         return self._apply(Lanes(self.e, 1, self.frame.target), a, self.size(a.a), self.size(a.b))
 
     def _apply(self, L: Lanes, a: Apply, x: str, y: str) -> str:
+        """floordiv, mod, min or max of registers."""
         if a.fn in ("floordiv", "mod"):
             if not isinstance(a.b, int):  # a size of 0 has no elements, but must not trap
                 y = L.select(L.cmp("eq", "i64", y, L.k("i64", 0)), "i64", L.k("i64", 1), y)
@@ -203,6 +209,7 @@ class Positions(ABC):
         return [dims.evaluate(p, {v: start + k}) for k in range(self.width)]
 
     def _lane_atom(self, L: Lanes, a: dims.Atom) -> str:
+        """The lanes of a factor."""
         v = self.frame.schedule.vector
         if isinstance(a, Apply):
             return self._apply(L, a, self.lane_size(a.a), self.lane_size(a.b))

@@ -98,6 +98,7 @@ def _reverse(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _pad(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """x inside, the fill outside and between."""
     x, fill = value.node.args
     at = value.node.attrs
     moved: list[Size] = []
@@ -120,10 +121,12 @@ def _pad(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _and(preds: Preds, more: Iterable[Pred]) -> Preds:
+    """Conditions with more of them, each once."""
     return preds + tuple(p for p in more if p not in preds)
 
 
 def _concat(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """The part whose stretch of the axis the index is in."""
     k = value.node.attrs["axis"]
     start: Size = 0
     parts: list[tuple[Pred, Expr]] = []
@@ -140,6 +143,7 @@ def _concat(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _update_slice(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """The update inside its window, x elsewhere."""
     x, u = value.node.args
     moved = tuple(i - s for i, s in zip(idx, value.node.attrs["start"], strict=True))
     here = tuple(
@@ -155,6 +159,7 @@ def _update_slice(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """x at a position that data give, checked."""
     x, where = value.node.args
     at = value.node.attrs
     k, batch = at["axis"], at["batch"]
@@ -192,6 +197,7 @@ def one_per_row(node: Node) -> bool:
 
 
 def _scatter_one(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """The update where the row's position is, x elsewhere."""
     x, where, u = value.node.args
     at = value.node.attrs
     k, batch = at["axis"], at["batch"]
@@ -207,6 +213,7 @@ def _scatter_one(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _random_bits(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """Philox of the key and the element's number."""
     key = value.node.args[0]
     k0 = yield key, (0,), preds
     k1 = yield key, (1,), preds
@@ -215,6 +222,7 @@ def _random_bits(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """A reduction over the axes of the nest that its operand runs along."""
     node = value.node
     at = node.attrs
     over = at["axes"] if "axes" in at else (at["axis"],)
@@ -263,6 +271,7 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
 
 
 def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
+    """A running reduction along the nest's axis."""
     node = value.node
     e = yield node.args[0], idx, preds
     if node.args[0].type.shape[node.attrs["axis"]] == 1:

@@ -42,6 +42,7 @@ def free_threaded() -> bool:
 
 
 def _api_table() -> Any:
+    """NumPy's C API."""
     umath = importlib.import_module("numpy._core._multiarray_umath")
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -90,6 +91,7 @@ def usable() -> bool:
 
 
 def _arrays_match() -> bool:
+    """Whether arrays, floats and tuples look as the offsets say."""
     table = _api_table()
     descr = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(table[_DESCR_FROM_TYPE])
     ok = object.__basicsize__ == HEAD and int(table[_ARRAY_TYPE]) == id(np.ndarray)

@@ -15,6 +15,7 @@ Typed = tuple[str, str]  # (scalar LLVM type, register)
 
 
 def struct(types: Sequence[str]) -> str:
+    """The type of a struct."""
     return "{" + ", ".join(types) + "}"
 
 

@@ -319,6 +319,7 @@ class _State(ctypes.Structure):
 
 
 def _limit() -> int:
+    """Bytes that may be kept, as the environment says."""
     given = os.environ.get(_VARIABLE, "")
     if given and not (given.isascii() and given.isdecimal() and int(given) < 1 << 62):
         raise UsageError(f"{_VARIABLE}: must be a number of bytes, got {given!r}")

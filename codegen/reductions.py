@@ -48,6 +48,7 @@ class Reduction:
         return Reduction(self.name, self.dtype, "i64" if wide else "i32")
 
     def identity(self) -> tuple[float | int, ...]:
+        """The state of no elements, as numbers."""
         if self.name in ("reduce_sum", "cumsum"):
             return (0,)
         if self.name in ("reduce_prod", "cumprod"):
@@ -63,6 +64,7 @@ class Reduction:
         return (low, 0) if self.name == "argmax" else (low,)
 
     def start(self, L: Lanes) -> list[str]:
+        """The state of no elements."""
         return [L.k(t, v) for t, v in zip(self.types, self.identity(), strict=True)]
 
     def merge(self, L: Lanes, a: Sequence[str], b: Sequence[str]) -> list[str]:
@@ -234,14 +236,17 @@ class Reduction:
 
     @property
     def widens(self) -> bool:
+        """Whether totals are kept in a wider type than rows are."""
         return self.name == "reduce_sum" and self.dtype.is_float and self.dtype.bits < 64
 
     def widen(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A state of rows as one of totals."""
         if not self.widens:
             return list(state)
         return [L.convert("fpext", state[0], "float", "double")]
 
     def narrow(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A state of totals as one of rows."""
         if not self.widens:
             return list(state)
         if self.dtype is f16:  # LLVM may make one rounding of two, by a function of its library

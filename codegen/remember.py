@@ -97,6 +97,7 @@ def load(name: str, g: Graph) -> Image | None:
 
 
 def _program(image: Image, g: Graph, text: bytes, known: dict[str, Any]) -> Program:
+    """The rest of an image, read when it is asked for."""
     from graphc.codegen.program import Kernel, Param, Program, Site
 
     return Program(
@@ -148,6 +149,7 @@ def _loc(at: Sequence[Any] | None) -> Loc | None:
 
 
 def _params(g: Graph) -> tuple[Params, Params]:
+    """Names and types of inputs and outputs."""
     return (
         tuple([(str(v.node.attrs["name"]), v.type) for v in g.inputs]),
         tuple([(n, v.type) for n, v in zip(g.output_names, g.outputs, strict=True)]),

@@ -363,6 +363,7 @@ def _few(nest: Nest, rows_summed: bool) -> int:
 
 
 def _lane_bits(nest: Nest, vector: str | None) -> int:
+    """Bits of the widest float that moves along the vector axis, else of the widest element."""
     moving = [
         e.dtype for e in nest.exprs
         if vector in e.axes and e.kind in ("load", "op", "philox", "scan")
@@ -376,6 +377,7 @@ def _lane_bits(nest: Nest, vector: str | None) -> int:
 def _sweeps(
     nest: Nest, sums_rows: set[Expr]
 ) -> tuple[dict[Expr, int], dict[Expr, int], set[Expr], int]:
+    """(sweep by reduction, ready by expression, what waits for all items, how many sweeps)."""
     sweep: dict[Expr, int] = {}
     ready: dict[Expr, int] = {}
     final: set[Expr] = set()

@@ -42,6 +42,7 @@ class Scope(Positions):
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
 
     def is_vector(self, e: Expr) -> bool:
+        """Whether an expression stands in lanes."""
         v = self.frame.schedule.vector
         return v is not None and v in e.axes and self.frame.schedule.width > 1
 
@@ -87,6 +88,7 @@ class Scope(Positions):
         return self.e(f"load {L.reg(x.dtype)}, ptr {self._kept_at(x)}, align 4")
 
     def _kept_at(self, x: Expr) -> str:
+        """Where an element of the row is kept between sweeps."""
         at = self.size(self.frame.schedule.place)
         t = register_type(x.dtype)
         return self.e(f"getelementptr inbounds {t}, ptr {self.frame.kept(x)}, i64 {at}")
@@ -114,6 +116,7 @@ class Scope(Positions):
         return home.splats[x, L.width]
 
     def operand(self, x: Expr, vector: bool) -> str:
+        """The register of a demanded expression, in lanes or scalar."""
         return self.vector(x) if vector else self.scalar(x)
 
     def compute(self, x: Expr, vector: bool) -> str:
@@ -148,6 +151,7 @@ class Scope(Positions):
         return next(s.slots[x] for s in reversed(self.chain) if x in s.slots)
 
     def scan(self, x: Expr, L: Lanes, vector: bool) -> str:
+        """The next element of a running reduction, whose state is in memory."""
         slot = self.slot_of(x)
         r = reduction_of(x)
         ty = L.vec(r.types[0])
@@ -157,6 +161,7 @@ class Scope(Positions):
         return r.finish(L, [new], x.dtype)
 
     def position(self, x: Expr, L: Lanes, vector: bool) -> str:
+        """A position that data give: made >= 0, reported and clamped to 0 where out of range."""
         size, negative, preds, _ = x.attrs
         i = self.operand(x.args[0], vector)
         n = self.lane_size(size) if vector else self.size(size)
@@ -173,6 +178,7 @@ class Scope(Positions):
     # --- memory ----------------------------------------------------------------------------
 
     def load(self, x: Expr, vector: bool) -> str:
+        """An element, or lanes of elements, as they lie along the vector axis."""
         param, offset, preds = x.attrs
         base = self.frame.params[param]
         d = x.dtype
@@ -196,6 +202,7 @@ class Scope(Positions):
         return L.gather(d, base, self.lane_size(offset))
 
     def _mask(self, cond: str) -> str:
+        """The active lanes in which a condition holds."""
         return cond if self.mask is None else self.lanes(True).op("and", "i1", cond, self.mask)
 
     def _guarded(self, L: Lanes, x: Expr, base: str) -> str:
@@ -234,6 +241,7 @@ class Scope(Positions):
         )
 
     def address(self, base: str, itemsize: int, offset: Size) -> str:
+        """The address of an offset, computed once in this scope."""
         at = self.size(offset)
         key = (base, itemsize, at)
         found = self.frame.addresses.get((self, key))
@@ -243,6 +251,7 @@ class Scope(Positions):
         return found
 
     def store(self, output: int, offset: Size, x: Expr, vector: bool) -> None:
+        """Write a demanded expression to an output."""
         d = self.frame.nest.outputs[output]
         base = self.frame.outputs[output]
         L = self.lanes(vector)

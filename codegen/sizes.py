@@ -83,6 +83,7 @@ class SizeCode:
         return self.emit(f"extractvalue {{ i64, i1 }} {pair}, 0")
 
     def _atom(self, a: Atom) -> str:
+        """The operand that holds a name, or a floordiv, mod, min or max."""
         if isinstance(a, str):
             return self.names[a]
         if (known := self._known.get(a)) is not None:

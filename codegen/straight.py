@@ -74,6 +74,7 @@ def straight(
 
 
 def _bytes(g: Graph) -> int:
+    """Bytes of all that stands in memory."""
     leaves = [*g.inputs, *g.outputs, *(v for _, v in g.updates)]
     leaves += [n.out for n in g.nodes if n.op.name in ("variable", "constant")]
     return sum(_size(v) * v.type.dtype.itemsize for v in leaves)
@@ -86,6 +87,7 @@ def _size(v: Value) -> int:
 
 
 def _may(nodes: Sequence[Node]) -> bool:
+    """Whether all ops have a straight form."""
     return all(
         n.op.name in RULES
         or (n.op.kind in (Kind.ELEMENTWISE, Kind.LAYOUT, Kind.REGION)
@@ -95,6 +97,7 @@ def _may(nodes: Sequence[Node]) -> bool:
 
 
 def _steps(n: Node) -> int:
+    """Scalar steps of a node."""
     if n.op.name == "dot":
         depth = np.prod([n.args[0].type.shape[k] for k in n.attrs["contract"][0]], dtype=int)
         return _size(n.out) * int(depth)
@@ -158,6 +161,7 @@ class Straight:
         return f"define i32 @{name}(ptr %args, ptr %dims, ptr %arena) {ATTRS} {{\n{e.text()}\n}}"
 
     def memory(self, pointer: str, v: Value) -> Ids:
+        """The elements of an array in memory."""
         ids = self.x.buffer(pointer, v.type.dtype, _size(v))
         return np.array(ids, np.int64).reshape(v.type.shape)
 
@@ -201,6 +205,7 @@ class Straight:
     # --- single nodes --------------------------------------------------------------------------
 
     def node(self, n: Node) -> None:
+        """The elements of one node."""
         self.e.note(n)
         args = [self.env[a] for a in n.args]
         rule = RULES.get(n.op.name)
@@ -217,6 +222,7 @@ class Straight:
             self.env[o] = ids
 
     def variable(self, n: Node, args: Sequence[Ids]) -> list[Ids]:
+        """A state where it stands."""
         return [self.memory(self.states[n.attrs["state"]], n.out)]
 
     def constant(self, n: Node, args: Sequence[Ids]) -> list[Ids]:
@@ -229,6 +235,7 @@ class Straight:
         return [self.numbers(n.out, n.op.ref(**n.attrs))]
 
     def numbers(self, v: Value, array: Any) -> Ids:
+        """The elements of a constant."""
         d = v.type.dtype
         ids = [self.x.constant(d, x) for x in np.asarray(array).reshape(-1)]
         return np.array(ids, np.int64).reshape(v.type.shape)
@@ -271,6 +278,7 @@ class Straight:
         return [self.cast(out, inner, d)]
 
     def inner(self, d: DType) -> DType:
+        """What a dtype adds up in."""
         return f32 if d.is_float and d.bits == 16 else d
 
     def cast(self, x: Ids, source: DType, to: DType) -> Ids:

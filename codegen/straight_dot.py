@@ -55,6 +55,7 @@ def dot(ops: Ops, dtype: DType, a: Ids, b: Ids) -> Ids:
 
 
 def _plain(ops: Ops, op: str, dtype: DType, rows: Rows, *args: Ids) -> Ids:
+    """An op whose order LLVM leaves alone."""
     return ops.apply(op, dtype, args, rows=rows, exact=True)
 
 
@@ -92,6 +93,7 @@ def _depth_lanes(ops: Ops, dtype: DType, a: Ids) -> int:
 
 
 def _depth_cost(ops: Ops, a: Ids, b: Ids, lanes: int) -> float:
+    """What `_along_depth` takes, in instructions."""
     count = len(a) * len(b[0])
     cost: float = count * (len(b) // lanes + 3.0)  # three steps of folding for each result
     for line in (*a.tolist(), *b.T.tolist()):
@@ -101,6 +103,7 @@ def _depth_cost(ops: Ops, a: Ids, b: Ids, lanes: int) -> float:
 
 
 def _along_depth(ops: Ops, dtype: DType, a: Ids, b: Ids, lanes: int) -> Ids:
+    """The product with terms of a sum in lanes."""
     m, depth, n = len(a), len(b), len(b[0])
     place = [(p, lane) for p in range(m * n) for lane in range(lanes)]
     total = np.full((m * n, lanes), ops.x.constant(dtype, 0))

@@ -63,6 +63,7 @@ class Elements:
     # --- making elements -----------------------------------------------------------------------
 
     def new(self, dtype: DType) -> int:
+        """A further element."""
         self.dtypes.append(dtype)
         return len(self.dtypes) - 1
 
@@ -115,6 +116,7 @@ class Elements:
         return found
 
     def _at(self, b: Buffer, x: int) -> str:
+        """The address of an element of a buffer."""
         if x == b.first:
             return b.pointer
         return self.e(
@@ -122,6 +124,7 @@ class Elements:
         )
 
     def scalar_cost(self, x: int) -> float:
+        """What `scalar` will take."""
         known = x in self.constants or x in self.scalars or x in self.memory
         return 0 if known or self.lanes[x][1] == 0 else 1
 
@@ -141,6 +144,7 @@ class Elements:
         return found.register
 
     def _gather(self, ids: tuple[int, ...], known: list[int], t: str, width: int) -> str:
+        """Emit a vector of elements from wherever they are."""
         L = self.writer(width)
         one = known[0]
         d = self.dtypes[one]
@@ -261,6 +265,7 @@ class Elements:
         )
 
     def _two(self, a: str, b: str, t: str, width: int, mask: Sequence[int]) -> str:
+        """Lanes of two registers of one width, by number."""
         return self._shuffle(Vector(a, t, width), Vector(b, t, width), mask)
 
     def vector_cost(self, ids: Sequence[int | None], width: int) -> float:
@@ -333,6 +338,7 @@ class Elements:
 
 
 def _key(ids: Sequence[int | None], width: int) -> tuple[int, ...]:
+    """Elements by lane; -1 where any will do."""
     own = tuple([-1 if x is None else x for x in ids])
     return own + (-1,) * (width - len(own))
 

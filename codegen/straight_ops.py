@@ -126,6 +126,7 @@ class Ops:
         return same
 
     def equals(self, x: int, value: float) -> bool:
+        """Whether an element is known to be a number."""
         return x in self.x.constants and bool(self.x.constants[x] == value)
 
     def is_nothing(self, x: int, negated: bool = False) -> bool:
@@ -142,6 +143,7 @@ class Ops:
         return self.equals(x, 0) and (self.x.fastmath or not self.x.dtypes[x].is_float)
 
     def _product(self, dtype: DType, a: int, b: int) -> int | tuple[str, tuple[int, ...]]:
+        """a * b, folded."""
         for x, y in ((a, b), (b, a)):
             if self.equals(x, 1):
                 return y
@@ -152,6 +154,7 @@ class Ops:
         return "mul", (a, b)
 
     def _fma(self, a: int, b: int, c: int) -> int | tuple[str, tuple[int, ...]]:
+        """a * b + c, folded."""
         for x, y in ((a, b), (b, a)):
             if self.is_zero(x):
                 return c
@@ -222,6 +225,7 @@ class Ops:
         return ids, columns
 
     def _cost(self, columns: Iterable[list[int | None]]) -> float:
+        """What bringing operands into lanes takes."""
         return sum(self.x.vector_cost(c, len(c)) for c in columns)
 
     def _riders(
@@ -281,6 +285,7 @@ class Ops:
         self, op: str, dtype: DType, width: int, args: Sequence[str], dtypes: Sequence[DType],
         attrs: Mapping[str, Any], exact: bool,
     ) -> str:
+        """Emit one op on registers."""
         L = self.x.writer(width, exact)
         if op == "fma":
             return L.fma("double" if dtype.bits == 64 else "float", *args)

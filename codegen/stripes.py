@@ -90,6 +90,7 @@ def _columns(body: Along) -> int:
 
 
 def _bytes(t: str) -> int:
+    """Of an element of a scalar type."""
     return {"float": 4, "double": 8}.get(t) or max(1, int(t[1:]) // 8)
 
 
@@ -169,11 +170,13 @@ class Stripes:
     # --- what stands in memory -----------------------------------------------------------------
 
     def read(self, e: Emitter, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
+        """A vector of states at a place."""
         return read_states(Lanes(e, self.s.width, self.f.target), types, cells, at)
 
     def write(
         self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
     ) -> None:
+        """Put a vector of states to a place."""
         write_states(self.free, types, cells, at, state)
 
     def at(self, c: Scope) -> str:
@@ -199,6 +202,7 @@ class Stripes:
     # --- the sweeps ----------------------------------------------------------------------------
 
     def piece(self, grid: Scope, low: str, high: str) -> None:
+        """All sweeps over the columns from low to high."""
         body, s, e, f = self.body, self.s, self.e, self.f
         self.low = low
         rows = f.top.size(body.nest.sizes[s.loops[0]])

@@ -36,6 +36,7 @@ class Body:
         self.scans = [x for x in self.nest.exprs if x.kind == "scan"]
 
     def add_up(self, states: dict[Expr, list[str]], totals: Totals) -> None:
+        """Add scalar states to the totals over items."""
         one = Lanes(self.e, 1, self.f.target)
         for r, state in states.items():
             kind = reduction_of(r)
@@ -54,6 +55,7 @@ class Body:
         return Lanes(self.e, self.s.width, self.f.target).below(start, end)
 
     def vectors_at(self, scope: Scope, start: str, mask: str | None, width: int = 0) -> Scope:
+        """A scope for the vector that begins at `start`."""
         assert self.s.vector is not None
         # what rows need besides their sums may be asked for late, but belongs before the sweeps
         e = self.e if self.s.across or not self.s.sweeps else self.e.section()
@@ -61,6 +63,7 @@ class Body:
                      width=width)
 
     def evaluate(self, inner: Scope, reduces: Sequence[Expr], stores: Sequence[Store]) -> None:
+        """Compute what a vector of the row brings to reductions, stores and column sums."""
         columns = [r for r in self.columns if self.s.ready[r.args[0]] == self.f.sweeping]
         inner.demand(
             [r.args[0] for r in (*reduces, *columns)] + [x.expr for x in stores]
@@ -78,6 +81,7 @@ class Body:
 
 
 def memory_of(t: str) -> str:
+    """The type by which a scalar type stands in memory."""
     return "i8" if t == "i1" else t
 
 
@@ -92,6 +96,7 @@ def read_states(L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -
 def write_states(
     L: Lanes, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
 ) -> None:
+    """Put a vector of states to element `at` of arrays of them."""
     for t, c, x in zip(types, cells, state, strict=True):
         L.e.do(f"store {L.vec(t)} {x}, ptr {_place(L.e, t, c, at)}, align 8")
 

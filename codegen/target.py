@@ -116,10 +116,12 @@ def x86(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
 
 
 def _x86_base(triple: str) -> Target:
+    """Any x86-64 CPU."""
     return x86("v2", triple)._replace(cpu="x86-64", features="")
 
 
 def _neon(triple: str, cpu: str = "generic") -> Target:
+    """Any AArch64 CPU."""
     return Target(
         triple, cpu, "", 128, has_fma=True, has_f16c=True, masked=False, registers=32
     )

@@ -52,6 +52,7 @@ def turned_loads(nest: Nest, vector: str, other: str) -> list[Expr]:
 
 
 def _few(nest: Nest, axes: Iterable[str]) -> list[str]:
+    """The axes that are known to be short."""
     return [n for n in axes if isinstance(k := nest.sizes[n], int) and k < TURNED_LEAST]
 
 

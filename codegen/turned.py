@@ -155,12 +155,15 @@ class Places:
             yield [self._place(L, t, cell, str(k)) for t, cell in self._of(r)]
 
     def _of(self, r: Expr) -> list[tuple[str, str]]:
+        """Types and arrays of a sum."""
         return list(zip(reduction_of(r).wide.types, self.cells[r], strict=True))
 
     def _place(self, L: Lanes, t: str, cell: str, at: str) -> tuple[str, str]:
+        """The type and address of lanes of a state."""
         return L.vec(t), L.e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
 
     def clear(self) -> None:
+        """Set all places to the state of no elements."""
         L = Lanes(self.f.e, self.f.schedule.width, self.f.target)
         for r in self.cells:
             for vector in self._vectors(L, r):

@@ -92,10 +92,12 @@ def _name(line: str) -> str:
 
 
 def _used(functions: list[str]) -> set[str]:
+    """The symbols that functions name."""
     return {name for f in functions for name in _NAME.findall(f)}
 
 
 def _needed(functions: list[str], declarations: dict[str, str]) -> list[str]:
+    """The declarations that functions need."""
     used = _used(functions)
     return [declarations[n] for n in sorted(declarations) if n in used]
 

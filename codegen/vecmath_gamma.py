@@ -70,6 +70,7 @@ def _log_dd(F: Floats, x: str, low: str | None = None) -> Pair:
 
 
 def _in_f64(F: Floats, name: str, x: str, body: Callable[[Floats, str], str]) -> str:
+    """A function of the module in f64, of a number of either format."""
     L = F.L
     wide = x if F.double else L.convert("fpext", x, "float", "double")
     y = outlined(L, name, "double", [wide], lambda l, args: body(Floats(l, "double"), args[0]))
@@ -107,6 +108,7 @@ def _lgamma_f32(F: Floats, a: str) -> str:
 
 
 def _lgamma(F: Floats, x: str) -> str:
+    """lgamma in f64: below 0 by the reflection formula."""
     a = F.abs(x)
     hi, lo = _lgamma_positive(F, a)
     f = F.sub(a, F.L.intrinsic("roundeven", "double", a))
@@ -184,6 +186,7 @@ def polygamma(F: Floats, x: str, n: int) -> str:
 
 
 def _polygamma(F: Floats, x: str, n: int) -> str:
+    """The n-th derivative of digamma, in f64."""
     sign = 1.0 if n % 2 else -1.0
     a = F.abs(x)
     negative = F.cmp("olt", x, 0.0)

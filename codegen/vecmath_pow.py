@@ -33,10 +33,12 @@ def pow(F: Floats, x: str, y: str) -> str:
 
 
 def _plain(F: Floats, a: str, y: str) -> str:
+    """a^y for finite a > 0 and |y| <= LARGE."""
     return _pow_f64(F, a, y) if F.double else _pow_f32(F, a, y)
 
 
 def _any(F: Floats, x: str, y: str) -> str:
+    """x^y with all special cases of C99."""
     a, large = F.abs(x), LARGE[F.double]
     r = _plain(F, a, F.at_least(F.at_most(y, large), -large))
     # 0 and infinity: to a positive power themselves, to a negative one the other

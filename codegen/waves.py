@@ -75,6 +75,7 @@ class WaveRunner:
         self._define(number, first, calls)
 
     def _one_by_one(self, first: int, calls: list[Call], contexts: list[str]) -> None:
+        """The calls one after the other."""
         for k, (c, ctx) in enumerate(zip(calls, contexts, strict=True), first):
             self._call(self.e, k, c, ctx, self.scratch, self.sizes)
 
@@ -179,6 +180,7 @@ def _declare_ticks(module: Module, kernels: int) -> None:
 
 
 def _add_ticks(e: Emitter, k: int, start: str) -> None:
+    """Add the ticks since `start` to those of kernel k."""
     took = e(f"sub i64 {e(f'call i64 @{COUNTER}()')}, {start}")
     cell = e(f"getelementptr inbounds i64, ptr @{TICKS}, i64 {k}")
     e.do(f"%{e.fresh('old')} = atomicrmw add ptr {cell}, i64 {took} monotonic")

@@ -57,6 +57,7 @@ class Wrapper:
         self.block = self.work = self.arena_bytes = ""
 
     def text(self) -> str:
+        """The module."""
         e, p = self.emit, self.program
         for name in OBJECTS:
             self.module.define_global(name, f"@{name} = external global i8")
@@ -112,6 +113,7 @@ class Wrapper:
         e.label(ok)
 
     def _field(self, base: str, offset: int, type: str) -> str:
+        """Load a field of a struct."""
         at = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
         return self.emit(f"load {type}, ptr {at}")
 
@@ -173,11 +175,13 @@ class Wrapper:
             self._require(*same)
 
     def _bind(self) -> None:
+        """Write the dimensions for the entry, and check the axes that are expressions."""
         for axis, name in enumerate(self.program.dims):
             self._store("%dimv", axis, self.dims[name], "i64")
         self._check_later()
 
     def _check_later(self) -> None:
+        """Compare axes that are expressions with what they must be."""
         same = [self.emit(f"icmp eq i64 {n}, {self.sizes.value(s)}") for n, s in self.later]
         if same:
             self._require(*same)
@@ -190,6 +194,7 @@ class Wrapper:
     # -- outputs and arena ---------------------------------------------------------------------
 
     def _takes_out(self) -> bool:
+        """Whether the function takes `out=`."""
         return self.shape != "none" and bool(self.program.outputs)
 
     def _arena_on_stack(self) -> bool:
@@ -255,6 +260,7 @@ class Wrapper:
             )
 
     def _table(self) -> None:
+        """Pointers of states and constants behind those of inputs and outputs."""
         e, p = self.emit, self.program
         first = len(p.inputs) + len(p.outputs)
         count = len(p.states) + len(p.constants)
@@ -289,12 +295,14 @@ class Wrapper:
         return e(f"getelementptr i8, ptr {block}, i64 64")
 
     def _give_back(self) -> None:
+        """Leave the arena to a later call."""
         if not self._arena_on_stack():
             self.emit.do(f"call void @gx_give_arena(ptr {self.block})")
 
     # -- running -------------------------------------------------------------------------------
 
     def _call(self) -> None:
+        """Run the entry, without the GIL where there is much to do."""
         e = self.emit
         arena = self._arena()
         call = f"call i32 @{self.program.name}(ptr %argv, ptr %dimv, ptr {arena})"
@@ -335,6 +343,7 @@ class Wrapper:
         e.label(ok)
 
     def _result(self) -> None:
+        """Return the outputs in the shape that is wanted."""
         e, made = self.emit, self.made
         if self.shape == "one":
             e.do(f"ret ptr {made[0]}")

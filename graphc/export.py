@@ -121,7 +121,7 @@ def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[
 def _unit(f: Function, targets: Any, debug: bool) -> Unit:
     from graphc.codegen import compile_graph
     from graphc.codegen.library_abi import Unit
-    from graphc.passes.manager import collector_paused
+    from graphc.passes.bodies import collector_paused
 
     optimized = f.optimized
     with collector_paused():

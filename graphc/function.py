@@ -168,7 +168,7 @@ class Function(Callee):
             if self._program is None:
                 from graphc.codegen import compile_graph
                 from graphc.codegen.target import host
-                from graphc.passes.manager import collector_paused
+                from graphc.passes.bodies import collector_paused
 
                 optimized = self.optimized
                 with collector_paused():

@@ -22,7 +22,7 @@ from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.ops.batching import add_batch, move_axis_to_front
-from graphc.passes.autodiff import gc_paused
+from graphc.passes.bodies import collector_paused
 from graphc.structure import Container, count_leaves, put_together, results_apart, take_apart
 from graphc.tensor import Tensor
 
@@ -90,7 +90,7 @@ def batch_values(
     """
     done = dict(env)
     bodies = {} if bodies is None else bodies
-    with gc_paused():
+    with collector_paused():
         for n in ir.reachable(outputs, stop=env):
             batched = tuple([a in done for a in n.args])
             if not any(batched):

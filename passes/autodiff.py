@@ -28,16 +28,15 @@ recomputation starts no earlier than the backward pass needs it.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from graphc import ir, prim
 from graphc.copies import inline
 from graphc.errors import GradientError
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
+from graphc.passes.bodies import collector_paused
 from graphc.passes.cotangents import add_up
 from graphc.passes.factors import out_of_sum
 from graphc.tensor import Tensor
@@ -87,7 +86,7 @@ def backward(
     """
     if not wrt:
         return []
-    with gc_paused():
+    with collector_paused():
         return _Sweep(wrt, stop).run(outputs, cotangents)
 
 
@@ -206,20 +205,10 @@ def nodes_between(
 
 
 def is_float_scalar(t: TensorType) -> bool:
+    """Whether a cost may have this type."""
     return t.dtype.is_float and t.shape == ()
 
 
 def zeros(t: TensorType) -> Value:
+    """The cotangent of what nothing depends on."""
     return prim.full(t, 0)._value
-
-
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """No cyclic collection meanwhile: it would visit the growing graph again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

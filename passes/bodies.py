@@ -1,8 +1,10 @@
-"""What passes share: graphs inside graphs, and the elements of constants."""
+"""What passes share: graphs inside graphs, elements of constants, the garbage collector paused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from graphc.errors import Loc
@@ -22,6 +24,16 @@ def body_attrs(n: Node) -> dict[str, Graph]:
     if n.op.kind is not Kind.REGION:
         return {}
     return {k: a for k, a in n.attrs.items() if isinstance(a, Graph)}
+
+
+def graphs_in(g: Graph) -> Iterator[Graph]:
+    """g and all graphs inside it, one that several nodes share as often as they do."""
+    stack = [g]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        for n in graph.nodes:
+            stack.extend(body_attrs(n).values())
 
 
 def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
@@ -46,6 +58,8 @@ def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
 
 
 def _exchange(g: Graph, new: Mapping[Graph, Graph]) -> Graph:
+    """g with the graphs inside its nodes replaced."""
+
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if n.op.kind is not Kind.REGION:
             return None
@@ -62,3 +76,15 @@ def with_bodies(attrs: Mapping[str, Any], new: Mapping[Graph, Graph]) -> dict[st
 def array_of(literal: Literal) -> Array | None:
     """A constant's elements; None where the graph was read without its .npz file."""
     return None if isinstance(literal, MissingLiteral) else literal.array
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection: it would walk the whole growing graph again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -238,6 +238,7 @@ def _inflates(n: Node) -> bool:
 
 
 def _pays(chain: Chain, labels: dict[Value, Label]) -> bool:
+    """Whether what need not be stored is worth the blocks."""
     made = {o for n in chain.nodes for o in n.outs}
     read = {a for n in chain.nodes for a in n.args}
     kept = _bytes(made & read)
@@ -259,6 +260,7 @@ def _reuse(n: Node, labels: dict[Value, Label], axes: list[Size]) -> Size:
 
 
 def _bytes(values: Iterable[Value]) -> int:
+    """Bytes of values, symbolic dimensions taken as TYPICAL."""
     return sum(_typical_bytes(v.type) for v in values)
 
 

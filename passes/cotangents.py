@@ -59,6 +59,7 @@ def _stretch(v: Value) -> tuple[int, int, int] | None:
 
 
 def _is_zero(fill: Value) -> bool:
+    """Whether a pad fills with the number 0."""
     value = fill.node.attrs.get("value")
     return value is not None and fill.type.shape == () and not value.array.any()
 

@@ -48,6 +48,7 @@ def run(g: Graph) -> Graph:
 
 
 def _merge(g: Graph) -> Graph:
+    """One graph with equal nodes merged."""
     ordered: dict[Any, tuple[Value, ...]] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -94,6 +94,7 @@ def _prune(
 
 
 def _is_changed(n: Node, p: _Pruned) -> bool:
+    """Whether a body lost anything."""
     return p.body not in n.attrs.values()
 
 

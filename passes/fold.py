@@ -40,13 +40,13 @@ GROWTH = 4
 MAX_PRODUCTS = 1 << 22
 
 
-
 def run(g: Graph) -> Graph:
     """g with constant subgraphs as constants, inside bodies too."""
     return deep(g, _fold)
 
 
 def _fold(g: Graph) -> Graph:
+    """One graph, with constants for what depends on constants alone."""
     # values whose elements are known, and how many stored elements they come from
     known: dict[Value, tuple[Array, int]] = {}
 
@@ -81,6 +81,7 @@ def _fold(g: Graph) -> Graph:
 
 
 def _fits(n: Node, known: dict[Value, tuple[Array, int]], args: Sequence[Value]) -> bool:
+    """Whether the result may be stored: see the bounds above."""
     if n.op.name == "broadcast":
         return True
     size = n.outs[0].type.size
@@ -94,6 +95,7 @@ def _fits(n: Node, known: dict[Value, tuple[Array, int]], args: Sequence[Value])
 
 
 def _view(x: Array, n: Node) -> Array:
+    """A broadcast of known elements, without a copy."""
     shape, axes = n.attrs["shape"], n.attrs["axes"]
     inner = [1] * len(shape)
     for i, a in enumerate(axes):

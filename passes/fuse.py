@@ -139,6 +139,7 @@ class Fusion(Joining):
         }
 
     def run(self) -> Graph:
+        """The graph of kernels."""
         groups = self.plan()
         for v in sorted(self.needed, key=lambda v: v.node.serial):
             root = self.resolve(v, None, False).value
@@ -170,6 +171,7 @@ def _in_order(units: Sequence[_Unit]) -> Iterator[_Unit]:
 
 
 def _is_used(body: Graph, v: Value) -> bool:
+    """Whether a body reads an operand at all."""
     return v in body.outputs or any(v in n.args for n in body.nodes)
 
 

@@ -77,6 +77,7 @@ class Joining:
         return is_lazy(n) or n in self.scalars
 
     def is_view(self, n: Node) -> bool:
+        """Whether n is another shape of its operand in memory."""
         return n.op.name in VIEWS
 
     def is_computed(self, n: Node) -> bool:
@@ -99,6 +100,7 @@ class Joining:
         return Use(v, label, injective)
 
     def plan(self) -> list[Group]:
+        """The groups, in the order of their first nodes."""
         computed = [n for n in self.g.nodes if self.is_computed(n)]
         self.proto: dict[Node, tuple[list[Size], Label, frozenset[int], Label]] = {}
         for n in computed:

@@ -112,6 +112,7 @@ def sums(label: Label, axes: int) -> bool:
 
 
 def _size(dot: Node, side: int, axis: int) -> Size:
+    """The size of an operand's axis."""
     return dot.args[side].type.shape[axis]
 
 

@@ -12,7 +12,6 @@ Environment:
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import re
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field
 
 from graphc.errors import CompileError, UsageError, VerifyError
 from graphc.ir import Graph
-from graphc.ops.row import Kind
+from graphc.passes.bodies import collector_paused, graphs_in
 
 Pass = Callable[[Graph], Graph]
 
@@ -100,6 +99,7 @@ def run_pipeline(
 
 
 def _step(g: Graph, name: str, run: Pass, check: bool, report: Report | None) -> Graph:
+    """Run one pass, checked and counted."""
     before = count_nodes(g) if report is not None else 0
     start = time.perf_counter()
     new = run(g)
@@ -133,6 +133,7 @@ def load_pass(name: str) -> Pass:
 
 
 def _name(p: Pass) -> str:
+    """What a pass that is a function is called."""
     if not callable(p):
         raise UsageError(f"a pass is a name or a function Graph -> Graph, got {p!r}")
     name = str(getattr(p, "__name__", type(p).__name__))
@@ -166,6 +167,7 @@ def _check_dump(names: Sequence[str]) -> None:
 
 
 def _check(g: Graph, when: str, on: bool) -> None:
+    """Verify the graph, and say when it was found wrong."""
     if not on:
         return
     from graphc.verify import verify
@@ -178,26 +180,7 @@ def _check(g: Graph, when: str, on: bool) -> None:
 
 def count_nodes(g: Graph) -> int:
     """Nodes of g and of all graphs inside it."""
-    total, stack = 0, [g]
-    while stack:
-        graph = stack.pop()
-        total += len(graph.nodes)
-        for n in graph.nodes:
-            if n.op.kind is Kind.REGION:
-                stack.extend(a for a in n.attrs.values() if isinstance(a, Graph))
-    return total
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection: it would walk the whole growing graph again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+    return sum(len(graph.nodes) for graph in graphs_in(g))
 
 
 def dump(stage: str, text: str, name: str) -> None:
@@ -209,6 +192,7 @@ def dump(stage: str, text: str, name: str) -> None:
 
 
 def _dump_graph(g: Graph, number: int, stage: str) -> None:
+    """Write a stage of the passes, if it is wanted."""
     folder = _folder(stage, g.name)
     if folder is not None:
         with _writing(folder):
@@ -228,6 +212,7 @@ def _folder(stage: str, name: str) -> str | None:
 
 @contextmanager
 def _writing(folder: str) -> Iterator[None]:
+    """Make the folder; say what it was for if that fails."""
     try:
         os.makedirs(folder, exist_ok=True)
         yield

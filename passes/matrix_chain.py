@@ -53,6 +53,7 @@ class _Chain(NamedTuple):
     cost: int
 
     def flip(self) -> _Chain:
+        """The transposed product."""
         return _Chain(tuple(_Factor(v, not t) for v, t in reversed(self.factors)), self.cost)
 
 
@@ -62,6 +63,7 @@ def run(g: Graph) -> Graph:
 
 
 def _reorder(g: Graph) -> Graph:
+    """One graph, its chains in the cheapest order."""
     chains = _chains(g)
     orders = {v: _order(c) for v, c in chains.items() if len(c.factors) > 2}
     if not any(orders.values()):

@@ -66,6 +66,7 @@ class RuleSet:
 
 
 def _may_match(p: Apply, names: Sequence[str]) -> bool:
+    """Whether a pattern fits operands that these ops made."""
     if p.args is None:
         return True
     return len(p.args) == len(names) and all(
@@ -141,6 +142,7 @@ class Match:
         )
 
     def _match_value(self, p: Pattern, v: Value) -> bool:
+        """Whether an operand has the form of a part of a pattern."""
         if isinstance(p, Var):
             if isinstance(p, Const) and splat(v) is None:
                 return False
@@ -171,6 +173,7 @@ class Match:
         return right(self)
 
     def _build_op(self, p: Apply) -> Value | None:
+        """The node of a right side; a number takes the type of the operand beside it."""
         assert p.args is not None
         args: list[Value | None] = [
             None if isinstance(a, Lit) else self.build(a, self.type) for a in p.args
@@ -321,6 +324,7 @@ def _sweep(g: Graph, rules: RuleSet, protect: frozenset[Value], fired: list[Rule
 
 
 def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
+    """g with every node tried once; nodes of `fixed` stay the very same."""
     old_uses = count_uses(g)
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:

@@ -55,8 +55,6 @@ def _is_number(m: Match) -> bool:
     return splat(m[X]) is not None
 
 
-
-
 def _same_elements(m: Match) -> bool:
     """Whether a constant with axes holds one number in every place."""
     array = array_of(m.attrs["value"])

@@ -24,7 +24,7 @@ from graphc.passes.patterns import (
     unsigned,
     var,
 )
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rules_arithmetic import left_constant
 
 and_, or_, xor, not_, select = heads("and or xor not select")
 equal, less, less_equal, cast, is_finite = heads("equal less less_equal cast is_finite")
@@ -36,17 +36,13 @@ IK = const("k", ints)
 E = var("e")
 
 
-def _left_constant(m: Match) -> bool:
-    return splat(m[X]) is not None and splat(m[Y]) is None
-
-
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # constants go right
-    rule("c & x == x & c", and_(X, Y) >> and_(Y, X), exact, where=_left_constant),
-    rule("c | x == x | c", or_(X, Y) >> or_(Y, X), exact, where=_left_constant),
-    rule("c ^ x == x ^ c", xor(X, Y) >> xor(Y, X), exact, where=_left_constant),
-    rule("(c == x) == (x == c)", equal(X, Y) >> equal(Y, X), exact, where=_left_constant),
+    rule("c & x == x & c", and_(X, Y) >> and_(Y, X), exact, where=left_constant),
+    rule("c | x == x | c", or_(X, Y) >> or_(Y, X), exact, where=left_constant),
+    rule("c ^ x == x ^ c", xor(X, Y) >> xor(Y, X), exact, where=left_constant),
+    rule("(c == x) == (x == c)", equal(X, Y) >> equal(Y, X), exact, where=left_constant),
 
     # bools and bits
     rule("not not x == x", not_(not_(X)) >> X, exact),

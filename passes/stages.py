@@ -38,4 +38,5 @@ def flatten(g: Graph) -> Graph:
 
 
 def _needs_no_kernel(n: Node) -> bool:
+    """Whether a node stands by itself after `fuse`."""
     return n.op.kind in (Kind.LEAF, Kind.META) or n.op.name in ("fused", "reshape")

@@ -73,6 +73,7 @@ def _sums_over_rows(n: Node) -> bool:
 
 
 def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
+    """What takes the place of a product, None to keep it."""
     if n.op.kind is not Kind.CONTRACT:
         return None
     if _is_outer(n):
