@@ -10,16 +10,22 @@ import sys
 
 import pytest
 
+from graphc.codegen import compile_graph
+from graphc.codegen.target import x86
+
 ROOT = pathlib.Path(__file__).parents[2]
 README, CODEGEN = ROOT / "README.md", ROOT / "codegen" / "README.md"
-CORE = ROOT / "graphc" / "README.md"
+CORE, PASSES = ROOT / "graphc" / "README.md", ROOT / "passes" / "README.md"
+
+
+def blocks(text, language):
+    """The contents of all blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
 def block(text, language):
     """The contents of the first block of a language."""
-    found = re.search(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
-    assert found, language
-    return found[1]
+    return blocks(text, language)[0]
 
 
 def outputs(text):
@@ -43,11 +49,13 @@ def check(path, shown, update):
 
 def test_codegen_example(update_golden):
     space = {}
-    exec(block(CODEGEN.read_text(), "python"), space)
-    f = space["f"]
+    for code in blocks(CODEGEN.read_text(), "python"):
+        exec(code, space)
+    f, rows = space["f"], compile_graph(space["rows"].optimized, x86("v3"))
     check(CODEGEN, {
         "loops": "".join(f"{k.name}\n{k.text}\n" for k in f.kernels),
         "plan": f.memory_plan() + "\n",
+        "task": re.search(r"^define[^\n]*@rows.k0.task.*?^}\n", rows.llvm, re.M | re.S)[0],
     }, update_golden)
 
 
@@ -79,12 +87,12 @@ def test_readme_examples(example, update_golden):
 
 
 def test_readme_links_exist():
-    for path in (README, CORE, CODEGEN, ROOT / "passes" / "README.md"):
+    for path in (README, CORE, PASSES, CODEGEN):
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / link).exists(), f"{path.name} links to {link}"
 
 
-@pytest.mark.parametrize("guide", [CORE, CODEGEN], ids=["graphc", "codegen"])
+@pytest.mark.parametrize("guide", [CORE, PASSES, CODEGEN], ids=["graphc", "passes", "codegen"])
 def test_every_module_has_a_place(guide):
     text = guide.read_text()
     families = tuple(re.findall(r"`(\w+)\*`", text))  # `library*` stands for all of them
