@@ -61,101 +61,144 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
 def define_block(module: Module, target: Target, dtype: DType) -> str:
     """Define `block` and what it calls for a float dtype; returns its name."""
     name = f"{prefix(dtype)}_block"
-    if name in module.functions:
-        return name
-    tiles = tiling(target, dtype.compute)
-    narrow = dtype is not dtype.compute
-    f = Function(
-        module, name,
-        "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, "
-        "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
-        target,
-    )
-    pack = define_pack(module, target, dtype)
-    elem, panel = str(dtype.itemsize), tiles.columns * tiles.bytes
-    # scratch holds panels of B, then a strip of A, then C: see block_scratch
-    deepest = f.round_up(f.min("%k", str(k_block(dtype))), 16)
-    padded = f.mul(f.round_up("%n", tiles.columns), tiles.bytes)
-    packed_a = f.at("%scratch", f.mul(deepest, padded))
-    strided = f.cmp("ne", "%b_col", elem)
-    staged, out, out_row = "false", "%c", "%c_row"
-    if narrow or not tiles.masked:
-        # C is added up in scratch, in whole registers
-        staged_c = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), HEIGHT))
-        staged = "true"
-        if not narrow:
-            staged = f.cmp("ne", f(f"urem i64 %n, {tiles.lanes}"), "0")
-        out = f.select(staged, staged_c, "%c", "ptr")
-        out_row = f.select(staged, padded, "%c_row")
-    n, first = "%n", "%b"
-    if not narrow:
-        # a single row takes whole registers of columns of B as they are
-        upright = _all(f, f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem))
-        begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
-        n, first = f.sub("%n", begin), f.at("%b", f.mul(begin, "%b_col"))
-    before = f(f"or i1 {strided}, {staged}")
-    full, eights = _strips_of(f, tiles)
-    keep = "false" if narrow else _all(
-        f, f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
-        f.cmp("sgt", full, "0"),
-        f.cmp("sgt", f.mul(n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
-    )
-    in_panels = f(f"or i1 {before}, {keep}")
-    whole = f.mul(f.udiv(n, tiles.columns), tiles.columns)
-    rest = f.select(before, "0", f.select(keep, whole, n))
-    a = Strips(f, dtype, tiles, pack, packed_a, n)
-    with f.each("0", "%k", k_block(dtype)) as block:
-        depth = f.min(f.sub("%k", block.index), str(k_block(dtype)))
-        a.begin(block.index, depth)
-        later = f.cmp("ne", block.index, "0")
-        b, c = f.at(first, f.mul(block.index, "%b_row")), out
-        if not narrow:
-            f.do(f"call void @{define_row(module, target, dtype)}(i64 {begin}, i64 {depth}, "
-                 f"ptr {a.source}, i64 %a_col, ptr {f.at('%b', f.mul(block.index, '%b_row'))}, "
-                 f"i64 %b_col, ptr {out}, i1 {later})")
-            c = f.at(out, f.mul(begin, tiles.bytes))
-        with f.each(rest, n, tiles.columns) as col:  # all of B, or what is less than a panel
-            width = f.min(str(tiles.columns), f.sub(n, col.index))
-            f.do(f"call void @{pack}(i64 {depth}, i64 {width}, "
+    if name not in module.functions:
+        f = Function(
+            module, name,
+            "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, "
+            "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
+            target,
+        )
+        block = _Block(f, dtype)
+        with f.each("0", "%k", k_block(dtype)) as start:
+            block.steps(start.index)
+        block.round()
+        f.finish()
+    return name
+
+
+class _Block:
+    """Emits `block`: what holds for all of k first, then a block of k, then C where it belongs.
+
+    staged: whether C is added up in scratch, `out`. begin: columns that a single row takes from B
+    as it stands, before the n others from `b` on. keep: whether the first strip packs B on its way,
+    which are `whole` columns; before: whether all of B is packed before it.
+    """
+
+    def __init__(self, f: Function, dtype: DType):
+        self.f, self.dtype = f, dtype
+        self.tiles = tiles = tiling(f.target, dtype.compute)
+        self.narrow = dtype is not dtype.compute
+        self.pack = define_pack(f.module, f.target, dtype)
+        self.panel = tiles.columns * tiles.bytes
+        # scratch holds panels of B, then a strip of A, then C: see block_scratch
+        deepest = f.round_up(f.min("%k", str(k_block(dtype))), 16)
+        padded = f.mul(f.round_up("%n", tiles.columns), tiles.bytes)
+        packed_a = f.at("%scratch", f.mul(deepest, padded))
+        strided = f.cmp("ne", "%b_col", str(dtype.itemsize))
+        self._place_c(packed_a, deepest, padded)
+        self.n, self.b = "%n", "%b"
+        if not self.narrow:
+            elem = str(dtype.itemsize)
+            upright = _all(f, f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem))
+            self.begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
+            self.n = f.sub("%n", self.begin)
+            self.b = f.at("%b", f.mul(self.begin, "%b_col"))
+        before = f(f"or i1 {strided}, {self.staged}")
+        self.full, self.eights = _strips_of(f, tiles)
+        self.keep = "false" if self.narrow else _all(
+            f, f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
+            f.cmp("sgt", self.full, "0"),
+            f.cmp("sgt", f.mul(self.n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
+        )
+        self.in_panels = f(f"or i1 {before}, {self.keep}")
+        self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
+        self.packed_from = f.select(before, "0", f.select(self.keep, self.whole, self.n))
+        self.a = Strips(f, dtype, tiles, self.pack, packed_a, self.n)
+
+    def _place_c(self, packed_a: str, deepest: str, padded: str) -> None:
+        """Where C is added up: in whole registers, if need be in scratch."""
+        f, tiles = self.f, self.tiles
+        self.staged, self.out, self.out_row = "false", "%c", "%c_row"
+        if self.narrow or not tiles.masked:
+            room = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), HEIGHT))
+            self.staged = "true"
+            if not self.narrow:
+                self.staged = f.cmp("ne", f(f"urem i64 %n, {tiles.lanes}"), "0")
+            self.out = f.select(self.staged, room, "%c", "ptr")
+            self.out_row = f.select(self.staged, padded, "%c_row")
+
+    def steps(self, index: str) -> None:
+        """The steps of k from `index` on that make one block."""
+        f = self.f
+        depth = f.min(f.sub("%k", index), str(k_block(self.dtype)))
+        self.a.begin(index, depth)
+        later = f.cmp("ne", index, "0")
+        b, c = f.at(self.b, f.mul(index, "%b_row")), self.out
+        if not self.narrow:
+            row = define_row(f.module, f.target, self.dtype)
+            f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
+                 f"i64 %a_col, ptr {f.at('%b', f.mul(index, '%b_row'))}, i64 %b_col, "
+                 f"ptr {self.out}, i1 {later})")
+            c = f.at(self.out, f.mul(self.begin, self.tiles.bytes))
+        self._pack_b(b, depth)
+        first = "0"
+        if not self.narrow:
+            with f.when(self.keep):
+                self._keeping_strip(b, c, depth, later)
+            first = f.select(self.keep, str(self.tiles.rows), "0")
+        self._strips(first, b, c, depth, later)
+
+    def _pack_b(self, b: str, depth: str) -> None:
+        """All of B, or what is less than a panel beside those that the first strip packs."""
+        f, tiles = self.f, self.tiles
+        with f.each(self.packed_from, self.n, tiles.columns) as col:
+            width = f.min(str(tiles.columns), f.sub(self.n, col.index))
+            f.do(f"call void @{self.pack}(i64 {depth}, i64 {width}, "
                  f"ptr {f.at(b, f.mul(col.index, '%b_col'))}, i64 %b_row, i64 %b_col, "
                  f"ptr {f.at('%scratch', f.mul(f.mul(col.index, depth), tiles.bytes))}, "
-                 f"i64 {panel})")
-        row = "0"
-        if not narrow:
-            with f.when(keep):
-                height = tiles.rows
-                x = a("0", height)
-                kernel = strip(module, target, tiles, height, keep=True)
-                f.do(f"call void @{kernel}(i64 {whole}, i64 {depth}, {x}, ptr {b}, i64 %b_row, "
-                     f"i64 {panel}, ptr {c}, i64 {out_row}, i1 {later}, ptr %scratch)")
-                skip = f.mul(whole, tiles.bytes)
-                f.do(f"call void @{strip(module, target, tiles, height)}(i64 {f.sub(n, whole)}, "
-                     f"i64 {depth}, {x}, ptr {f.at('%scratch', f.mul(skip, depth))}, "
-                     f"i64 {panel}, i64 0, ptr {f.at(c, skip)}, i64 {out_row}, i1 {later})")
-            row = f.select(keep, str(tiles.rows), "0")
-        source = f.select(in_panels, "%scratch", b, "ptr")
-        b_row = f.select(in_panels, str(panel), "%b_row")
-        b_panel = f.select(in_panels, f.mul(depth, panel), str(panel))
+                 f"i64 {self.panel})")
+
+    def _keeping_strip(self, b: str, c: str, depth: str, later: str) -> None:
+        """The first strip, which packs whole panels of B on its way."""
+        f, height = self.f, self.tiles.rows
+        x = self.a("0", height)
+        kernel = strip(f.module, f.target, self.tiles, height, keep=True)
+        f.do(f"call void @{kernel}(i64 {self.whole}, i64 {depth}, {x}, ptr {b}, i64 %b_row, "
+             f"i64 {self.panel}, ptr {c}, i64 {self.out_row}, i1 {later}, ptr %scratch)")
+        skip = f.mul(self.whole, self.tiles.bytes)
+        kernel = strip(f.module, f.target, self.tiles, height)
+        f.do(f"call void @{kernel}(i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
+             f"ptr {f.at('%scratch', f.mul(skip, depth))}, i64 {self.panel}, i64 0, "
+             f"ptr {f.at(c, skip)}, i64 {self.out_row}, i1 {later})")
+
+    def _strips(self, row: str, b: str, c: str, depth: str, later: str) -> None:
+        """The strips from `row` on, the highest first."""
+        f, tiles = self.f, self.tiles
+        source = f.select(self.in_panels, "%scratch", b, "ptr")
+        b_row = f.select(self.in_panels, str(self.panel), "%b_row")
+        b_panel = f.select(self.in_panels, f.mul(depth, self.panel), str(self.panel))
         for height, _ in tiles.tiles:
             end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
             if height == tiles.rows:
-                end = f.mul(full, height)
+                end = f.mul(self.full, height)
             elif height == 8:
-                end = f.add(row, f.mul(eights, height))
-            kernel = strip(module, target, tiles, height)
+                end = f.add(row, f.mul(self.eights, height))
+            kernel = strip(f.module, f.target, tiles, height)
             with f.each(row, end, height) as at:
-                x = a(at.index, height)
-                f.do(f"call void @{kernel}(i64 {n}, i64 {depth}, {x}, ptr {source}, i64 {b_row}, "
-                     f"i64 {b_panel}, ptr {f.at(c, f.mul(at.index, out_row))}, i64 {out_row}, "
-                     f"i1 {later})")
+                x = self.a(at.index, height)
+                f.do(f"call void @{kernel}(i64 {self.n}, i64 {depth}, {x}, ptr {source}, "
+                     f"i64 {b_row}, i64 {b_panel}, ptr {f.at(c, f.mul(at.index, self.out_row))}, "
+                     f"i64 {self.out_row}, i1 {later})")
             row = end
-    if narrow or not tiles.masked:
-        unpack = define_unpack(module, target, dtype)
-        with f.when(staged):
-            f.do(f"call void @{unpack}(i64 %m, i64 %n, ptr {out}, i64 {out_row}, "
-                 f"ptr %c, i64 %c_row)")
-    f.finish()
-    return name
+
+    def round(self) -> None:
+        """Put C where it belongs, if it was added up in scratch."""
+        f = self.f
+        if self.narrow or not self.tiles.masked:
+            unpack = define_unpack(f.module, f.target, self.dtype)
+            with f.when(self.staged):
+                f.do(f"call void @{unpack}(i64 %m, i64 %n, ptr {self.out}, i64 {self.out_row}, "
+                     f"ptr %c, i64 %c_row)")
 
 
 def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
