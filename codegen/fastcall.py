@@ -141,18 +141,8 @@ class Native:
         if image.builtin is not None and fast:
             linked.append(image.builtin)
             exported += ["gx_call", "gx_vector"]
-            imports |= pylayout.symbols()
-            imports |= {n: linker.process_symbol(n) for n in ("malloc", "free")}
-            names = [[sys.intern(name)] for name, _ in image.inputs]
-            imports |= _addresses(keep, "gx_names", names)
-            imports |= _addresses(keep, "gx_keys", [[k] for k in keys])
-            imports |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
-            if any(recycle.may_be_large(t) for _, t in image.outputs):
-                imports["gx_recycler"] = ctypes.addressof(recycle.cell())
-            imports["gx_into"] = ctypes.addressof(self._into_cell)
-            imports["gx_out"] = id(_OUT)
+            imports |= self._python_symbols(keys, locks, keep)
             imports["gx_table"] = ctypes.addressof(table)
-            imports["gx_arena"] = ctypes.addressof(self._arenas)
             self._imports = imports
         definitions = _MethodDef(), _MethodDef()
         keep.append(definitions)
@@ -171,6 +161,21 @@ class Native:
             self.vector = self._code["gx_vector"]
             if plain is not None:
                 self.converted = _builtin(definitions[1], self._code, plain, image.name)
+
+    def _python_symbols(
+        self, keys: Sequence[str], locks: Sequence[Any], keep: list[object]
+    ) -> dict[str, int]:
+        """What the builtin needs of CPython, NumPy and this object; `keep` takes what must live."""
+        found = pylayout.symbols() | {n: linker.process_symbol(n) for n in ("malloc", "free")}
+        found |= _addresses(keep, "gx_names", [[sys.intern(name)] for name, _ in self.image.inputs])
+        found |= _addresses(keep, "gx_keys", [[k] for k in keys])
+        found |= _addresses(keep, "gx_locks", [[k, k.acquire, k.release] for k in locks])
+        if any(recycle.may_be_large(t) for _, t in self.image.outputs):
+            found["gx_recycler"] = ctypes.addressof(recycle.cell())
+        found["gx_into"] = ctypes.addressof(self._into_cell)
+        found["gx_out"] = id(_OUT)
+        found["gx_arena"] = ctypes.addressof(self._arenas)
+        return found
 
     def _titles(self) -> dict[str, str]:
         """What `perf` shows for the functions of the program."""

@@ -19,7 +19,7 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,14 +36,6 @@ _RELOCATION = np.dtype([("at", "<i8"), ("kind", "<u4"), ("symbol", "<u4"), ("add
 _CODE, _CONSTANTS, _VARIABLES = range(3)
 _PROTECTION = (mmap.PROT_READ | mmap.PROT_EXEC, mmap.PROT_READ)
 _STUB = 8  # bytes: jmp *slot(%rip), and two that are not reached
-
-
-class _Part(NamedTuple):
-    """A section that is placed: its object and number, and where it stands in the mapping."""
-
-    file: int
-    section: int
-    at: int
 
 
 class Linked:
