@@ -178,33 +178,15 @@ def _define_rem_pio2(module: Module, L: Lanes) -> None:
     name = "graphc.rem_pio2"
     if name in module.functions:
         return
-    # a word of zeros in front serves exponents below 1
-    words = ", ".join(f"i64 {literal('i64', w)}" for w in co.TWO_OVER_PI)
-    count = len(co.TWO_OVER_PI)
-    module.define_global(
-        "graphc.two_over_pi",
-        f"@graphc.two_over_pi = internal constant [{count} x i64] [{words}], align 8",
-    )
     e = Emitter(module)
     F = Floats(Lanes(e, 1, L.target), "double")
     e.label("entry")
     bits = F.to_bits("%x")
     exponent = F.ints("and", F.ints("lshr", bits, 52), 0x7FF)
     m = F.ints("or", F.ints("and", bits, (1 << 52) - 1), 1 << 52)
-    # position of the first bit wanted, counted from the start of the word of zeros
-    start = F.ints("sub", exponent, 1075 - 64 + 2)
-    word, shift = F.ints("lshr", start, 6), F.ints("and", start, 63)
-    loaded = []
-    for i in range(4):
-        at = e(f"getelementptr i64, ptr @graphc.two_over_pi, i64 {F.ints('add', word, i)}")
-        loaded.append(e(f"load i64, ptr {at}"))
-    window = [
-        e(f"call i64 @llvm.fshl.i64(i64 {a}, i64 {b}, i64 {shift})")
-        for a, b in pairwise(loaded)
-    ]
     module.declare("llvm.fshl.i64", "declare i64 @llvm.fshl.i64(i64, i64, i64)")
     module.declare("llvm.ctlz.i64", "declare i64 @llvm.ctlz.i64(i64, i1)")
-    product = _times_192(F, m, window)
+    product = _times_192(F, m, _two_over_pi(F, exponent))
     quadrant = F.ints("lshr", product[0], 62)
     f0 = e(f"call i64 @llvm.fshl.i64(i64 {product[0]}, i64 {product[1]}, i64 2)")
     f1 = e(f"call i64 @llvm.fshl.i64(i64 {product[1]}, i64 {product[2]}, i64 2)")
@@ -230,6 +212,28 @@ def _define_rem_pio2(module: Module, L: Lanes) -> None:
         name, f"define internal {{i64, double, double}} @{name}(double %x) noinline nounwind cold "
               f"{{\n{e.text()}\n  ret {out}\n}}",
     )
+
+
+def _two_over_pi(F: Floats, exponent: str) -> list[str]:
+    """The three words of 2/pi that matter to a number with this exponent field."""
+    e = F.L.e
+    # a word of zeros in front serves exponents below 1
+    words = ", ".join(f"i64 {literal('i64', w)}" for w in co.TWO_OVER_PI)
+    count = len(co.TWO_OVER_PI)
+    e.module.define_global(
+        "graphc.two_over_pi",
+        f"@graphc.two_over_pi = internal constant [{count} x i64] [{words}], align 8",
+    )
+    # position of the first bit wanted, counted from the start of the word of zeros
+    start = F.ints("sub", exponent, 1075 - 64 + 2)
+    word, shift = F.ints("lshr", start, 6), F.ints("and", start, 63)
+    loaded = []
+    for i in range(4):
+        at = e(f"getelementptr i64, ptr @graphc.two_over_pi, i64 {F.ints('add', word, i)}")
+        loaded.append(e(f"load i64, ptr {at}"))
+    return [
+        e(f"call i64 @llvm.fshl.i64(i64 {a}, i64 {b}, i64 {shift})") for a, b in pairwise(loaded)
+    ]
 
 
 def _times_192(F: Floats, m: str, words: list[str]) -> list[str]:
