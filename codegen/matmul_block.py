@@ -5,9 +5,9 @@
 with m <= most_rows(), n <= COLUMNS, k >= 1, strides in bytes, scratch aligned. The loops are:
 blocks of k; strips of rows; tiles of columns (in the micro-kernel). B is packed once for each block
 of k, as panels: by the first strip's kernel on its way where B's rows are contiguous, before it
-where they are not. A strip of A is packed just before its use where its rows are strided. Products
-of f16 and bf16 pack both, as f32, and add up in f32 scratch; so does a product whose last registers
-would be partial on a target without masks.
+where they are not. A strip of A is packed just before its use where its rows are strided, and
+copied where they share cache sets. Products of f16 and bf16 pack both, as f32, and add up in f32
+scratch; so does a product whose last registers would be partial on a target without masks.
 """
 
 from __future__ import annotations
