@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from graphc.binding import bind_dims, lone_name, size_value
+from graphc.convert import keeps_dtype, literal_array
 from graphc.errors import DTypeError, Loc, ShapeError, UsageError, user_loc
-from graphc.types import Array, DType, TensorType, as_dtype, shape_text
+from graphc.types import Array, DType, TensorType, array_text, as_dtype, shape_text
 
 
 class Signature:
@@ -126,11 +127,11 @@ def as_input(function: str, name: str, value: Any, type: TensorType, loc: Loc | 
     if isinstance(value, np.ndarray):
         array = _cast(what, value, type, loc)
     elif isinstance(value, np.float64):  # a Python float too, and what np.mean gives
-        array = from_python(what, float(value), type, loc)
+        array = _from_python(what, float(value), type, loc)
     elif isinstance(value, np.generic):
         array = _cast(what, np.asarray(value), type, loc)
     else:
-        array = from_python(what, value, type, loc)
+        array = _from_python(what, value, type, loc)
     if not array.dtype.isnative:
         array = array.astype(dtype.numpy)
     if array.dtype.num != dtype.numpy.num:
@@ -165,7 +166,22 @@ def _is_safe(a: DType, b: DType) -> bool:
     return bool(np.can_cast(a.numpy, b.numpy, "safe"))
 
 
-def from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
+def as_value(what: str, value: Any, type: TensorType) -> Array:
+    """`value` as what a variable of this type may hold: an array of exactly its dtype and shape,
+    or numbers and lists, which convert as the arguments of a call do.
+
+    Raises UsageError for what is no array of numbers, DTypeError for numbers that do not fit,
+    ShapeError for arrays of another type.
+    """
+    array = literal_array(value, what=what)
+    if not keeps_dtype(value):
+        array = _from_python(what, value, type, user_loc())
+    if array.shape != type.shape or as_dtype(array.dtype) is not type.dtype:
+        raise ShapeError(f"{what} must be {type}, got {array_text(array)}", user_loc())
+    return array.astype(type.dtype.numpy, copy=False)  # in this machine's byte order
+
+
+def _from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
     """Numbers and nested lists: bools fit anything, ints what holds them, floats any float."""
     try:
         array = np.asarray(value)

@@ -13,14 +13,13 @@ from graphc.convert import (
     as_tensor,
     axis_of,
     dtype_of,
-    keeps_dtype,
     literal_array,
 )
 from graphc.dims import Dim, Size
 from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.ir import DeclaringAs, State
 from graphc.tensor import Tensor
-from graphc.types import Array, TensorType, array_text, as_dtype
+from graphc.types import Array, TensorType, as_dtype
 
 __all__ = [
     "Variable", "assert_dim", "constant", "dim", "dim_value", "input", "name_scope",
@@ -71,14 +70,9 @@ class Variable(Tensor):
 
     @value.setter
     def value(self, new: Any) -> None:
-        from graphc.arguments import from_python  # which calls need, declaring does not
+        from graphc.arguments import as_value  # which calls need, declaring does not
 
-        what = f"variable {self.name!r}: the value"
-        array = literal_array(new, what=what)
-        if not keeps_dtype(new):
-            array = from_python(what, new, self.type, user_loc())
-        if array.shape != self.shape or as_dtype(array.dtype) is not self.dtype:
-            raise ShapeError(f"{what} must be {self.type}, got {array_text(array)}", user_loc())
+        array = as_value(f"variable {self.name!r}: the value", new, self.type)
         with self.state.lock:
             _array_of(self.state)[...] = array
 

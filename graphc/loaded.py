@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.arguments import Results, Signature
+from graphc.arguments import Results, Signature, as_value
 from graphc.callee import Callee
 from graphc.descriptor import decode_size, decode_type, parse_descriptor, read_descriptor
 from graphc.errors import (
@@ -24,7 +24,6 @@ from graphc.errors import (
     ExecutionError,
     GraphcError,
     OutOfMemoryError,
-    ShapeError,
     UsageError,
     user_loc,
 )
@@ -32,7 +31,7 @@ from graphc.failure import BY_KIND
 from graphc.files import check_path
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
-from graphc.types import Array, TensorType, array_text, as_dtype
+from graphc.types import Array, TensorType, as_dtype
 
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
@@ -161,11 +160,7 @@ class LoadedState(Mapping[str, Array]):
                 user_loc(),
             )
         t, _ = self._layout.variables[name]
-        array = np.asarray(value)
-        if array.shape != t.shape or as_dtype(array.dtype) is not t.dtype:
-            raise ShapeError(
-                f"state: variable {name!r} must be {t}, got {array_text(array)}", user_loc()
-            )
+        array = as_value(f"state: variable {name!r}", value, t)
         with self.lock:
             self._views[name][...] = array
 

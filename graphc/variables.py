@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
+from graphc.arguments import as_value
 from graphc.declare import Variable
-from graphc.errors import ShapeError, UsageError, user_loc
+from graphc.errors import UsageError, user_loc
 from graphc.ir import Graph, State
-from graphc.types import Array, array_text
+from graphc.types import Array
 
 
 class Variables:
@@ -73,12 +72,8 @@ class Variables:
         new = Variables(self._graph)
         for s in self._declared:
             if s.name in given:
-                array = np.asarray(given.pop(s.name))
-                if array.shape != s.type.shape or array.dtype != s.type.dtype.numpy:
-                    raise ShapeError(
-                        f"with_state: variable {s.name!r} must be {s.type}, got "
-                        f"{array_text(array)}", user_loc()
-                    )
+                what = f"with_state: variable {s.name!r}"
+                array = as_value(what, given.pop(s.name), s.type)
                 new.replace(s, State(s.name, s.type, array))
             else:
                 present = self.own(s)

@@ -66,6 +66,10 @@ def test_private_state(mode):
     assert h().tolist() == [9, 9] and f.with_state({"v": np.zeros(2, "f4")})().tolist() == [0, 0]
     if mode == "jit":
         assert g.compilations == f.compilations == 1
+    assert f.with_state({v: np.array([9, 8], ">f4")})().tolist() == [9, 8]
+    assert f.with_state({v: [9.5, 8]})().tolist() == [9.5, 8]
+    with pytest.raises(UsageError, match="variable 'v' is a masked array"):
+        f.with_state({v: np.ma.masked_array(np.ones(2, "f4"), [0, 1])})
     with pytest.raises(UsageError, match="has no variable 'w'; it has v"):
         f.with_state({"w": np.zeros(2)})
     with pytest.raises(ShapeError, match=r"variable 'v' must be f32\[2\], got f32\[3\]"):

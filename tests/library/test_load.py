@@ -83,6 +83,10 @@ def test_states_apart(lib):
     assert not lib.state["w1"].any()
     with pytest.raises(ShapeError, match=r"'w1' must be f32\[64,32\], got f64\[3\]"):
         lib.state["w1"] = np.zeros(3)
+    with pytest.raises(UsageError, match="'w1' is a masked array"):
+        lib.state["w1"] = np.ma.zeros((64, 32), "f4")
+    with pytest.raises(UsageError, match="'w1' must be a number or a rectangular array"):
+        lib.state["w1"] = object()
     with pytest.raises(UsageError, match="no variable 'w9'"):
         lib.state["w9"] = 0
     with pytest.raises(UsageError, match="takes a state of this library"):
