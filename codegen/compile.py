@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphc.codegen import twins
 from graphc.codegen.chain import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.emitter import Module
@@ -90,6 +91,7 @@ class _Compiler:
             for n in g.nodes:
                 if n.op.name == "fused":
                     calls.append(self.kernel(n, len(calls)))
+            calls = twins.share(self.module, calls)
             small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
                      if v not in large}
             plan = make_plan(g, calls, states, large)

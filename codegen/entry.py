@@ -131,8 +131,8 @@ class Entry:
                 code = e("load i32, ptr %error, align 4")
                 self._return_if(e(f"icmp ne i32 {code}, -1"), code)
 
-    def _context(self, k: int, c: Call) -> list[tuple[str, str]]:
-        """(type, value) of what kernel k takes."""
+    def _context(self, k: int, c: Call) -> dict[int, tuple[str, str]]:
+        """(type, value) of what kernel k takes, by slot."""
         values = [("ptr", self._where(a)) for a in c.args]
         outs = [self._where(o) for o in c.outs]
         if c.slots.params > len(c.args):  # a product's own buffer, or accumulators
@@ -147,7 +147,8 @@ class Entry:
         values += [("i64", self.dims[n]) for n in c.slots.dims]
         if c.fallible:
             values.append(("ptr", "%error"))
-        return values
+        numbers = [("i64", str(n)) for n in c.slots.numbers]
+        return dict(enumerate(values)) | dict(enumerate(numbers, c.slots.numbers_at))
 
     # --- copies ----------------------------------------------------------------------------------
 

@@ -33,11 +33,15 @@ SPILLING = 64
 
 @dataclass(frozen=True)
 class Slots:
-    """Where things stand in a kernel's ctx."""
+    """Where things stand in a kernel's ctx.
+
+    numbers: what the entry point puts there for code that several kernels share (see `twins`).
+    """
 
     params: int
     outputs: int
     dims: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
 
     @property
     def error(self) -> int:
@@ -56,8 +60,12 @@ class Slots:
         return self.error + 3
 
     @property
-    def count(self) -> int:
+    def numbers_at(self) -> int:
         return self.error + 4
+
+    @property
+    def count(self) -> int:
+        return self.numbers_at + len(self.numbers)
 
 
 def slots_of(nest: Nest, extra: Sequence[Size] = ()) -> Slots:

@@ -7,7 +7,7 @@ had better share itself out among all threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from graphc import dims
 from graphc.codegen.emitter import Emitter, Module
@@ -39,11 +39,11 @@ class WaveRunner:
         if most:
             allocas.append(f"  %ctx = alloca [{self.slots * most} x i64], align 16")
 
-    def fill(self, values: Sequence[tuple[str, str]], place: int) -> str:
+    def fill(self, values: Mapping[int, tuple[str, str]], place: int) -> str:
         """Write a kernel's context into the `place`-th array; returns its address."""
         first = place * self.slots
-        for j, (t, what) in enumerate(values, first):
-            self.e.do(f"store {t} {what}, ptr {self._place(j)}, align 8")
+        for j, (t, what) in values.items():
+            self.e.do(f"store {t} {what}, ptr {self._place(first + j)}, align 8")
         return self._place(first)
 
     def _place(self, k: int) -> str:

@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
-from graphc.passes import both, chains, copies
+from graphc.passes import both, chains, copies, repeated
 from graphc.passes.bodies import operand
-from graphc.passes.grouping import Group
+from graphc.passes.grouping import Group, combine, own_label
 from graphc.passes.joining import Joining
 from graphc.passes.roles import is_free, is_kept, is_opaque
 
@@ -48,6 +48,7 @@ class Fusion(Joining):
         """The graph of fused nodes, in dependency order and otherwise in program order."""
         g = self.g
         groups = [h for h in groups if not is_kept(h.nodes[0])]
+        groups, read = self.make_once(groups)
         position = {n: k for k, n in enumerate(g.nodes)}
         for h in groups:
             h.nodes.sort(key=lambda n: position[n])
@@ -57,6 +58,7 @@ class Fusion(Joining):
             lambda v: self.resolve(v, None, False).value,
             lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
+        self.stored |= read
         units = [_Unit((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
         for n in g.nodes:
             if n in owner:
@@ -75,6 +77,23 @@ class Fusion(Joining):
                 new = b.emit(OPS["fused"], args, u.node, **u.kernel)
             env.update(zip(u.makes, new, strict=True))
         return finish_as(b, g, env)
+
+    def make_once(self, groups: list[Group]) -> tuple[list[Group], set[Value]]:
+        """The groups, one of which makes numbers that others would repeat; what it stores."""
+        found = repeated.find(
+            groups, self.scalars,
+            lambda n: bool(n.args) and self.is_lazy(n) and not self.is_computed(n),
+        )
+        if found is None:
+            return groups, set()
+        self.scalars.difference_update(found.made)
+        g = Group(self.count, "loops", [], found.host.level)
+        g.nodes = found.made
+        for n in found.made:
+            g.labels[n.outs[0]] = own_label(n)[1]
+            self.uses[n] = [self.resolve(a, None, False) for a in n.args]
+        both = combine(g, found.host, {}, [])
+        return [both if h is found.host else h for h in groups], {n.outs[0] for n in found.read}
 
     def body(self, h: Group) -> tuple[list[Value], list[Value], dict[str, object]]:
         """(operands, results, attributes of the fused node)."""

@@ -3,6 +3,8 @@ calls run on nothing but native code."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -166,6 +168,18 @@ def test_one_kernel_per_layer(depth):
     for n in SIZES:
         agree(f, RNG.normal(size=(n, 48)).astype("f4"), rtol=1e-4)
     assert f.compilations == 1
+
+
+def test_functions_that_differ_in_numbers_are_one():
+    """Epilogues of several widths are one function; the kernels' contexts have the widths."""
+    x = gx.input("x", ("n", 48))
+    shapes = [(48, width) for width in (64, 96, 160)]
+    weights = [gx.constant(RNG.normal(size=s).astype("f4")) for s in shapes]
+    f = gx.function([x], [gx.tanh(x @ w) for w in weights], name="f")
+    for n in SIZES:
+        agree(f, RNG.normal(size=(n, 48)).astype("f4"), rtol=1e-4)
+    assert kernels(f) == 3
+    assert len(re.findall(r"^define .*\.epilogue\(", f.llvm_ir(), re.M)) == 1
 
 
 def training_step():
