@@ -29,7 +29,7 @@ from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.summed import define_summed
-from graphc.codegen.tails import USED, Tails, find, product_of
+from graphc.codegen.tails import STEP, USED, Tails, find, product_of
 from graphc.codegen.target import Target
 from graphc.dims import Dim, Size
 from graphc.ir import Builder, Graph, Node, Value, finish
@@ -68,7 +68,10 @@ class ChainKernel:
         self.calls = [
             define_summed(module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1])
             if n in self.summed else
-            define_kernel(module, target, n, f"{name}.{k}", codes, fastmath, frozenset())
+            define_kernel(
+                module, target, n, f"{name}.{k}", codes, fastmath, frozenset(),
+                least_columns=self._least_columns(n),
+            )
             for k, n in enumerate(self.body.nodes)
         ]
         self.plan = make_plan(self.body, self.calls, (), [])
@@ -219,6 +222,12 @@ class ChainKernel:
                 x, step = env[v, labels[v][0]], (1,) * len(shape)
                 here[v] = b.one("slice", (x,), n, start=start, stop=t.shape, step=step)
         return [here[v] for v in tails.probes[kernel]]
+
+    def _least_columns(self, n: Node) -> int:
+        """How many columns a kernel with USED of them has at least."""
+        if self.tails is None or n.outs[0].type.shape[-1:] != (self._size(len(self.axes)),):
+            return 0
+        return STEP if isinstance(self.tails.columns, int) else 0
 
     def _size(self, axis: int) -> Size:
         """The size of a block on a shared axis, or how many columns it uses."""

@@ -74,9 +74,10 @@ class DotKernel:
 
     def __init__(
         self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-        fastmath: bool = False, updates: frozenset[Value] = frozenset(),
+        fastmath: bool = False, updates: frozenset[Value] = frozenset(), least_columns: int = 0,
     ):
         self.module, self.target, self.name = module, target, name
+        self.least_columns = least_columns
         self.codes, self.fastmath = codes, fastmath
         # new values of states are better written over the old ones than used to hold the product
         self.kept_free = {k for k, o in enumerate(node.outs) if o in updates}
@@ -205,7 +206,8 @@ class DotKernel:
         cols, bc = _collapsed(b.shape, free_axes(n, 1))
         name = product(
             self.module, self.target, n.out.type.dtype,
-            rows=m if isinstance(m, int) else None, columns=cols if isinstance(cols, int) else None,
+            rows=m if isinstance(m, int) else None,
+            columns=cols if isinstance(cols, int) else self.least_columns or None,
             passing=self.passing,
         )
         size = f.top.size

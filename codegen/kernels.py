@@ -63,11 +63,12 @@ def body_sites(body: Graph) -> list[Node]:
 
 def define_kernel(
     module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool,
-    updates: frozenset[Value], driver: bool = True,
+    updates: frozenset[Value], driver: bool = True, least_columns: int = 0,
 ) -> Call:
     """Write the functions of one fused node into the module; `updates` become states.
 
-    driver: whether it must be there, as a function of the kernel's name.
+    driver: whether it must be there, as a function of the kernel's name. least_columns: of a
+    product with a symbolic number of them; 0 if there may be a single one.
     """
     body: Graph = node.attrs["body"]
     fallible = bool(body_sites(body))
@@ -80,7 +81,7 @@ def define_kernel(
             after=both.columns,
         )
     if products:
-        dot = DotKernel(module, target, node, name, codes, fastmath, updates)
+        dot = DotKernel(module, target, node, name, codes, fastmath, updates, least_columns)
         dot.define()
         reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
         return Call(

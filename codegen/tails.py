@@ -30,9 +30,10 @@ from graphc.dims import Size, product
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.bodies import array_of
+from graphc.passes.folding import evaluate
 from graphc.passes.grouping import ONE, Label
 from graphc.passes.labels import inner, is_block, operand_labels, sums
-from graphc.types import f32, f64
+from graphc.types import Array, bool_, f32, f64
 
 STEP = 64        # columns of `used`: whole groups of lanes that sums over a row have
 LEAST = 4 * STEP  # columns, if their number is known, from which some may be left out
@@ -311,7 +312,7 @@ class _Reader:
         elif name.startswith("reduce_") and reads and self.axes not in key[1]:
             return self._reduces(name, args[0])
         elif n.op.kind is Kind.ELEMENTWISE:
-            self._elementwise(name, key, args)
+            self._elementwise(n, key, args)
         else:
             return not reads
         return True
@@ -351,8 +352,8 @@ class _Reader:
             return True
         return name in ("reduce_max", "reduce_min") and t.same
 
-    def _elementwise(self, name: str, key: Key, args: list[Key]) -> None:
-        truth = self._truth(name, args)
+    def _elementwise(self, n: Node, key: Key, args: list[Key]) -> None:
+        name, truth = n.op.name, self._truth(n, args)
         if truth is not None:
             self.truths[key] = truth
         if name == "select" and args[0] in self.truths:
@@ -372,9 +373,9 @@ class _Reader:
             zero = self._root(key[0], same)
         self.tails[key] = Tail(same, finite, zero)
 
-    def _truth(self, name: str, args: list[Key]) -> bool | None:
+    def _truth(self, n: Node, args: list[Key]) -> bool | None:
         """Whether a condition holds in columns beyond the last row of a block."""
-        known = [self.truths.get(a) for a in args]
+        name, known = n.op.name, [self.truths.get(a) for a in args]
         if name == "not" and known[0] is not None:
             return not known[0]
         if name == "and" and False in known:
@@ -385,4 +386,16 @@ class _Reader:
             at = [self.counts.get(a) for a in args]
             if at in ([self.axes, self.axes - 1], [self.axes - 1, self.axes]):
                 return bool(at[1] == self.axes)
-        return None
+        numbers = [self._number(a) for a in args]
+        if n.out.type.dtype is not bool_ or any(x is None for x in numbers):
+            return None
+        result = evaluate(n.op, [x for x in numbers if x is not None], n.attrs, bool_)
+        return None if result is None else bool(result)
+
+    def _number(self, key: Key) -> Array | None:
+        """What a value is in all of these columns, if a constant."""
+        constant = self.tails.get(key, ANY).constant
+        if constant is None:
+            return None
+        value = array_of(constant.node.attrs["value"])
+        return None if value is None else value.reshape(())

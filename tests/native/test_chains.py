@@ -108,6 +108,7 @@ MASKS = {
     "left out": (lambda r, c, s: gx.where(c > r, -1e9, s), True),
     "strict": (lambda r, c, s: gx.where(c < r, s, -1e9), True),
     "shallow": (lambda r, c, s: gx.where((r >= c) & (c > 2), s, -100.0), True),  # exp: subnormal
+    "triangle": (lambda r, c, s: gx.where(gx.tril(gx.ones((*s.shape[1:],))) > 0, s, -1e9), True),
     "scaled": (lambda r, c, s: -gx.where(r < c, np.inf, -s) * 0.5, True),
     "of rows": (lambda r, c, s: gx.where(r <= c, s, -1e9), False),
     "read anyway": (lambda r, c, s: gx.where(r >= c, s, 0.5 * s), False),
