@@ -2,11 +2,9 @@
 
     define internal void @K(ptr %ctx, ptr %scratch)            all blocks, by way of `chain_task`
 
-The kernels inside are written for blocks: the same bodies on operands whose shared axes (see
-`passes/chains`) have symbolic sizes `block.0`, `block.1`, ... Blocks of operands are contiguous,
-so a kernel is told where its block begins, and only an `iota` along a shared axis must know how far
-from the start that is. The memory plan of the kernels as a program of their own says what stands
-where in scratch.
+The kernels inside are written for blocks (`chain_blocks`). Blocks of operands are contiguous, so a
+kernel is told where its block begins. The memory plan of the kernels as a program of their own says
+what stands where in scratch.
 
 A block is some rows of one member, or some whole members, and so on outwards. How large it is
 follows from the shapes alone; that no element's arithmetic depends on it is what the kernels
@@ -16,9 +14,8 @@ in order; what it adds up stands in the result and beside it, in a workspace of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from graphc import dims
+from graphc.codegen.chain_blocks import Blocks
 from graphc.codegen.chain_task import define_task
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
@@ -29,15 +26,11 @@ from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.summed import define_summed
-from graphc.codegen.tails import STEP, USED, Tails, find, product_of
+from graphc.codegen.tails import STEP, USED
 from graphc.codegen.target import Target
-from graphc.dims import Dim, Size
-from graphc.ir import Builder, Graph, Node, Value, finish
-from graphc.ops.row import OPS, Kind
-from graphc.passes.bodies import operand
-from graphc.passes.grouping import ONE, Label
-from graphc.passes.labels import inner, kernel_labels, operand_labels, sums
-from graphc.types import TensorType, i64
+from graphc.dims import Size
+from graphc.ir import Node, Value
+from graphc.passes.labels import sums
 
 # Bytes of a block that stay in the second cache beside what the products pack.
 BLOCK_BYTES = 1 << 20
@@ -56,32 +49,25 @@ class ChainKernel:
         fastmath: bool,
     ):
         self.module, self.target, self.node, self.name = module, target, node, name
-        self.axes: tuple[Size, ...] = node.attrs["axes"]
-        self.names = [f"block.{a}" for a in range(len(self.axes))]
-        self.begins: dict[int, Value] = {}
-        self.labels: list[Label] = []  # of the operands
-        self.summed: dict[Node, list[TensorType]] = {}  # what sums over blocks: its whole operands
-        self.tails: Tails | None = None  # what blocks leave out, if anything
-        self.products: list[Value] = []  # that leave out some steps
-        self.probes: list[Value] = []    # what must be 0 for that
-        self.body = self._blocks()
+        self.blocks = blocks = Blocks(node)
+        self.axes, self.names = blocks.axes, blocks.names
         self.calls = [
-            define_summed(module, target, n, f"{name}.{k}", self.summed[n], self.axes[-1])
-            if n in self.summed else
+            define_summed(module, target, n, f"{name}.{k}", blocks.summed[n], self.axes[-1])
+            if n in blocks.summed else
             define_kernel(
                 module, target, n, f"{name}.{k}", codes, fastmath, frozenset(),
                 least_columns=self._least_columns(n),
             )
-            for k, n in enumerate(self.body.nodes)
+            for k, n in enumerate(blocks.body.nodes)
         ]
-        self.plan = make_plan(self.body, self.calls, (), [])
+        self.plan = make_plan(blocks.body, self.calls, (), [])
         # what a block has in scratch: the plan's arrays, and probes
-        self.slots_of_block = [*self.plan.slots, *(size_of(v) for v in self.probes)]
+        self.slots_of_block = [*self.plan.slots, *(size_of(v) for v in blocks.probes)]
         seen: dict[str, None] = {}
         for v in (*node.args, *node.outs, *(o for n in node.attrs["body"].nodes for o in n.outs)):
             for size in v.type.shape:
                 seen.update(dict.fromkeys(dims.names(size)))
-        self.params = len(node.args) + bool(self.summed)
+        self.params = len(node.args) + bool(blocks.summed)
         self.slots = Slots(self.params, len(node.outs), tuple(seen))
         # every array's size is this much times the sizes of the block
         self.unit = dims.total(
@@ -89,156 +75,12 @@ class ChainKernel:
         )
         self.cycles = dims.total(self._row(c.work) for c in self.calls)
 
-    # --- kernels on blocks ---------------------------------------------------------------------
-
-    def _blocks(self) -> Graph:
-        """The body for one block of its operands."""
-        body: Graph = self.node.attrs["body"]
-        count = len(self.axes)
-        found = kernel_labels(body, self.node.attrs["outputs"], count)
-        assert found is not None, "chains groups only what has labels"
-        labels = found
-        self.inputs = list(body.inputs)
-        self.labels = [labels[v] for v in body.inputs]
-        self.tails = tails = find(body, labels, count)
-        if tails is not None:
-            labels |= tails.labels
-        self.result_labels = [labels[v] for v in body.outputs]
-        b = Builder()
-        env = {v: operand(str(v.node.attrs["name"]), self._of(v, labels[v])) for v in body.inputs}
-        self.begins = {
-            a: operand(f"begin{a}", TensorType(i64, ())) for a in range(len(self.axes))
-        }
-        adds_up = {n: sums(labels[n.outs[0]], count) for n in body.nodes}
-        for n in sorted(body.nodes, key=adds_up.__getitem__):  # see `guards` for the order
-            outs = [labels[o] for o in n.outs]
-            probes = tails.probes.get(n, []) if tails is not None else []
-            if adds_up[n]:
-                within, used = self._sum(n, env), [count - 1]
-            else:
-                within, used = self._block(n, outs)
-            sizes = list(n.attrs["axes"])
-            places = list(n.attrs["outputs"])
-            for own, label in zip(places, outs, strict=True):
-                for axis, shared in zip(own, label, strict=True):
-                    if shared != ONE:
-                        sizes[axis] = self._size(shared)
-            if probes:
-                rows = next(own for own, label in zip(places, outs, strict=True) if count in label)
-                places += [(*rows[:-1], ONE)] * len(probes)
-            args = [*(env[a] for a in n.args), *(self.begins[a] for a in used)]
-            attrs = {**n.attrs, "body": within, "axes": tuple(sizes), "outputs": tuple(places)}
-            new = b.emit(OPS["fused"], args, n, **attrs)
-            if adds_up[n]:
-                self.summed[new[0].node] = [
-                    a.type if a in body.inputs else env[a].type for a in n.args
-                ]
-            env.update(zip(n.outs, new, strict=False))
-            self.probes += new[len(n.outs):]
-            if tails is not None and n in tails.over and product_of(n) is not None:
-                self.products += new
-        inputs = [*(env[v] for v in body.inputs), *self.begins.values()]
-        return finish(b, body.name, inputs, [*(env[v] for v in body.outputs), *self.probes])
-
-    def _sum(self, n: Node, env: dict[Value, Value]) -> Graph:
-        """The body of a kernel that sums over blocks: a product of blocks of its operands."""
-        body: Graph = n.attrs["body"]
-        dot = body.nodes[0]
-        b = Builder()
-        given = {
-            v: operand(str(v.node.attrs["name"]), env[a].type)
-            for a, v in zip(n.args, body.inputs, strict=True)
-        }
-        begin = operand("begin", TensorType(i64, ()))
-        out = b.one(dot.op, [given[v] for v in dot.args], dot, **dot.attrs)
-        return finish(b, body.name, [*given.values(), begin], [out])
-
-    def _block(self, kernel: Node, outs: list[Label]) -> tuple[Graph, list[int]]:
-        """One kernel's body on blocks, and the axes whose beginnings are its last operands.
-
-        Its last results are what it must find to be 0 (see `tails`).
-        """
-        body: Graph = kernel.attrs["body"]
-        tails, summed = self.tails, ONE
-        if tails is not None and kernel in tails.over:
-            summed = len(self.axes)
-        labels = inner(body, outs, summed)
-        assert labels is not None
-        b = Builder()
-        begins: dict[int, Value] = {}
-        env = {
-            (v, label): operand(str(v.node.attrs["name"]), self._of(v, label))
-            for v in body.inputs for label in labels[v]
-        }
-        for n, label in [(m, found) for m in body.nodes for found in labels[m.out]]:
-            attrs = dict(n.attrs)
-            if "shape" in attrs:
-                attrs["shape"] = self._of(n.out, label).shape
-            given = operand_labels(n, label, summed)
-            assert given is not None
-            new = b.one(n.op, [env[key] for key in zip(n.args, given, strict=True)], n, **attrs)
-            if n.op.name == "iota" and (a := label[n.attrs["axis"]]) in self.begins:
-                begin = begins.setdefault(a, operand(f"begin{a}", TensorType(i64, ())))
-                if n.out.type.dtype is not i64:
-                    begin = b.one("cast", (begin,), n, dtype=n.out.type.dtype)
-                moved = b.one("broadcast", (begin,), n, shape=attrs["shape"], axes=())
-                new = b.one("add", (new, moved), n)
-            env[n.out, label] = new
-        inputs = [*(env[v, labels[v][0]] for v in body.inputs), *begins.values()]
-        outputs = [env[key] for key in zip(body.outputs, outs, strict=True)]
-        if tails is not None and kernel in tails.probes:
-            outputs += self._column(b, kernel, env, labels, tails)
-        return finish(b, body.name, inputs, outputs), list(begins)
-
-    def _column(
-        self, b: Builder, kernel: Node, env: Mapping[tuple[Value, Label], Value],
-        labels: Mapping[Value, list[Label]], tails: Tails,
-    ) -> list[Value]:
-        """What a kernel's probes are in a column that is left out."""
-        cut = len(self.axes)
-        body: Graph = kernel.attrs["body"]
-        here: dict[Value, Value] = {}
-        wanted = set(tails.probes[kernel])
-        for n in reversed(body.nodes):
-            if n.out in wanted and (kernel, n.out) not in tails.constants:
-                wanted.update(a for a in n.args if cut in labels[a][0])
-        for v in (*body.inputs, *(n.out for n in body.nodes)):
-            if v not in wanted:
-                continue
-            t = self._of(v, labels[v][0])
-            shape = (*t.shape[:-1], 1)
-            constant = tails.constants.get((kernel, v))
-            n = v.node
-            if constant is not None:
-                x = b.one("constant", (), n, **constant.node.attrs)
-                here[v] = b.one("broadcast", (x,), n, shape=shape, axes=())
-            elif n.op.kind is Kind.ELEMENTWISE:
-                here[v] = b.one(n.op, [here[a] for a in n.args], n, **n.attrs)
-            elif n.op.name == "broadcast" and n.args[0] not in wanted:
-                x = env[n.args[0], labels[n.args[0]][0]]
-                here[v] = b.one("broadcast", (x,), n, shape=shape, axes=n.attrs["axes"])
-            else:
-                start = (*(0 for _ in shape[1:]), t.shape[-1] - 1)
-                x, step = env[v, labels[v][0]], (1,) * len(shape)
-                here[v] = b.one("slice", (x,), n, start=start, stop=t.shape, step=step)
-        return [here[v] for v in tails.probes[kernel]]
-
     def _least_columns(self, n: Node) -> int:
-        """How many columns a kernel with USED of them has at least."""
-        if self.tails is None or n.outs[0].type.shape[-1:] != (self._size(len(self.axes)),):
+        """How many columns a kernel has at least, if some may be left out."""
+        blocks, shape = self.blocks, n.outs[0].type.shape
+        if blocks.tails is None or shape[-1:] != (blocks.size(blocks.cut),):
             return 0
-        return STEP if isinstance(self.tails.columns, int) else 0
-
-    def _size(self, axis: int) -> Size:
-        """The size of a block on a shared axis, or how many columns it uses."""
-        name = USED if axis == len(self.axes) else self.names[axis]
-        return Dim((((name,), 1),))
-
-    def _of(self, v: Value, label: Label) -> TensorType:
-        """The type of a block of v."""
-        return TensorType(v.type.dtype, tuple(
-            size if a == ONE else self._size(a) for a, size in zip(label, v.type.shape, strict=True)
-        ))
+        return STEP if isinstance(blocks.tails.columns, int) else 0
 
     # --- what the program must know -------------------------------------------------------------
 
@@ -277,7 +119,8 @@ class ChainKernel:
 
     @property
     def _columns(self) -> dict[str, Size]:
-        return {} if self.tails is None else {USED: self.tails.columns}
+        tails = self.blocks.tails
+        return {} if tails is None else {USED: tails.columns}
 
     def _row(self, size: Size) -> Size:
         """A size for a block of one row with all columns."""
@@ -329,7 +172,7 @@ class ChainKernel:
         for a in reversed(range(n)):
             whole = sizes.value(self.axes[a])
             count = f.ceildiv(whole, f.max(f.min(room, whole), "1"))
-            in_order = bool(self.summed) and a == n - 1
+            in_order = bool(self.blocks.summed) and a == n - 1
             if in_order:
                 count = f.max(count, "1")  # an empty sum has a value
             size = f.max(f.ceildiv(whole, f.max(count, "1")), "1")

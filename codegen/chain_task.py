@@ -34,27 +34,27 @@ def define_task(chain: ChainKernel) -> None:
     )
     task = Task(chain, f)
     first, last = "%begin", "%end"
-    if chain.summed:
+    if chain.blocks.summed:
         first, last = f.mul(first, task.count[-1]), f.mul(last, task.count[-1])
     calls = list(enumerate(chain.plan.calls))
     with f.each(first, last) as index:
         task.find(index.index)
-        if chain.tails is None:
+        if chain.blocks.tails is None:
             task.lay_out()
             for k, call in calls:
                 task.run(k, call)
         else:
-            task.look(chain.tails)
+            task.look(chain.blocks.tails)
             with f.each("0", "2") as attempt:
                 task.lay_out()
                 for k, call in calls:
-                    if call.node not in chain.summed:
+                    if call.node not in chain.blocks.summed:
                         task.run(k, call)
                 attempt.step = f.select(task.check(), "1", "2")
             task.lay_out()
             task.clear()
             for k, call in calls:
-                if call.node in chain.summed:
+                if call.node in chain.blocks.summed:
                     task.run(k, call)
     f.finish()
 
@@ -89,9 +89,9 @@ class Task:
             self.parts[v] = begun
             begun = f.at(begun, self.whole.value(align(size_of(v))))
         self.guards: Guards | None = None
-        if chain.tails is not None:
-            columns = self.whole.value(chain.tails.columns)
-            self.guards = Guards(f, columns, len(chain.tails.below))
+        if chain.blocks.tails is not None:
+            columns = self.whole.value(chain.blocks.tails.columns)
+            self.guards = Guards(f, columns, len(chain.blocks.tails.below))
         self.own: dict[Value, str] = {}  # where a kernel has what it began, by its result
 
     def find(self, number: str) -> None:
@@ -118,10 +118,10 @@ class Task:
             one = f.cmp("eq", self.regs[self.chain.names[a]], "1")
             alone = one if a == 0 else f(f"and i1 {alone}, {one}")
         rows = self.regs[self.chain.names[-1]]
-        used = guards.begin(self.at[-1], rows, alone, bool(self.chain.summed))
+        used = guards.begin(self.at[-1], rows, alone, bool(self.chain.blocks.summed))
         args = self.chain.node.args
         for k, v in enumerate(tails.below):
-            at = self.chain.inputs.index(v)
+            at = self.chain.blocks.inputs.index(v)
             label, array = tails.labels[v], args[at]
             there = self._moved(self.given[at], array, label)
             shape, dtype = array.type.shape, array.type.dtype
@@ -129,7 +129,7 @@ class Task:
                 row = self.whole.value(dims.product(shape[label.index(n) + 1 :]))
                 used = guards.small_tail(k, there, dtype, row, used)
             else:
-                count = self.sizes.value(self.chain.body.inputs[at].type.size)
+                count = self.sizes.value(self.chain.blocks.body.inputs[at].type.size)
                 used = guards.small_rows(there, dtype, count, used)
         f.do(f"store i64 {used}, ptr {guards.used}, align 8")
 
@@ -139,8 +139,8 @@ class Task:
         assert guards is not None
         fewer = f.cmp("slt", self.regs[USED], guards.columns)
         wrong = "false"
-        looked = [("nonzero", v) for v in chain.probes]
-        for what, v in looked + [("negative_zero", v) for v in chain.products]:
+        looked = [("nonzero", v) for v in chain.blocks.probes]
+        for what, v in looked + [("negative_zero", v) for v in chain.blocks.products]:
             count = f.select(fewer, self.sizes.value(v.type.size), "0")
             there = self.pointers[chain.plan.places[v]]
             found = guards.any(what, v.type.dtype, there, count)
@@ -181,25 +181,26 @@ class Task:
         chain, f = self.chain, self.f
         args = chain.node.args
         found: dict[Place, str] = {}
-        for k, (v, label) in enumerate(zip(args, chain.labels, strict=True)):
+        labels = [chain.blocks.labels[v] for v in chain.blocks.inputs]
+        for k, (v, label) in enumerate(zip(args, labels, strict=True)):
             found[Place("input", k)] = self._moved(self.given[k], v, label)
         for a in range(self.n):
             found[Place("input", len(args) + a)] = f.at(self.begins, 8 * a)
         for k, (v, label) in enumerate(self._results()):
             found[Place("output", k)] = self._moved(self.given[chain.params + k], v, label)
             if v in self.parts:
-                self.own[chain.body.outputs[k]] = self._moved(self.parts[v], v, label)
+                self.own[chain.blocks.body.outputs[k]] = self._moved(self.parts[v], v, label)
         for k, slot in enumerate(self.slots):
             found[Place("arena", k)] = slot
         first = len(chain.plan.slots)
-        for k in range(len(chain.probes)):
+        for k in range(len(chain.blocks.probes)):
             found[Place("output", len(chain.node.outs) + k)] = self.slots[first + k]
         return found
 
     def _results(self) -> list[tuple[Value, Label]]:
         """What the chain makes, as it is cut."""
         outs = self.chain.node.outs
-        return list(zip(outs, self.chain.result_labels, strict=True))
+        return list(zip(outs, self.chain.blocks.outputs, strict=True))
 
     def _moved(self, base: str, v: Value, label: Label) -> str:
         """Where the block of an array begins."""
@@ -216,7 +217,7 @@ class Task:
         places = {v: self.pointers[plan.places[v]] for v in (*call.args, *call.outs)}
         made = [places[v] for v in call.outs]
         values = [("ptr", places[v]) for v in call.args]
-        if call.node in self.chain.summed:
+        if call.node in self.chain.blocks.summed:
             values.append(("ptr", self.own[call.outs[0]]))
         elif call.slots.params > len(call.args):
             values.append(("ptr", made[call.c_output] if call.c_output is not None else self.slots[

@@ -24,39 +24,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from graphc.dims import Size, product
+from graphc.codegen.masked import Reader, Root, Tail
+from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
-from graphc.passes.bodies import array_of
-from graphc.passes.folding import evaluate
 from graphc.passes.grouping import ONE, Label
 from graphc.passes.labels import inner, is_block, operand_labels, sums
-from graphc.types import Array, bool_, f32, f64
+from graphc.types import f32, f64
 
 STEP = 64        # columns of `used`: whole groups of lanes that sums over a row have
 LEAST = 4 * STEP  # columns, if their number is known, from which some may be left out
-MOST_STEPS = 1 << 14  # of a product whose factors below BOUND (see `guards`) make it finite
-
 USED = "used"    # the number of columns, as a size in the block's kernels
-
-Key = tuple[Value, Label]
-Root = tuple[Node, Value]  # a value within a kernel
-
-
-@dataclass(frozen=True)
-class Tail:
-    """What is known of a value in the columns that are left out."""
-
-    same: bool = False                      # all of a row hold the same
-    finite: frozenset[Root] | None = None   # finite if these products are; None: perhaps not
-    zero: frozenset[Root] | None = None     # 0 if these values are, and products of them finite
-    constant: Value | None = None           # what all hold, as a scalar
-
-
-ANY = Tail()
-NONE: frozenset[Root] = frozenset()
 
 
 @dataclass
@@ -151,7 +129,7 @@ class _Search:
         labels = inner(body, outs, summed)
         if labels is None:
             return None
-        reader = _Reader(n, labels, self.axes, summed, self.tails)
+        reader = Reader(n, labels, self.axes, summed, self.tails)
         if not reader.run():
             return None
         for a, v in zip(n.args, body.inputs, strict=True):
@@ -255,147 +233,3 @@ class _Search:
         body: Graph = n.attrs["body"]
         values = [*body.inputs, *(o for m in body.nodes for o in m.outs)]
         return self.body.nodes.index(n), values.index(v)
-
-
-class _Reader:
-    """Follows a kernel's body, value by value, and knows what the columns left out would hold."""
-
-    def __init__(
-        self, n: Node, labels: dict[Value, list[Label]], axes: int, summed: int,
-        given: Mapping[Value, Tail],
-    ):
-        self.node, self.labels, self.axes, self.summed = n, labels, axes, summed
-        self.body: Graph = n.attrs["body"]
-        self.tails: dict[Key, Tail] = {}
-        self.counts: dict[Key, int] = {}   # the axis whose positions a value holds
-        self.truths: dict[Key, bool] = {}  # of conditions that say the same in all of them
-        self.needs: frozenset[Root] = NONE
-        self.products: dict[Root, tuple[Value, Value]] = {}
-        for a, v in zip(n.args, self.body.inputs, strict=True):
-            for label in labels.get(v, ()):
-                if self.axes in label and a in given:
-                    t = given[a]
-                    zero = self._root(v, t.same) if t.zero is None else t.zero
-                    self.tails[v, label] = Tail(t.same, t.finite, zero, t.constant)
-
-    def tail(self, key: Key) -> Tail:
-        """That of a value."""
-        if self.axes not in key[1]:
-            return Tail(same=True)
-        return self.tails.get(key, ANY)
-
-    def _root(self, v: Value, same: bool) -> frozenset[Root] | None:
-        return frozenset({(self.node, v)}) if same else None
-
-    def run(self) -> bool:
-        """Whether the kernel gives the same without these columns."""
-        for n in self.body.nodes:
-            for label in self.labels.get(n.outs[0], ()):
-                given = operand_labels(n, label, self.summed)
-                assert given is not None
-                args = list(zip(n.args, given, strict=False))
-                if not self._node(n, (n.out, label), args):
-                    return False
-        return True
-
-    def _node(self, n: Node, key: Key, args: list[Key]) -> bool:
-        name = n.op.name
-        reads = any(self.axes in label for _, label in args)
-        if name == "constant":
-            self._constant(n, key)
-        elif name == "iota":
-            self.counts[key] = key[1][n.attrs["axis"]]
-        elif name in ("broadcast", "reshape"):
-            self._passes(key, args[0])
-        elif n.op.kind is Kind.CONTRACT:
-            return not reads or self._product(n, key)
-        elif name.startswith("reduce_") and reads and self.axes not in key[1]:
-            return self._reduces(name, args[0])
-        elif n.op.kind is Kind.ELEMENTWISE:
-            self._elementwise(n, key, args)
-        else:
-            return not reads
-        return True
-
-    def _constant(self, n: Node, key: Key) -> None:
-        value = array_of(n.attrs["value"])
-        if value is not None and value.size == 1:
-            finite = NONE if np.isfinite(value).all() else None
-            self.tails[key] = Tail(True, finite, None if value.any() else NONE, n.out)
-
-    def _passes(self, key: Key, source: Key) -> None:
-        if source in self.counts:
-            self.counts[key] = self.counts[source]
-        if source in self.truths:
-            self.truths[key] = self.truths[source]
-        if source in self.tails:
-            self.tails[key] = self.tails[source]
-        elif self.axes not in source[1]:
-            self.tails[key] = Tail(same=True)
-
-    def _product(self, n: Node, key: Key) -> bool:
-        """Its columns differ, but they are finite if its factors are small."""
-        left, right = n.args
-        root = self.node, n.out
-        at = dict(zip(self.body.inputs, self.node.args, strict=True))
-        steps = product(left.type.shape[a] for a in n.attrs["contract"][0])
-        if left in at and right in at and isinstance(steps, int) and steps <= MOST_STEPS:
-            self.products[root] = at[left], at[right]
-            self.tails[key] = Tail(finite=frozenset({root}))
-        return self.axes in key[1]
-
-    def _reduces(self, name: str, source: Key) -> bool:
-        """A row's maximum includes one of these columns; its sum may leave out zeros."""
-        t = self.tail(source)
-        if name == "reduce_sum" and t.zero is not None:
-            self.needs |= t.zero
-            return True
-        return name in ("reduce_max", "reduce_min") and t.same
-
-    def _elementwise(self, n: Node, key: Key, args: list[Key]) -> None:
-        name, truth = n.op.name, self._truth(n, args)
-        if truth is not None:
-            self.truths[key] = truth
-        if name == "select" and args[0] in self.truths:
-            self._passes(key, args[1 if self.truths[args[0]] else 2])
-            return
-        if self.axes not in key[1]:
-            return
-        tails = [self.tail(a) for a in args]
-        same, finite, zero = all(t.same for t in tails), None, None
-        if name == "neg":
-            finite, zero = tails[0].finite, tails[0].zero
-        elif name == "mul":
-            for x, y in (tails, tails[::-1]):
-                if x.zero is not None and y.finite is not None:
-                    zero = x.zero | y.finite
-        if zero is None:
-            zero = self._root(key[0], same)
-        self.tails[key] = Tail(same, finite, zero)
-
-    def _truth(self, n: Node, args: list[Key]) -> bool | None:
-        """Whether a condition holds in columns beyond the last row of a block."""
-        name, known = n.op.name, [self.truths.get(a) for a in args]
-        if name == "not" and known[0] is not None:
-            return not known[0]
-        if name == "and" and False in known:
-            return False
-        if name == "or" and True in known:
-            return True
-        if name in ("less", "less_equal"):
-            at = [self.counts.get(a) for a in args]
-            if at in ([self.axes, self.axes - 1], [self.axes - 1, self.axes]):
-                return bool(at[1] == self.axes)
-        numbers = [self._number(a) for a in args]
-        if n.out.type.dtype is not bool_ or any(x is None for x in numbers):
-            return None
-        result = evaluate(n.op, [x for x in numbers if x is not None], n.attrs, bool_)
-        return None if result is None else bool(result)
-
-    def _number(self, key: Key) -> Array | None:
-        """What a value is in all of these columns, if a constant."""
-        constant = self.tails.get(key, ANY).constant
-        if constant is None:
-            return None
-        value = array_of(constant.node.attrs["value"])
-        return None if value is None else value.reshape(())
