@@ -61,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status and never shows a traceback for a mistake."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     entry = user_loc()
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the shell: `graphc ... >&-`
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 -- till the end
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()

@@ -66,6 +66,19 @@ def test_closed_pipe(folder: Path) -> None:
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
+def test_streams_that_are_closed(folder: Path) -> None:
+    ran = subprocess.run(
+        [*COMMAND, "opt", "one.py"], preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE,
+        text=True, check=False,
+    )
+    assert ran.returncode == 0 and "Traceback" not in ran.stderr
+    ran = subprocess.run(
+        [*COMMAND, "opt", "no.py"], preexec_fn=lambda: os.close(2), stdout=subprocess.PIPE,
+        text=True, check=False,
+    )
+    assert ran.returncode == 1 and ran.stdout == ""
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
 def test_full_disk(folder: Path) -> None:
     with open("/dev/full", "w") as full:
