@@ -280,7 +280,10 @@ def _layout(
 def _entry(
     prefix: str, u: Unit, c: str, arena_c: str, in_c: str, held: set[State], code: int
 ) -> Entry:
-    names = Names([*_macros(prefix), f"{prefix}_state", "s", "arena", "arena_bytes", c])
+    here = {u.owners.get(s, s) for s in u.graph.variables()} & held
+    state = "" if not here else "update" if u.graph.updates else "const"
+    own = ["s", "arena", "arena_bytes"] if state else ["arena", "arena_bytes"]
+    names = Names([*_macros(prefix), f"{prefix}_state", *own, c])
     p = u.programs[0][1]
     inputs = tuple(Arg(q.name, names(identifier(q.name)), q.type) for q in p.inputs)
     outputs = []
@@ -295,8 +298,6 @@ def _entry(
         arena = arena + SLACK
         for a in outputs:
             arena = arena + a.type.size * a.type.dtype.itemsize
-    here = {u.owners.get(s, s) for s in u.graph.variables()} & held
-    state = "" if not here else "update" if u.graph.updates else "const"
     order = u.graph.dims()
     return Entry(
         u, c, arena_c, in_c, state, inputs, tuple(outputs),

@@ -9,6 +9,8 @@ from graphc.codegen.library_descriptor import file_size
 from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
 from graphc.types import shape_text
 
+LONGEST_FORMULA = 400  # letters: beyond them nobody reads it, and the function tells the bytes
+
 _INTRODUCTION = """
 Every function that returns int returns 0, or a code that {p}_strerror explains; a call that fails
 leaves outputs undefined and the state as it was. Calls keep no hidden data, so threads may call at
@@ -174,7 +176,10 @@ def _entry(api: Api, e: Entry) -> list[str]:
         out.append("     reads the state")
     if e.state == "update":
         out.append("     reads and updates the state")
-    out.append(f"     arena: {comment_safe(str(e.arena))} bytes */")
+    arena = f"{comment_safe(str(e.arena))} bytes"
+    if len(arena) > LONGEST_FORMULA:
+        arena = f"what {e.arena_c} says"
+    out.append(f"     arena: {arena} */")
     out += [f"int64_t {e.arena_c}({', '.join(sizes) or 'void'}); "
             "/* -1 for sizes that cannot be */"]
     params = []

@@ -59,6 +59,21 @@ def test_the_library_knows_its_header(digits):
     assert f"0x{abi():016x}" in digits.header
 
 
+def test_names_and_formulas_as_short_as_they_can_be(tmp_path):
+    s = gx.input("s", ("n",))
+    short = gx.function([s], gx.cumsum(s), name="short")
+    v = gx.variable(np.zeros(3, "float32"), "v")
+    stated = gx.function([s], s + gx.sum(v), updates={v: v + 1}, name="stated")
+    many = [gx.input(f"x{k}", (f"length_of_{k}",)) for k in range(30)]
+    long = gx.function(many, [gx.cumsum(x) for x in many], name="long")
+    gx.export([short, stated, long], tmp_path / "libx.h", cpu="v2")
+    text = " ".join((tmp_path / "libx.h").read_text().split())
+    assert "int x_short(const float *s /*[n]*/, float *out /*[n]*/, int64_t n, void" in text
+    assert "int x_stated(x_state *s, const float *s_2 /*[n]*/" in text  # s is the state
+    assert "arena: 4*n+" in text
+    assert "arena: what x_long_arena says */ int64_t x_long_arena(int64_t length_of_0, " in text
+
+
 @needs_cc
 @needs_cxx
 def test_names_that_are_no_c_names(tmp_path):
