@@ -25,6 +25,7 @@ from graphc.codegen import (
 )
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
+from graphc.errors import CompileError
 from graphc.types import DType
 
 Attrs = Mapping[str, Any]
@@ -38,7 +39,15 @@ def emit(
     L: Lanes, op: str, args: Sequence[str], arg_dtypes: Sequence[DType], out: DType, attrs: Attrs,
 ) -> str:
     """Emit elementwise `op` on registers; returns the result register."""
-    return EMIT[op](L, args, arg_dtypes, out, attrs)
+    row = EMIT.get(op)
+    if row is None:
+        raise CompileError(f"there is no code for an op {op!r}: not among {', '.join(EMIT)}")
+    register = row(L, args, arg_dtypes, out, attrs)
+    if not isinstance(register, str):
+        raise CompileError(
+            f"{op}: its emit function must return the register of the result, got {register!r}"
+        )
+    return register
 
 
 def rounded(row: Row) -> Row:

@@ -271,7 +271,9 @@ class Builder:
     ) -> tuple[Value, ...]:
         """A node with inferred types; its origin is `like`, or that of the node `like`."""
         row = OPS[op] if isinstance(op, str) else op
-        ordered = {k: attrs[k] for k in row.attrs}
+        ordered = {k: attrs[k] for k in row.attrs if k in attrs}
+        if len(ordered) != len(attrs):
+            ordered = attrs
         args = tuple(args)
         if not row.unique:
             found = self._table.get((row, args, tuple(ordered.values())))
@@ -324,8 +326,12 @@ def rebuild(g: Graph, rewrite: Rewrite) -> Graph:
         new = rewrite(b, n, args)
         if new is None:
             new = b.copy(n, args)
-        for o, v in zip(n.outs, new, strict=True):
-            env[o] = v
+        elif not isinstance(new, (list, tuple)) or len(new) != len(n.outs):
+            raise UsageError(
+                f"rebuild: what takes the place of {n.op.name} must be None or a list with a "
+                f"Value for each of its {len(n.outs)} results, got {new!r}"
+            )
+        env.update(zip(n.outs, new, strict=True))
     return finish_as(b, g, env)
 
 

@@ -148,6 +148,11 @@ class _Sweep:
             pulled = n.op.vjp(full_cts[0], ys[0], *xs, **n.attrs)
         else:
             pulled = n.op.vjp(tuple(full_cts), tuple(ys), *xs, **n.attrs)
+        if not isinstance(pulled, (list, tuple)) or len(pulled) != len(n.args):
+            raise GradientError(
+                f"{n.op.name}: its vjp must return a list of a cotangent, or None, for each of "
+                f"its {len(n.args)} operands, got {pulled!r}", n.loc,
+            )
         for a, x_ct in zip(n.args, pulled, strict=True):
             if x_ct is not None and a in self.active:
                 ct = x_ct._value

@@ -102,7 +102,11 @@ def _step(g: Graph, name: str, run: Pass, check: bool, report: Report | None) ->
     """Run one pass, checked and counted."""
     before = count_nodes(g) if report is not None else 0
     start = time.perf_counter()
-    new = run(g)
+    try:
+        new = run(g)
+    except Exception as e:
+        e.add_note(f"in pass {name!r}")
+        raise
     seconds = time.perf_counter() - start
     if not isinstance(new, Graph):
         raise UsageError(f"pass {name!r} must return a Graph, got {type(new).__name__}")

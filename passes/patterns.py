@@ -29,7 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.errors import UsageError
 from graphc.ir import Value
+from graphc.ops import OPS
 
 if TYPE_CHECKING:
     from graphc.passes.rewrite import Match
@@ -150,10 +152,29 @@ class Rule:
 
 def rule(law: str, pair: Pair, mark: Mark, where: Callable[[Match], bool] | None = None) -> Rule:
     """A rule; `law` is its equation."""
+    if not isinstance(pair, Pair):
+        raise UsageError(f"rule {law!r}: takes two sides, `left >> right`, got {pair!r}")
     if not isinstance(pair.left, Apply):
-        raise TypeError(f"the left side of a rule is an op, got {pair.left!r} in {law!r}")
+        raise UsageError(f"rule {law!r}: the left side must be an op, got {pair.left!r}")
     right = Lit(pair.right) if isinstance(pair.right, (bool, int, float)) else pair.right
+    known = set(_captured(pair.left))
+    for part in _captured(right):
+        if part not in known:
+            raise UsageError(f"rule {law!r}: {part.name} stands on the right side only")
     return Rule(law, pair.left, right, mark, where)
+
+
+def _captured(side: Any) -> list[Var | Attr]:
+    """The variables and attributes of a side."""
+    found: list[Var | Attr] = []
+    stack = [side]
+    while stack:
+        p = stack.pop()
+        if isinstance(p, (Var, Attr)):
+            found.append(p)
+        elif isinstance(p, Apply):
+            stack += [*(p.args or ()), *p.attrs.values()]
+    return found
 
 
 def var(name: str, accepts: Predicate | None = None) -> Var:
@@ -175,7 +196,7 @@ def once(p: Apply) -> Apply:
 
 def heads(names: str) -> Sequence[Head]:
     """Pattern makers for the ops in a space-separated list."""
-    return [Head(n) for n in names.split()]
+    return [Head(OPS[n].name) for n in names.split()]
 
 
 def ints(v: Value) -> bool:

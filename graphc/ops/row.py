@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphc.dims import Size, is_nonnegative
+from graphc.errors import UsageError, user_loc
 from graphc.types import TensorType
 
 if TYPE_CHECKING:
@@ -96,7 +97,18 @@ class Op:
         return [c for c in self.conditions(types, attrs) if not c.proven]
 
 
-OPS: dict[str, Op] = {}
+class Table(dict[str, Op]):
+    """Ops by name; UsageError for a name that there is not."""
+
+    def __missing__(self, name: str) -> Op:
+        import difflib
+
+        close = difflib.get_close_matches(name, self, 1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UsageError(f"there is no op {name!r}{hint}", user_loc())
+
+
+OPS = Table()
 
 
 def op(name: str, kind: Kind, arity: int | None, **row: Any) -> Op:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,22 @@ def test_not_a_pass() -> None:
             pass
 
         run_pipeline(parse(TEXT), (nothing,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("replace", "text"), [
+    (lambda b, n, args: args[0], r"place of neg must be None or a list .* of its 1 results, got <"),
+    (lambda b, n, args: [*args, *args], r"must be None or a list .* 1 results, got \["),
+    (lambda b, n, args: b.emit("negg", args, n), r"there is no op 'negg' \(did you mean neg\?\)"),
+    (lambda b, n, args: b.emit("reduce_sum", args, n, axis=0),
+     r"reduce_sum: takes attributes \('axes',\), got \('axis',\)"),
+])  # fmt: skip
+def test_mistakes_of_a_pass(replace: Any, text: str) -> None:
+    def mine(g: Graph) -> Graph:
+        return rebuild(g, lambda b, n, args: replace(b, n, args) if n.op.name == "neg" else None)
+
+    with pytest.raises(UsageError, match=text) as e:
+        run_pipeline(parse(TEXT), (mine,))
+    assert e.value.__notes__ == ["in pass 'mine'"]
 
 
 def _broken(g: Graph) -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphc.errors import VerifyError
+from graphc.errors import UsageError, VerifyError
 from graphc.ir import Graph
 from graphc.passes.patterns import (
     C,
@@ -157,6 +157,19 @@ def test_rules_that_feed_each_other_end() -> None:
     grow = rule("exp(x) == exp(x)", exp(X) >> (lambda m: m.emit("exp", m[X])), exact)
     assert ops(graph("%r: f32[4] = exp %x"), grow) == ["exp"]
     assert MAX_DEPTH < 100
+
+
+def test_mistakes_of_a_rule() -> None:
+    with pytest.raises(UsageError, match=r"there is no op 'tanhh' \(did you mean tanh\?\)"):
+        heads("neg tanhh")
+    with pytest.raises(UsageError, match="rule 'x': y stands on the right side only"):
+        rule("x", neg(X) >> add(X, neg(Y)), exact)
+    with pytest.raises(UsageError, match="rule 'x': p stands on the right side only"):
+        rule("x", neg(X) >> transpose(X, perm=attr("p")), exact)
+    with pytest.raises(UsageError, match="rule 'x': takes two sides, `left >> right`, got Apply"):
+        rule("x", neg(X), exact)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="rule 'x': the left side must be an op, got Var"):
+        rule("x", X >> neg(X), exact)
 
 
 def test_a_rule_of_the_wrong_type_is_named() -> None:

@@ -222,6 +222,18 @@ def test_define_op_runs_differentiates_and_batches(run):
 
 
 def test_define_op_refusals():
+    name = "test_bare"
+    bare = define_op(
+        Op(name, Kind.ELEMENTWISE, 1, type=same_float(name), ref=lambda x: x,
+           vjp=lambda ct, y, x: ct)
+    )
+    try:
+        x = input("x", (3,))
+        with pytest.raises(errors.GradientError, match=r"test_bare: its vjp must return a list .* "
+                           r"each of its 1 operands, got <Tensor .*\(test_composite.py:"):
+            grad(sum(bare(x)), x)
+    finally:
+        OPS.pop(name, None)
     with pytest.raises(errors.UsageError, match=r"must be ELEMENTWISE, got REDUCE.*composite"):
         define_op(Op("r", Kind.REDUCE, 1, type=same_float("r"), ref=lambda x: x))
     with pytest.raises(errors.UsageError, match="needs a NumPy reference"):

@@ -5,6 +5,8 @@ import pytest
 
 import graphc as gx
 from graphc import dims
+from graphc.codegen import scalars
+from graphc.errors import CompileError
 from graphc.ops import OPS
 
 RNG = np.random.default_rng(11)
@@ -50,8 +52,6 @@ def test_composites_compile():
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_an_op_from_outside_compiles(dtype):
-    from graphc.codegen import scalars
-
     def emit(L, args, dtypes, out, attrs):
         squared = scalars.emit(L, "mul", [args[0], args[0]], dtypes * 2, out, {})
         return scalars.emit(L, "mul", [squared, args[0]], [out, out], out, {})
@@ -67,6 +67,24 @@ def test_an_op_from_outside_compiles(dtype):
         y = cube(x * 2)
         _, check = both([x], [y, gx.grad(gx.sum(y), x)])
         check(RNG.normal(size=19).astype(dtype), rtol=4e-3 if dtype == "float16" else 1e-5)
+    finally:
+        OPS.pop(name, None)
+        scalars.EMIT.pop(name, None)
+
+
+@pytest.mark.parametrize(("emit", "text"), [
+    (lambda L, args, dtypes, out, attrs: None, "must return the register of the result, got None"),
+    (lambda L, args, *rest: scalars.emit(L, "mull", args * 2, *rest), "no code for an op 'mull'"),
+])
+def test_mistakes_of_an_op_from_outside(emit, text):
+    name = "test_native_wrong"
+    wrong = gx.define_op(
+        gx.Op(name, gx.Kind.ELEMENTWISE, 1, type=gx.same_float(name), ref=lambda x: x), emit=emit
+    )
+    try:
+        x = gx.input("x", ("n",))
+        with pytest.raises(CompileError, match=text):
+            gx.function([x], wrong(x) + 1).compile()
     finally:
         OPS.pop(name, None)
         scalars.EMIT.pop(name, None)
