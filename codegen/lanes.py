@@ -301,6 +301,11 @@ class Lanes:
         if self.mask is None:
             self.e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
             return
+        if self.mask == self.constants("i1", [i == 0 for i in range(self.width)]):
+            # LLVM's own scalar store for AVX-512 is as wide as what `trunc` made the value from.
+            value = self.e(f"extractelement {v} {value}, i64 0")
+            self.e.do(f"store {t} {value}, ptr {ptr}, align {d.itemsize}")
+            return
         name, m = f"llvm.masked.store.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare void @{name}({v}, ptr, i32, {m})")
         self.e.do(f"call void @{name}({v} {value}, ptr {ptr}, i32 {d.itemsize}, {m} {self.mask})")

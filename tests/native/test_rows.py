@@ -354,3 +354,17 @@ def test_every_row_has_run():
     assert tables | alone == set(ng.OWN)
     if len(SEEN) > 60:  # all of this file ran here
         assert set(SEEN) == set(ng.OWN), sorted(set(ng.OWN) - set(SEEN))
+
+
+@pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float32"))
+@pytest.mark.parametrize("columns", (17, 33, 65))
+def test_a_row_that_ends_with_a_lane_alone_ends_there(dtype, columns):
+    x = gx.input("x", (9, columns), dtype)
+    f = gx.function([x], gx.nn.softmax(x, axis=1))
+    a = np.random.default_rng(0).normal(size=(9, columns)).astype(x.dtype.numpy)
+    room = np.full(a.nbytes + 64, 0x5A, np.uint8)
+    out = room[: a.nbytes].view(a.dtype).reshape(a.shape)
+    want = f(a)
+    f(a, out=out)
+    assert out.tobytes() == want.tobytes()
+    assert (room[a.nbytes :] == 0x5A).all()
