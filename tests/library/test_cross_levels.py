@@ -1,6 +1,7 @@
 """The levels of AArch64: which one is taken, what differs between them, and that results do not."""
 
 import re
+import sys
 import tempfile
 
 import numpy as np
@@ -152,6 +153,7 @@ def test_a_host_with_levels(monkeypatch):
     import llvmlite.binding as llvm
 
     features = llvm.FeatureMap()
+    monkeypatch.setattr(sys.implementation, "_multiarch", "aarch64-linux-gnu")
     monkeypatch.setattr(llvm, "get_process_triple", lambda: "aarch64-unknown-linux-gnu")
     monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "neoverse-n1")
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: features)
