@@ -147,6 +147,7 @@ def test_a_rule_needs_an_op_on_its_left() -> None:
     from graphc.passes.patterns import X, exact, heads
 
     (add,) = heads("add")
-    with pytest.raises(TypeError, match=r"rule 'x == x \+ 0': the left side must be an op, got Var"):
+    said = r"rule 'x == x \+ 0': the left side must be an op, got Var"
+    with pytest.raises(TypeError, match=said):
         rule("x == x + 0", X >> add(X, 0), exact)
     assert isinstance(add(X, 0), Apply)
