@@ -246,8 +246,8 @@ class Along(Body):
 
             low, high = span or ("0", n)
             carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
-            short = isinstance(size, int) and size <= 2 * ROWS
-            if span is not None or depth or not start or short:
+            few = isinstance(size, int) and size <= 2 * ROWS
+            if span is not None or depth or not start or few:
                 return e.loop(low, high, 1, carried, body, strided=True)
             return e.loop(low, high, ROWS, carried, block, strided=True)
 

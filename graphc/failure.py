@@ -29,7 +29,7 @@ MOST_ELEMENTS = 1 << 28  # that the interpreter may make to tell which element f
 
 
 def failure(
-    program: Program, status: int, sizes: Mapping[str, int] | None = None,
+    program: Program, status: int, sizes: Mapping[str, int],
     graph: Graph | None = None, again: Callable[[], object] | None = None,
 ) -> GraphcError:
     """The exception for a status other than success; it names the op and the user's line.
@@ -45,17 +45,17 @@ def failure(
         kind = BY_KIND.get(site.kind, ExecutionError)
         text = site.message()
         words = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", site.reason))
-        here = ", ".join(f"{w} = {sizes[w]}" for w in words if sizes and w in sizes)
+        here = ", ".join(f"{w} = {sizes[w]}" for w in words if w in sizes)
         if site.kind == "dimension" and here:
             text += f" where {here}"
         by_element = site.kind in ("index", "division")
-        if by_element and graph and again and elements(graph, sizes or {}) <= MOST_ELEMENTS:
+        if by_element and graph and again and elements(graph, sizes) <= MOST_ELEMENTS:
             text += _detail(kind, site.loc, again)
         return kind(f"{program.name}: {text}", site.loc)
     text = STATUS_TEXT.get(status, f"native code returned status {status}")
     if status != OUT_OF_MEMORY:
         return ExecutionError(f"{program.name}: {text}", user_loc())
-    text += f"; the arena takes {dims.evaluate(program.arena, sizes or {})} bytes"
+    text += f"; the arena takes {dims.evaluate(program.arena, sizes)} bytes"
     if sizes:
         text += f" where {', '.join(f'{name} = {n}' for name, n in sizes.items())}"
     return OutOfMemoryError(f"{program.name}: {text}", user_loc())

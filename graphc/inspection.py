@@ -51,7 +51,7 @@ def profile(
         runs, f.options.threads,
     )
     if status:
-        raise failure(program, status)
+        raise failure(program, status, dims)
     return result
 
 
