@@ -16,7 +16,7 @@ from graphc.codegen.dot import from_buffers
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.loops import Nest
-from graphc.codegen.matmul_both import define_both, sums_bytes
+from graphc.codegen.matmul.both import define_both, sums_bytes
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target

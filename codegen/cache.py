@@ -35,15 +35,20 @@ def key(*parts: str) -> str:
 @functools.cache
 def installation() -> str:
     """The interpreter, and the names, sizes and times of graphc's own files: edits count."""
-    found = [sys.version]
-    for package in ("graphc", "graphc.ops", "graphc.text", "graphc.passes", "graphc.codegen"):
+    found, seen = [sys.version], set()
+    for package in ("graphc", "graphc.passes", "graphc.codegen"):  # folders of their own in a clone
         spec = importlib.util.find_spec(package)  # without importing it
-        for folder in (spec.submodule_search_locations if spec else None) or ():
-            with os.scandir(folder) as files:
-                for f in sorted(files, key=lambda f: f.name):
-                    if f.name.endswith(".py"):
-                        info = f.stat()
-                        found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
+        for root in (spec.submodule_search_locations if spec else None) or ():
+            for folder, below, names in os.walk(root):
+                if folder in seen:
+                    below.clear()
+                    continue
+                seen.add(folder)
+                below[:] = sorted(name for name in below if name != "__pycache__")
+                for name in sorted(names):
+                    if name.endswith(".py"):
+                        info = os.stat(os.path.join(folder, name))
+                        found.append(f"{name} {info.st_size} {info.st_mtime_ns}")
     return "\n".join(found)
 
 

@@ -21,7 +21,7 @@ from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.loops import print_nest
-from graphc.codegen.matmul_ir import Function
+from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode

@@ -14,7 +14,7 @@ from graphc import dims
 from graphc.codegen.guards import Guards
 from graphc.codegen.kernels import Call
 from graphc.codegen.loops import strides
-from graphc.codegen.matmul_ir import Function
+from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import Place, align, size_of
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.tails import USED

@@ -25,7 +25,7 @@ from graphc.codegen.program import (
     Site,
 )
 from graphc.codegen.scalars import EMIT
-from graphc.codegen.straight import straight
+from graphc.codegen.straight.function import straight
 from graphc.codegen.target import Target
 from graphc.codegen.waves import define_timed
 from graphc.conditions import requirements

@@ -9,8 +9,8 @@ after that. They are 0 in rows that no block so far has used, so these wait for 
 from __future__ import annotations
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul_block import LINE
-from graphc.codegen.matmul_ir import Function
+from graphc.codegen.matmul.block import LINE
+from graphc.codegen.matmul.ir import Function
 from graphc.codegen.tails import STEP
 from graphc.codegen.target import Target
 from graphc.types import DType

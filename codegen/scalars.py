@@ -10,21 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphc.codegen import (
-    casts,
-    integers,
-    vecmath_arc,
-    vecmath_erf,
-    vecmath_exp,
-    vecmath_gamma,
-    vecmath_hyper,
-    vecmath_log,
-    vecmath_pow,
-    vecmath_rem,
-    vecmath_trig,
-)
+from graphc.codegen import casts, integers
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.vecmath import arc, erf, exp, gamma, hyper, log, pow, rem, trig
 from graphc.errors import CompileError
 from graphc.types import DType
 
@@ -173,18 +162,18 @@ def _math(function: Callable[..., str]) -> Row:
 
 def _rem(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:
     if out.is_float:
-        return _math(vecmath_rem.rem)(L, args, ds, out, attrs)
+        return _math(rem.rem)(L, args, ds, out, attrs)
     return integers.divide(L, register_type(out), out.kind == "i", *args)[1]
 
 
 def _pow(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:
     if out.is_float:
-        return _math(vecmath_pow.pow)(L, args, ds, out, attrs)
+        return _math(pow.pow)(L, args, ds, out, attrs)
     return integers.power(L, register_type(out), out.kind == "i", *args)
 
 
 def _polygamma(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, at: Attrs) -> str:
-    return vecmath_gamma.polygamma(Floats(L, register_type(out)), args[0], at["n"])
+    return gamma.polygamma(Floats(L, register_type(out)), args[0], at["n"])
 
 
 def _shift_left(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, _: Attrs) -> str:
@@ -214,28 +203,28 @@ EMIT.update({
     "floor": _rounding("floor"),
     "ceil": _rounding("ceil"),
     "round": _rounding("roundeven"),
-    "exp": _math(vecmath_exp.exp),
-    "expm1": _math(vecmath_exp.expm1),
-    "log": _math(vecmath_log.log),
-    "log1p": _math(vecmath_log.log1p),
-    "log2": _math(vecmath_log.log2),
-    "log10": _math(vecmath_log.log10),
-    "sinh": _math(vecmath_hyper.sinh),
-    "cosh": _math(vecmath_hyper.cosh),
-    "tanh": _math(vecmath_exp.tanh),
-    "asinh": _math(vecmath_hyper.asinh),
-    "acosh": _math(vecmath_hyper.acosh),
-    "atanh": _math(vecmath_hyper.atanh),
-    "sin": _math(vecmath_trig.sin),
-    "cos": _math(vecmath_trig.cos),
-    "tan": _math(vecmath_trig.tan),
-    "asin": _math(vecmath_arc.asin),
-    "acos": _math(vecmath_arc.acos),
-    "atan": _math(vecmath_arc.atan),
-    "atan2": _math(vecmath_arc.atan2),
-    "erf": _math(vecmath_erf.erf),
-    "normal_cdf": _math(vecmath_erf.normal_cdf),
-    "lgamma": _math(vecmath_gamma.lgamma),
+    "exp": _math(exp.exp),
+    "expm1": _math(exp.expm1),
+    "log": _math(log.log),
+    "log1p": _math(log.log1p),
+    "log2": _math(log.log2),
+    "log10": _math(log.log10),
+    "sinh": _math(hyper.sinh),
+    "cosh": _math(hyper.cosh),
+    "tanh": _math(exp.tanh),
+    "asinh": _math(hyper.asinh),
+    "acosh": _math(hyper.acosh),
+    "atanh": _math(hyper.atanh),
+    "sin": _math(trig.sin),
+    "cos": _math(trig.cos),
+    "tan": _math(trig.tan),
+    "asin": _math(arc.asin),
+    "acos": _math(arc.acos),
+    "atan": _math(arc.atan),
+    "atan2": _math(arc.atan2),
+    "erf": _math(erf.erf),
+    "normal_cdf": _math(erf.normal_cdf),
+    "lgamma": _math(gamma.lgamma),
     "polygamma": rounded(_polygamma),
     "sqrt": rounded(_sqrt),
     "rsqrt": rounded(_rsqrt),

@@ -12,8 +12,8 @@ from graphc.codegen.dot import collapse, free_axes
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.kernels import Call
-from graphc.codegen.matmul_ir import Function
-from graphc.codegen.matmul_sum import define_sum, sum_scratch
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.sum import define_sum, sum_scratch
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
 from graphc.dims import Size

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.axes import coefficient
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
-from graphc.codegen.matmul_pack import define_pack
+from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Totals, least, memory_of

@@ -18,7 +18,7 @@ from graphc.ir import State
 from graphc.tensor import Tensor
 
 if TYPE_CHECKING:
-    from graphc.codegen.library_abi import Unit
+    from graphc.codegen.library.abi import Unit
     from graphc.codegen.target import Platform
 
 
@@ -80,8 +80,8 @@ def _export(
     chosen: Sequence[Function], path: Path, state: Any, platform: Platform,
     levels: tuple[str, ...], kinds: Sequence[str], debug: bool, loc: Loc | None,
 ) -> None:
-    from graphc.codegen.library import make_library
-    from graphc.codegen.library_write import check_kinds, files_of, prefix_of, write_library
+    from graphc.codegen.library.make import make_library
+    from graphc.codegen.library.write import check_kinds, files_of, prefix_of, write_library
 
     prefix = prefix_of(path)
     check_kinds(files_of(path, kinds), platform)
@@ -120,7 +120,7 @@ def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[
 
 def _unit(f: Function, targets: Any, debug: bool) -> Unit:
     from graphc.codegen import compile_graph
-    from graphc.codegen.library_abi import Unit
+    from graphc.codegen.library.abi import Unit
     from graphc.passes.bodies import collector_paused
 
     optimized = f.optimized

@@ -1,6 +1,6 @@
-"""Fit the polynomials of the vector math library and write codegen/coefficients.py.
+"""Fit the polynomials of the vector math library and write codegen/vecmath/coefficients.py.
 
-    python tests/benchmarks/fit_coefficients.py > codegen/coefficients.py
+    python tests/benchmarks/fit_coefficients.py > codegen/vecmath/coefficients.py
 
 Each polynomial minimises the largest weighted error over its interval: weighted least squares on
 Chebyshev nodes with the weights of Lawson's iteration, in 50-digit arithmetic (mpmath), then each

@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from graphc.codegen.library_foreign import linkers
+from graphc.codegen.library.foreign import linkers
 from graphc.codegen.target import platform
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from library_samples import same_bits
 
-from graphc.codegen.library_archive import import_library
-from graphc.codegen.library_foreign import linkers
+from graphc.codegen.library.archive import import_library
+from graphc.codegen.library.foreign import linkers
 from graphc.codegen.target import platform
 
 HERE = Path(__file__).parent

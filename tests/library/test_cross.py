@@ -11,7 +11,7 @@ from library_samples import digits_functions
 import graphc as gx
 from graphc.cli import main
 from graphc.codegen import cross, elf, llvm
-from graphc.codegen.library_link import LIBC
+from graphc.codegen.library.link import LIBC
 from graphc.codegen.target import PLATFORMS, native, platform
 from graphc.errors import ArgumentError, CompileError, UsageError
 
@@ -174,7 +174,7 @@ def test_shared_libraries(name, tmp_path):
 
 
 def test_no_linker_for_another_machine(tmp_path, monkeypatch):
-    import graphc.codegen.library_link as link
+    import graphc.codegen.library.link as link
 
     name = next(n for n in ELF if PLATFORMS[n].base.arch != native().base.arch)
     monkeypatch.setattr(link, "linkers", lambda _: [])

@@ -207,7 +207,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, suffix):
 
 
 def test_no_linker(tmp_path, monkeypatch):
-    import graphc.codegen.library_link as link
+    import graphc.codegen.library.link as link
 
     monkeypatch.setenv("PATH", str(tmp_path))
     find = link.importlib.util.find_spec
@@ -222,7 +222,7 @@ def test_no_linker(tmp_path, monkeypatch):
 
 
 def test_a_linker_that_fails_and_another_that_works(tmp_path, monkeypatch):
-    import graphc.codegen.library_link as link
+    import graphc.codegen.library.link as link
 
     false, real = shutil.which("false"), shutil.which("ld") or shutil.which("ld.lld")
     monkeypatch.setattr(link, "linkers", lambda _: [([false], True)])
@@ -238,7 +238,7 @@ def test_a_linker_that_fails_and_another_that_works(tmp_path, monkeypatch):
 
 
 def test_every_linker_at_hand(tmp_path, monkeypatch):
-    import graphc.codegen.library_link as link
+    import graphc.codegen.library.link as link
 
     for k, found in enumerate(link.linkers(native())):
         monkeypatch.setattr(link, "linkers", lambda _, found=found: [found])

@@ -15,9 +15,10 @@ import test_rows
 from library_samples import digits_functions
 
 import graphc as gx
-from graphc.codegen import library, library_foreign, llvm
-from graphc.codegen.library_foreign import LIBSYSTEM, linkers
-from graphc.codegen.library_windows import IMPORTS
+from graphc.codegen import llvm
+from graphc.codegen.library import foreign, make
+from graphc.codegen.library.foreign import LIBSYSTEM, linkers
+from graphc.codegen.library.windows import IMPORTS
 from graphc.codegen.target import platform
 from graphc.errors import CompileError
 from graphc.types import f16, f64, i64
@@ -154,7 +155,7 @@ define i64 @go() {
 }
 """
     (tmp_path / "library.o").write_bytes(llvm.compile_object(caller, there.base))
-    order = library_foreign.ORDERS[there.format]
+    order = foreign.ORDERS[there.format]
     for command, driver in linkers(there):
         options = order("made", ("go",), tmp_path, there, driver)
         subprocess.run([*command, *options, "digits.a"], cwd=tmp_path, check=True)
@@ -175,12 +176,12 @@ def test_wrong_kinds_are_refused(tmp_path):
 
 
 def test_what_does_not_fit_32_bits_is_refused(tmp_path, monkeypatch):
-    class Large(library.Data):
+    class Large(make.Data):
         def add(self, array):
             self.size = 3 << 30
             return "null"
 
-    monkeypatch.setattr(library, "Data", Large)
+    monkeypatch.setattr(make, "Data", Large)
     with pytest.raises(CompileError, match="wasm32 has 32-bit addresses: 3221225472 bytes"):
         gx.export(digits_functions(), tmp_path / "x.o", target="wasm32")
 

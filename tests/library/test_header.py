@@ -10,8 +10,8 @@ import pytest
 from library_samples import batch, digits_functions, export_loaded, needs_cc, needs_cxx, same_bits
 
 import graphc as gx
-from graphc.codegen.library_abi import Names, identifier
-from graphc.codegen.library_header import comment_safe
+from graphc.codegen.library.abi import Names, identifier
+from graphc.codegen.library.header import comment_safe
 from graphc.errors import CompileError
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]

@@ -6,7 +6,7 @@ import numpy as np
 from library_samples import export_loaded, same_bits
 
 import graphc as gx
-from graphc.codegen.library_merge import Merger
+from graphc.codegen.library.merge import Merger
 from graphc.codegen.target import x86
 
 A = """declare void @graphc_parallel(ptr)

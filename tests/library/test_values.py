@@ -31,7 +31,7 @@ def test_training_equals_the_function_bit_for_bit(digits):
 
 def fields(library, state):
     """The variables in a state, taken apart as C lays it out."""
-    from graphc.codegen.library_abi import Unit, make_api
+    from graphc.codegen.library.abi import Unit, make_api
 
     f = library.functions["step"]
     api = make_api("x", [Unit("step", f.graph, (("v2", f.program),), {})])

@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 from guarded import guarded
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul import product, product_scratch
+from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import Target, host, x86
 from graphc.types import as_dtype

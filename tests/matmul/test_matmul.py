@@ -24,7 +24,7 @@ from native import (
     text,
 )
 
-from graphc.codegen.matmul import product_scratch
+from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import x86
 from graphc.types import as_dtype

@@ -1,0 +1,13 @@
+"""Matrix products.
+
+    product      batches, blocks of C, threads and epilogues: the function that kernels call
+    block        one block of C on one thread: loops over k, packing, strips of rows
+    micro        a tile of C in registers, one pass over k: where the time goes
+    pack         copies of operands: packed, transposed, widened, rounded
+    row          one row times a matrix
+    dot          one column: dot products of rows with a vector
+    both         A @ x and v @ A in one reading of A
+    sum          products whose steps of k come a few at a time
+    integer, integer_dot    integer products, and those of bytes by dot products of four
+    ir           a function under construction
+"""

@@ -1,0 +1,283 @@
+"""One block of a matrix product: all of k for some rows and columns of C, on one thread.
+
+    block(m, n, k, A, a_row, a_col, B, b_row, b_col, C, c_row, scratch)
+
+with m <= most_rows(), n <= COLUMNS, k >= 1, strides in bytes, scratch aligned. The loops are:
+blocks of k; strips of rows; tiles of columns (in the micro-kernel). B is packed once for each block
+of k, as panels: by the first strip's kernel on its way where B's rows are contiguous, before it
+where they are not. A strip of A is packed just before its use where its rows are strided, and
+copied where they share cache sets. Products of f16 and bf16 pack both, as f32, and add up in f32
+scratch; so does a product whose last registers would be partial on a target without masks.
+"""
+
+from __future__ import annotations
+
+from graphc import dims
+from graphc.codegen.emitter import Module
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.micro import Tiling, prefix, strip, tiling
+from graphc.codegen.matmul.pack import define_pack, define_unpack
+from graphc.codegen.matmul.row import define_row
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.types import DType
+
+# Part of the numerical contract: sums of so many steps are added up. So deep a strip of A and a
+# panel of B fit the nearest cache side by side. By bytes of an element of the compute type.
+K_BLOCK = {4: 256, 8: 192}
+ROWS = 504          # most rows of a block whose C is added up in scratch: whole strips anywhere
+LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise
+COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
+LINE = 64           # between packed rows, so that they do not share cache sets
+PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
+NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
+FLAT_TILES = 4      # up to so many tiles lines of A are read where they are, not packed
+WAY_BYTES = 1 << 12  # between rows of A that share sets of the nearest cache: see `Strips`
+HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
+
+
+def k_block(dtype: DType) -> int:
+    """Most steps of a chain."""
+    return K_BLOCK[dtype.compute.itemsize]
+
+
+def most_rows(target: Target, dtype: DType) -> int:
+    """Most rows of a block."""
+    narrow = dtype is not dtype.compute
+    return ROWS if narrow or not tiling(target, dtype.compute).masked else LONG_ROWS
+
+
+def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
+    """Bytes of scratch that a block needs at most, on any target: B, a strip of A, and C.
+
+    Transposing goes up to 16 rows at a time, hence the rounding.
+    """
+    size = dtype.compute.itemsize
+    depth = dims.round_up(dims.minimum(k, k_block(dtype)), 16)
+    columns = dims.round_up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
+    return depth * columns + HEIGHT * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
+
+
+def define_block(module: Module, target: Target, dtype: DType) -> str:
+    """Define `block` and what it calls for a float dtype; returns its name."""
+    name = f"{prefix(dtype)}_block"
+    if name not in module.functions:
+        f = Function(
+            module, name,
+            "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, "
+            "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
+            target,
+        )
+        block = _Block(f, dtype)
+        with f.each("0", "%k", k_block(dtype)) as start:
+            block.steps(start.index)
+        block.round()
+        f.finish()
+    return name
+
+
+class _Block:
+    """Emits `block`: what holds for all of k first, then a block of k, then C where it belongs.
+
+    staged: whether C is added up in scratch, `out`. begin: columns that a single row takes from B
+    as it stands, before the n others from `b` on. keep: whether the first strip packs B on its way,
+    which are `whole` columns; before: whether all of B is packed before it.
+    """
+
+    def __init__(self, f: Function, dtype: DType):
+        self.f, self.dtype = f, dtype
+        self.tiles = tiles = tiling(f.target, dtype.compute)
+        self.narrow = dtype is not dtype.compute
+        self.pack = define_pack(f.module, f.target, dtype)
+        self.panel = tiles.columns * tiles.bytes
+        # scratch holds panels of B, then a strip of A, then C: see block_scratch
+        deepest = f.round_up(f.min("%k", str(k_block(dtype))), 16)
+        padded = f.mul(f.round_up("%n", tiles.columns), tiles.bytes)
+        packed_a = f.at("%scratch", f.mul(deepest, padded))
+        strided = f.cmp("ne", "%b_col", str(dtype.itemsize))
+        self._place_c(packed_a, deepest, padded)
+        self.n, self.b = "%n", "%b"
+        if not self.narrow:
+            elem = str(dtype.itemsize)
+            upright = _all(f, f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem))
+            self.begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
+            self.n = f.sub("%n", self.begin)
+            self.b = f.at("%b", f.mul(self.begin, "%b_col"))
+        before = f(f"or i1 {strided}, {self.staged}")
+        self.full, self.eights = _strips_of(f, tiles)
+        self.keep = "false" if self.narrow else _all(
+            f, f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
+            f.cmp("sgt", self.full, "0"),
+            f.cmp("sgt", f.mul(self.n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
+        )
+        self.in_panels = f(f"or i1 {before}, {self.keep}")
+        self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
+        self.packed_from = f.select(before, "0", f.select(self.keep, self.whole, self.n))
+        self.a = Strips(f, dtype, tiles, self.pack, packed_a, self.n)
+
+    def _place_c(self, packed_a: str, deepest: str, padded: str) -> None:
+        """Where C is added up: in whole registers, if need be in scratch."""
+        f, tiles = self.f, self.tiles
+        self.staged, self.out, self.out_row = "false", "%c", "%c_row"
+        if self.narrow or not tiles.masked:
+            room = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), HEIGHT))
+            self.staged = "true"
+            if not self.narrow:
+                self.staged = f.cmp("ne", f(f"urem i64 %n, {tiles.lanes}"), "0")
+            self.out = f.select(self.staged, room, "%c", "ptr")
+            self.out_row = f.select(self.staged, padded, "%c_row")
+
+    def steps(self, index: str) -> None:
+        """The steps of k from `index` on that make one block."""
+        f = self.f
+        depth = f.min(f.sub("%k", index), str(k_block(self.dtype)))
+        self.a.begin(index, depth)
+        later = f.cmp("ne", index, "0")
+        b, c = f.at(self.b, f.mul(index, "%b_row")), self.out
+        if not self.narrow:
+            row = define_row(f.module, f.target, self.dtype)
+            f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
+                 f"i64 %a_col, ptr {f.at('%b', f.mul(index, '%b_row'))}, i64 %b_col, "
+                 f"ptr {self.out}, i1 {later})")
+            c = f.at(self.out, f.mul(self.begin, self.tiles.bytes))
+        self._pack_b(b, depth)
+        first = "0"
+        if not self.narrow:
+            with f.when(self.keep):
+                self._keeping_strip(b, c, depth, later)
+            first = f.select(self.keep, str(self.tiles.rows), "0")
+        self._strips(first, b, c, depth, later)
+
+    def _pack_b(self, b: str, depth: str) -> None:
+        """All of B, or what is less than a panel beside those that the first strip packs."""
+        f, tiles = self.f, self.tiles
+        with f.each(self.packed_from, self.n, tiles.columns) as col:
+            width = f.min(str(tiles.columns), f.sub(self.n, col.index))
+            f.do(f"call void @{self.pack}(i64 {depth}, i64 {width}, "
+                 f"ptr {f.at(b, f.mul(col.index, '%b_col'))}, i64 %b_row, i64 %b_col, "
+                 f"ptr {f.at('%scratch', f.mul(f.mul(col.index, depth), tiles.bytes))}, "
+                 f"i64 {self.panel})")
+
+    def _keeping_strip(self, b: str, c: str, depth: str, later: str) -> None:
+        """The first strip, which packs whole panels of B on its way."""
+        f, height = self.f, self.tiles.rows
+        x = self.a("0", height)
+        kernel = strip(f.module, f.target, self.tiles, height, keep=True)
+        f.do(f"call void @{kernel}(i64 {self.whole}, i64 {depth}, {x}, ptr {b}, i64 %b_row, "
+             f"i64 {self.panel}, ptr {c}, i64 {self.out_row}, i1 {later}, ptr %scratch)")
+        skip = f.mul(self.whole, self.tiles.bytes)
+        kernel = strip(f.module, f.target, self.tiles, height)
+        f.do(f"call void @{kernel}(i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
+             f"ptr {f.at('%scratch', f.mul(skip, depth))}, i64 {self.panel}, i64 0, "
+             f"ptr {f.at(c, skip)}, i64 {self.out_row}, i1 {later})")
+
+    def _strips(self, row: str, b: str, c: str, depth: str, later: str) -> None:
+        """The strips from `row` on, the highest first."""
+        f, tiles = self.f, self.tiles
+        source = f.select(self.in_panels, "%scratch", b, "ptr")
+        b_row = f.select(self.in_panels, str(self.panel), "%b_row")
+        b_panel = f.select(self.in_panels, f.mul(depth, self.panel), str(self.panel))
+        for height, _ in tiles.tiles:
+            end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
+            if height == tiles.rows:
+                end = f.mul(self.full, height)
+            elif height == 8:
+                end = f.add(row, f.mul(self.eights, height))
+            kernel = strip(f.module, f.target, tiles, height)
+            with f.each(row, end, height) as at:
+                x = self.a(at.index, height)
+                f.do(f"call void @{kernel}(i64 {self.n}, i64 {depth}, {x}, ptr {source}, "
+                     f"i64 {b_row}, i64 {b_panel}, ptr {f.at(c, f.mul(at.index, self.out_row))}, "
+                     f"i64 {self.out_row}, i1 {later})")
+            row = end
+
+    def round(self) -> None:
+        """Put C where it belongs, if it was added up in scratch."""
+        f = self.f
+        if self.narrow or not self.tiles.masked:
+            unpack = define_unpack(f.module, f.target, self.dtype)
+            with f.when(self.staged):
+                f.do(f"call void @{unpack}(i64 %m, i64 %n, ptr {self.out}, i64 {self.out_row}, "
+                     f"ptr %c, i64 %c_row)")
+
+
+def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
+    """How many strips of the greatest height, and of 8: strips of 2 rows would be half as fast.
+
+    14 rows leave from 0 to 13. 2 of them, and 4 if 14s remain, are better taken with a 14: as twice
+    8, as thrice 6; and 10 as thrice 8, for 4 rows want more than two registers of columns: 24 x 32
+    takes an eighth less. Of others 8 is a strip, and 6, 4, 2 and 1 take the rest. But 16 rows of A
+    take B as it is, and want it in a cache for the second time.
+    """
+    full = f.udiv("%m", tiles.rows)
+    if tiles.rows != 14:
+        return full, "0"
+    rest = f.sub("%m", f.mul(full, 14))
+    few = f.select(f.cmp("sgt", full, "1"), "6", "4")
+    least = f.select(f.cmp("sgt", "%b_row", str(NEAR_ROWS)), "1", "0")
+    short = f(f"and i1 {f.cmp('sge', rest, '2')}, {f.cmp('slt', rest, few)}")
+    short = f(f"or i1 {short}, {f.cmp('eq', rest, '10')}")
+    fewer = f(f"and i1 {f.cmp('sgt', full, least)}, {short}")
+    full = f.sub(full, f.select(fewer, "1", "0"))
+    rest = f.add(rest, f.select(fewer, "14", "0"))
+    whole = f.cmp("eq", f(f"and i64 {rest}, 6"), "0")  # 8 and 16, or one more
+    return full, f.select(whole, f.udiv(rest, 8), "0")
+
+
+class Strips:
+    """Emits the packing of strips of A, where they are packed.
+
+    Rows are copied as they are where they lie a multiple of WAY_BYTES apart: a near cache holds 8
+    or 12 lines of a set, so 14 such rows throw each other out at every step, and come from the
+    second cache again: 1024x1024x1024 f32 and 512x512x512 f64 took 2 to 3 % longer.
+    """
+
+    def __init__(
+        self, f: Function, dtype: DType, tiles: Tiling, pack: str, packed: str, n: str
+    ):
+        self.f, self.pack, self.packed, self.size = f, pack, packed, tiles.bytes
+        self.height = tiles.rows
+        elem = str(dtype.itemsize)
+        self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
+        rows = f.cmp("eq", "%a_col", elem)
+        either = f(f"or i1 {rows}, {self.flat}")
+        most = f.select(either, str(FLAT_TILES * tiles.columns), str(tiles.columns))
+        apart = f(f"xor i1 {rows}, true")
+        if tiles.rows == HEIGHT:
+            even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")
+            apart = f(f"or i1 {apart}, {_all(f, even, f.cmp('sge', '%m', str(HEIGHT)))}")
+        narrow = dtype is not dtype.compute
+        self.wanted = "true" if narrow else _all(f, f.cmp("sgt", n, most), apart)
+
+    def begin(self, index: str, depth: str) -> None:
+        """The block of k from `index` on."""
+        f, size = self.f, self.size
+        self.depth, self.source = depth, f.at("%a", f.mul(index, "%a_col"))
+        self.row = f.select(
+            self.flat, str(self.height * size), f.add(f.mul(depth, size), str(LINE))
+        )
+        self.a_row = f.select(self.wanted, f.select(self.flat, str(size), self.row), "%a_row")
+        self.a_col = f.select(
+            self.wanted, f.select(self.flat, self.row, str(size)), "%a_col"
+        )
+
+    def __call__(self, row: str, height: int) -> str:
+        """The kernel's arguments for the strip at `row`."""
+        f = self.f
+        a = f.at(self.source, f.mul(row, "%a_row"))
+        with f.when(self.wanted):
+            f.do(f"call void @{self.pack}(i64 {f.select(self.flat, self.depth, str(height))}, "
+                 f"i64 {f.select(self.flat, str(height), self.depth)}, ptr {a}, "
+                 f"i64 {f.select(self.flat, '%a_col', '%a_row')}, "
+                 f"i64 {f.select(self.flat, '%a_row', '%a_col')}, "
+                 f"ptr {self.packed}, i64 {self.row})")
+        a = f.select(self.wanted, self.packed, a, "ptr")
+        return f"ptr {a}, i64 {self.a_row}, i64 {self.a_col}"
+
+
+def _all(f: Function, *conditions: str) -> str:
+    """An i1: whether all conditions hold."""
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = f(f"and i1 {found}, {condition}")
+    return found

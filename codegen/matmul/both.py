@@ -1,0 +1,193 @@
+"""Both products of a matrix with vectors, y = A @ x and z = v @ A, in one reading of A.
+
+    both(m, n, A, x, y, v, z, task, epilogue, ctx, scratch)      A in C order
+
+The rows of A go through the caches in groups. A group's dot products come first; then `epilogue`,
+
+    void (ptr ctx, i64 row_begin, i64 row_end, ptr scratch)
+
+may compute what v holds for these rows from y; and while the next group is read from memory, this
+one is added to the sums z, from a near cache. Every element is computed in the order that `dots`
+and `stream` have. z holds sums of k_block() rows one after the other, `sums_bytes` in all, which
+are the tasks that threads share; in the end the first of them are the total.
+
+Both products that a library like BLAS calls one after the other read A from memory twice:
+Jessup, Karlin, Siek, "Build to order linear algebra kernels", IPDPS 2008.
+"""
+
+from __future__ import annotations
+
+from graphc import dims
+from graphc.codegen.emitter import Module
+from graphc.codegen.grain import BOTH_ELEMENTS
+from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.matmul.block import LINE, k_block
+from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.micro import prefix
+from graphc.codegen.matmul.row import add_up, clear, define_add, row_parts
+from graphc.codegen.target import VIRTUAL_BITS, Target
+from graphc.dims import Size
+from graphc.types import DType
+
+GROUP_BYTES = 1 << 15    # of the rows of a group: it stays in a near cache until it is added
+GROUP_ROWS = (4, 128)    # least (as many as are taken together) and most rows of a group
+
+_FIELDS = ("m", "n", "a", "x", "y", "v", "z", "epilogue", "ctx", "row", "sum")
+_POINTERS = ("a", "x", "y", "v", "z", "epilogue", "ctx")
+
+
+def sums_bytes(dtype: DType, m: Size, n: Size) -> Size:
+    """Bytes of z."""
+    blocks = dims.ceildiv(m, k_block(dtype))
+    return dims.maximum(blocks, 1) * dims.round_up(n * dtype.itemsize, LINE)
+
+
+def define_both(module: Module, target: Target, dtype: DType) -> str:
+    """Define `both` for f32 or f64; returns its name."""
+    name = f"{prefix(dtype)}_both"
+    if name in module.functions:
+        return name
+    task = _define_task(module, target, dtype)
+    f = Function(
+        module, name,
+        "i64 %m, i64 %n, ptr %a, ptr %x, ptr %y, ptr %v, ptr %z, ptr %epilogue, ptr %ctx, "
+        "ptr %scratch",
+        target,
+    )
+    record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
+    row = f.mul("%n", dtype.itemsize)
+    values = {field: f"%{field}" for field in _FIELDS}
+    values |= {"row": row, "sum": f.round_up(row, LINE)}
+    f.store_fields(record, values, _POINTERS)
+    tasks = f.ceildiv("%m", k_block(dtype))
+    with f.when(f.cmp("eq", "%m", "0")):
+        clear(f, dtype, row_parts(f, dtype, "0", row), "%z")
+    elements = [f(f"uitofp i64 {size} to double") for size in ("%m", "%n")]
+    large = f(f"fcmp oge double {f(f'fmul double {elements[0]}, {elements[1]}')}, "
+              f"{float(BOTH_ELEMENTS)}")
+    with f.either(large) as branches:
+        f.parallel(f"@{task}", record, tasks)
+        f.otherwise(*branches)
+        f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
+    with f.each("1", tasks) as block:
+        add_up(f, dtype, row_parts(f, dtype, "0", row), "%z",
+               f.at("%z", f.mul(block.index, values["sum"])))
+    f.finish()
+    return name
+
+
+def _define_task(module: Module, target: Target, dtype: DType) -> str:
+    """Define task(record, begin, end, scratch): blocks [begin, end) of k_block() rows."""
+    name = f"{prefix(dtype)}_both_task"
+    f = Function(module, name, "ptr %record, i64 %begin, i64 %end, ptr %scratch", target)
+    p = f.load_fields("%record", _FIELDS, _POINTERS)
+    least, most = GROUP_ROWS
+    fitting = f.udiv(str(GROUP_BYTES), f.max(p["row"], "1"))
+    height = f.min(f.max(f(f"and i64 {fitting}, {-least}"), str(least)), str(most))
+    parts = row_parts(f, dtype, "0", p["row"])
+    with f.each("%begin", "%end") as block:
+        start = f.mul(block.index, k_block(dtype))
+        stop = f.min(f.add(start, str(k_block(dtype))), p["m"])
+        sums = f.at(p["z"], f.mul(block.index, p["sum"]))
+        clear(f, dtype, parts, sums)
+        # one group more than there are: it has no rows to multiply, the first has none to add
+        with f.each(start, f.add(stop, height), height) as group:
+            end = f.min(f.add(group.index, height), stop)
+            rows = f.max(f.sub(end, group.index), "0")
+            before = f.max(f.sub(group.index, height), start)
+            added = f.sub(f.min(group.index, stop), before)
+            _group(f, dtype, p, group.index, rows, before, added, sums)
+            with f.when(f.cmp("sgt", rows, "0")):
+                f.do(f"call void {p['epilogue']}(ptr {p['ctx']}, i64 {group.index}, i64 {end}, "
+                     "ptr %scratch)")
+    f.finish()
+    return name
+
+
+def _group(
+    f: Function, dtype: DType, p: dict[str, str], first: str, rows: str, before: str, added: str,
+    sums: str,
+) -> None:
+    """Multiply `rows` rows of A from `first` on; add `added` rows from `before` on to the sums."""
+    size = dtype.itemsize
+    step, pair = _define_pair(f.module, f.target, dtype)
+    dots, add = define_rows(f.module, f.target, dtype), define_add(f.module, f.target, dtype)
+    both = f(f"and i64 {f.min(rows, added)}, {-step}")
+    # rows longer than DOT_BLOCK have their sums added up; a matrix without columns has one block
+    with f.each("0", f.max(p["n"], "1"), DOT_BLOCK) as columns:
+        depth = f.min(f.sub(p["n"], columns.index), str(DOT_BLOCK))
+        shift = f.mul(columns.index, size)
+        later = f.cmp("ne", columns.index, "0")
+        a, x, z = (f.at(q, shift) for q in (p["a"], p["x"], sums))
+
+        def at(row: str, count: str) -> tuple[str, str, str]:
+            """A, y and v from the `count`-th row after `row` on."""
+            i = f.add(row, count)
+            here = f.mul(i, size)
+            return f.at(a, f.mul(i, p["row"])), f.at(p["y"], here), f.at(p["v"], here)
+
+        with f.each("0", both, step) as k:
+            source, y, _ = at(first, k.index)
+            near, _, v = at(before, k.index)
+            f.do(f"call void @{pair}(i64 {depth}, ptr {source}, ptr {near}, i64 {p['row']}, "
+                 f"ptr {x}, ptr {y}, ptr {v}, ptr {z}, i1 {later})")
+        source, y, _ = at(first, both)
+        f.do(f"call void @{dots}(i64 {f.sub(rows, both)}, i64 {depth}, ptr {source}, "
+             f"i64 {p['row']}, ptr {x}, ptr {y}, i64 {size}, i1 {later})")
+        near, _, v = at(before, both)
+        f.do(f"call void @{add}(i64 {depth}, i64 {f.sub(added, both)}, ptr {v}, i64 {size}, "
+             f"ptr {near}, i64 {p['row']}, ptr {z})")
+
+
+def _define_pair(module: Module, target: Target, dtype: DType) -> tuple[int, str]:
+    """Define `pair`: dot products of a few rows with x, while as many others are added to z.
+
+        pair(n, A, B, row, x, y, v, z, accumulate)
+
+    Returns how many rows, and its name.
+    """
+    count = VIRTUAL_BITS // target.vector_bits
+    step = 4 if target.registers >= 4 * count + 8 else 1
+    name = f"{prefix(dtype)}_pair"
+    if name in module.functions:
+        return step, name
+    f = Function(
+        module, name,
+        "i64 %k, ptr %a, ptr %b, i64 %row, ptr %x, ptr noalias %y, ptr %v, ptr noalias %z, "
+        "i1 %accumulate",
+        target, tuned=True,
+    )
+    lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
+    L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
+    whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
+    tail = RowTail(f, L, dtype, whole, count)
+    a = [f.at("%a", f.mul("%row", i)) for i in range(step)]
+    b = [f.at("%b", f.mul("%row", i)) for i in range(step)]
+    factors = [one.load(dtype, f.at("%v", i * size)) for i in range(step)]
+    wide = [L.splat(dtype, x) for x in factors]
+
+    def add(shift: str) -> None:
+        place = f.at("%z", shift)
+        z = L.load(dtype, place)
+        for factor, line in zip(wide, b, strict=True):
+            z = L.fma(t, factor, L.load(dtype, f.at(line, shift)), z)
+        L.store(dtype, z, place)
+
+    sums = tail(a, lane_sums(f, L, dtype, a, whole, count, beside=add))
+    done = f.mul(whole, size)
+    for M, start, stop in row_parts(f, dtype, done, f.mul("%k", size)):
+        splats = [M.splat(dtype, x) for x in factors]
+        with f.each(start, stop, M.width * size) as c:
+            place = f.at("%z", c.index)
+            z = M.load(dtype, place)
+            for factor, line in zip(splats, b, strict=True):
+                z = M.fma(t, factor, M.load(dtype, f.at(line, c.index)), z)
+            M.store(dtype, z, place)
+    for i, total in enumerate(totals(f, L, t, [line_sum(L, t, q) for q in sums])):
+        place = f.at("%y", i * size)
+        old = one.load(dtype, place)
+        x = f(f"select i1 %accumulate, {t} {f(f'fadd {t} {old}, {total}')}, {t} {total}")
+        one.store(dtype, x, place)
+    f.finish()
+    return step, name

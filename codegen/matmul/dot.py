@@ -1,0 +1,361 @@
+"""Products with one column: dot products of the rows of A with a vector; and integer products.
+
+    dots(m, k, A, a_row, a_col, x, x_row, C, c_row, scratch)       strides in bytes, k >= 1
+
+A row's sum is taken in 4 x 64 bytes of virtual lanes, which are added by a fixed tree and to 0;
+rows longer than DOT_BLOCK add up the sums of their blocks. The same lanes and tree at every vector
+width and for every layout, so that the bits depend on k alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphc import dims
+from graphc.codegen.emitter import Module
+from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.micro import prefix, tail_mask, tiling
+from graphc.codegen.matmul.pack import define_pack
+from graphc.codegen.target import VIRTUAL_BITS, Target
+from graphc.dims import Size
+from graphc.types import DType
+
+DOT_BLOCK = 4096   # part of the numerical contract
+DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
+ROUNDS = 4         # columns of one lane that are taken together
+LINE = 64          # bytes of a virtual vector; there are four
+NEAR_BYTES = 512   # of rows whose lanes are kept side by side: 32 KiB of lanes in f32, or more
+FAR_BYTES = 8192   # where A comes from memory, which is faster in long pieces
+NEAR = 1 << 19     # bytes of A that a cache is taken to hold
+
+
+def dots_scratch(dtype: DType, m: Size, k: Size) -> Size:
+    """Bytes of scratch that `dots` needs at most: a copy of x, then rows of A, or lanes."""
+    row = dims.minimum(k, DOT_BLOCK) * dtype.itemsize + LINE
+    group = dims.maximum(dims.minimum(m * dtype.itemsize, FAR_BYTES), NEAR_BYTES)
+    return row + dims.maximum(row * DOT_ROWS, group * (VIRTUAL_BITS // dtype.bits))
+
+
+def define_dots(module: Module, target: Target, dtype: DType) -> str:
+    """Define `dots` for f32 or f64; returns its name."""
+    name = f"{prefix(dtype)}_dots"
+    if name in module.functions:
+        return name
+    pack, rows = define_pack(module, target, dtype), define_rows(module, target, dtype)
+    columns = _define_columns(module, target, dtype)
+    f = Function(
+        module, name,
+        "i64 %m, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %x, i64 %x_row, "
+        "ptr %c, i64 %c_row, ptr %scratch",
+        target,
+    )
+    size = dtype.itemsize
+    row = f.add(f.mul(f.min("%k", str(DOT_BLOCK)), size), str(LINE))
+    copies = f.at("%scratch", row)
+    scattered = f.cmp("ne", "%x_row", str(size))
+    unit = f.cmp("eq", "%a_col", str(size))
+    with f.each("0", "%k", DOT_BLOCK) as block:
+        depth = f.min(f.sub("%k", block.index), str(DOT_BLOCK))
+        later = f.cmp("ne", block.index, "0")
+        a = f.at("%a", f.mul(block.index, "%a_col"))
+        source = f.at("%x", f.mul(block.index, "%x_row"))
+        with f.when(scattered):
+            f.do(f"call void @{pack}(i64 1, i64 {depth}, ptr {source}, i64 0, i64 %x_row, "
+                 f"ptr %scratch, i64 0)")
+        x = f.select(scattered, "%scratch", source, "ptr")
+        with f.either(unit) as branches:
+            f.do(f"call void @{rows}(i64 %m, i64 {depth}, ptr {a}, i64 %a_row, ptr {x}, "
+                 f"ptr %c, i64 %c_row, i1 {later})")
+            f.otherwise(*branches)
+            down = f.cmp("eq", "%a_row", str(size))
+            whole = f.select(down, f(f"and i64 %m, {-target.lanes(dtype)}"), "0")
+            f.do(f"call void @{columns}(i64 {whole}, i64 {depth}, ptr {a}, i64 %a_col, ptr {x}, "
+                 f"ptr %c, i64 %c_row, i1 {later}, ptr {copies})")
+            with f.each(whole, "%m", DOT_ROWS) as first:
+                count = f.min(f.sub("%m", first.index), str(DOT_ROWS))
+                f.do(f"call void @{pack}(i64 {count}, i64 {depth}, "
+                     f"ptr {f.at(a, f.mul(first.index, '%a_row'))}, i64 %a_row, i64 %a_col, "
+                     f"ptr {copies}, i64 {row})")
+                f.do(f"call void @{rows}(i64 {count}, i64 {depth}, ptr {copies}, i64 {row}, "
+                     f"ptr {x}, ptr {f.at('%c', f.mul(first.index, '%c_row'))}, i64 %c_row, "
+                     f"i1 {later})")
+    f.finish()
+    return name
+
+
+def define_rows(module: Module, target: Target, dtype: DType) -> str:
+    """Dot products of contiguous rows with contiguous x, stored or added to C.
+
+    As many rows together as there are registers for their lanes: they share what is read of x, and
+    the shuffles of their trees.
+    """
+    name = f"{prefix(dtype)}_rows"
+    f = Function(
+        module, name,
+        "i64 %m, i64 %k, ptr %a, i64 %a_row, ptr %x, ptr noalias %c, i64 %c_row, "
+        "i1 %accumulate",
+        target, tuned=True,
+    )
+    lanes, t = target.lanes(dtype), register_type(dtype)
+    L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
+    count = VIRTUAL_BITS // target.vector_bits
+    whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
+    tail = RowTail(f, L, dtype, whole, count)
+    done = "0"
+    for together in (4, 1) if target.registers >= 4 * count + 8 else (1,):
+        groups = f.udiv(f.sub("%m", done), together)
+        end = f.add(done, f.mul(groups, together))
+        with f.each(done, end, together) as row:
+            first = f.at("%a", f.mul(row.index, "%a_row"))
+            a = [f.at(first, f.mul("%a_row", i)) for i in range(together)]
+            sums = tail(a, lane_sums(f, L, dtype, a, whole, count))
+            found = totals(f, L, t, [line_sum(L, t, q) for q in sums])
+            out = f.at("%c", f.mul(row.index, "%c_row"))
+            places = [f.at(out, f.mul("%c_row", i)) for i in range(together)]
+            with f.either("%accumulate") as branches:
+                for p, x in zip(places, found, strict=True):
+                    one.store(dtype, f(f"fadd {t} {one.load(dtype, p)}, {x}"), p)
+                f.otherwise(*branches)
+                for p, x in zip(places, found, strict=True):
+                    one.store(dtype, x, p)
+        done = end
+    f.finish()
+    return name
+
+
+class RowTail:
+    """Emits what is left of rows behind their whole lanes: `tail(rows, sums)` gives new sums."""
+
+    def __init__(self, f: Function, L: Lanes, dtype: DType, whole: str, count: int):
+        self.f, self.L, self.dtype = f, L, dtype
+        self.at = f.mul(whole, dtype.itemsize)
+        self.x = f.at("%x", self.at)
+        self.left = f.sub("%k", whole)
+        self.some = f.cmp("sgt", self.left, "0")
+        self.masks: list[str] = []
+        if tiling(f.target, dtype).masked:
+            self.masks = [
+                tail_mask(f, dtype, L.width, f.max(f.sub(self.left, str(i * L.width)), "0"))
+                for i in range(count)
+            ]
+        else:
+            self.buffers = [f(f"alloca [{4 * LINE} x i8], align {LINE}") for _ in range(2)]
+            for buffer in self.buffers:
+                for i in range(count):
+                    L.store(dtype, "zeroinitializer", f.at(buffer, i * LINE * 4 // count))
+            self._copy(self.buffers[0], self.x)
+            self.x = self.buffers[0]
+
+    def _copy(self, to: str, source: str) -> None:
+        one, size = Lanes(self.f, 1, self.f.target), self.dtype.itemsize
+        with self.f.each("0", self.left) as rest:
+            shift = self.f.mul(rest.index, size)
+            one.store(self.dtype, one.load(self.dtype, self.f.at(source, shift)),
+                      self.f.at(to, shift))
+
+    def __call__(self, rows: list[str], sums: list[list[str]]) -> list[list[str]]:
+        f, L, dtype = self.f, self.L, self.dtype
+        t, v = register_type(dtype), L.reg(dtype)
+        before, then, after = f.block, f.fresh("tail"), f.fresh("whole")
+        f.do(f"br i1 {self.some}, label %{then}, label %{after}")
+        f.label(then)
+        sources = [f.at(a, self.at) for a in rows]
+        if not self.masks:
+            (source,) = sources
+            self._copy(self.buffers[1], source)
+            sources = self.buffers[1:]
+        new: list[list[str]] = [[] for _ in rows]
+        for i in range(len(sums[0])):
+            M = Lanes(f, L.width, f.target, mask=self.masks[i]) if self.masks else L
+            place = i * L.width * dtype.itemsize
+            x = M.load(dtype, f.at(self.x, place))
+            for line, out, p in zip(sums, new, sources, strict=True):
+                out.append(L.fma(t, M.load(dtype, f.at(p, place)), x, line[i]))
+        last = f.block
+        f.branch(after)
+        return [
+            [f(f"phi {v} [{a}, %{before}], [{b}, %{last}]") for a, b in zip(q, r, strict=True)]
+            for q, r in zip(sums, new, strict=True)
+        ]
+
+
+def _define_columns(module: Module, target: Target, dtype: DType) -> str:
+    """The sums of `define_rows` for an A whose columns are contiguous: m whole registers of rows.
+
+    The virtual lanes of a group of rows lie in scratch, lane by lane; lane l takes the columns
+    l, l + step, ... of A, and the tree adds whole registers of rows.
+    """
+    name = f"{prefix(dtype)}_columns"
+    f = Function(
+        module, name,
+        "i64 %m, i64 %k, ptr %a, i64 %a_col, ptr %x, ptr noalias %c, i64 %c_row, "
+        "i1 %accumulate, ptr noalias %lanes",
+        target,
+    )
+    lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
+    L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
+    step = VIRTUAL_BITS // dtype.bits
+    total = f.mul("%m", size)
+    near = f.cmp("sle", f.mul(total, "%k"), str(NEAR))
+    line = f.min(total, f.select(near, str(NEAR_BYTES), str(FAR_BYTES)))
+    rounds = f.select(f.cmp("sge", "%k", str(ROUNDS * step)), str(ROUNDS * step), "0")
+    with f.each("0", total, line) as group:
+        width = f.min(f.sub(total, group.index), line)
+        a = f.at("%a", group.index)
+        with f.each("0", f.min(rounds, str(step))) as k:
+            _column_step(f, L, dtype, a, k.index, ROUNDS, width, line, first=True)
+        once = f.select(f.cmp("eq", rounds, "0"), f.min("%k", str(step)), "0")
+        with f.each("0", once) as k:
+            _column_step(f, L, dtype, a, k.index, 1, width, line, first=True)
+        with f.each(f.max(once, rounds), str(step)) as k:  # lanes that no column reaches
+            p = f.at("%lanes", f.mul(k.index, line))
+            with f.each("0", width, lanes * size) as v:
+                L.store(dtype, "zeroinitializer", f.at(p, v.index))
+        done = f.max(once, rounds)
+        whole = f.add(done, f(f"and i64 {f.sub('%k', done)}, {-ROUNDS * step}"))
+        with f.each(done, whole, ROUNDS * step) as block, f.each("0", str(step)) as lane:
+            at = f.add(block.index, lane.index)
+            _column_step(f, L, dtype, a, at, ROUNDS, width, line, first=False)
+        with f.each(whole, "%k") as k:
+            _column_step(f, L, dtype, a, k.index, 1, width, line, first=False)
+        # sums of C's own layout go there at once, others by way of the lanes
+        unit = f.cmp("eq", "%c_row", str(size))
+        here = f.select(unit, f.at("%c", group.index), "%lanes", "ptr")
+        added = f(f"and i1 {unit}, %accumulate")
+        with f.each("0", width, lanes * size) as v:
+            x = _lane_tree(f, L, dtype, f.at("%lanes", v.index), line)
+            p = f.at(here, v.index)
+            both = L.op("fadd", t, L.load(dtype, p), x)
+            L.store(dtype, f(f"select i1 {added}, {L.reg(dtype)} {both}, {L.reg(dtype)} {x}"), p)
+        scattered = f.select(unit, "0", width)
+        with f.each("0", scattered, size) as v:
+            x = one.load(dtype, f.at("%lanes", v.index))
+            row = f.udiv(f.add(group.index, v.index), size)
+            out = f.at("%c", f.mul(row, "%c_row"))
+            with f.either("%accumulate") as branches:
+                one.store(dtype, f(f"fadd {t} {one.load(dtype, out)}, {x}"), out)
+                f.otherwise(*branches)
+                one.store(dtype, x, out)
+    f.finish()
+    return name
+
+
+def _column_step(
+    f: Function, L: Lanes, dtype: DType, a: str, k: str, rounds: int, width: str, line: str,
+    first: bool,
+) -> None:
+    """The columns k, k + step, ... of A, all of one lane, times x: that lane's sums, or more of
+    them. `width` bytes of each column; the lanes are `line` bytes apart."""
+    step, size, t = VIRTUAL_BITS // dtype.bits, dtype.itemsize, register_type(dtype)
+    x = f.at("%x", f.mul(k, size))
+    column = f.at(a, f.mul(k, "%a_col"))
+    xs = [L.load_splat(dtype, f.at(x, i * step * size)) for i in range(rounds)]
+    columns = [f.at(column, f.mul("%a_col", i * step)) for i in range(rounds)]
+    sums = f.at("%lanes", f.mul(f(f"and i64 {k}, {step - 1}"), line))
+    with f.each("0", width, L.width * size) as v:
+        p = f.at(sums, v.index)
+        s = "zeroinitializer" if first else L.load(dtype, p)
+        for factor, source in zip(xs, columns, strict=True):
+            s = L.fma(t, L.load(dtype, f.at(source, v.index)), factor, s)
+        L.store(dtype, s, p)
+
+
+def _lane_tree(f: Function, L: Lanes, dtype: DType, p: str, line: str) -> str:
+    """The sum of the lanes at `p`, `line` bytes apart, in the order of `totals`."""
+    t, quarter = register_type(dtype), VIRTUAL_BITS // dtype.bits // 4
+
+    def lane(i: int) -> str:
+        return L.load(dtype, f.at(p, f.mul(line, i)))
+
+    def total(i: int, apart: int) -> str:
+        if apart == quarter:
+            q = [lane(i + j * quarter) for j in range(4)]
+            return L.op("fadd", t, L.op("fadd", t, q[0], q[1]), L.op("fadd", t, q[2], q[3]))
+        return L.op("fadd", t, total(i, 2 * apart), total(i + apart, 2 * apart))
+
+    return L.op("fadd", t, total(0, 1), "zeroinitializer")
+
+
+def lane_sums(
+    f: Function, L: Lanes, dtype: DType, rows: list[str], stop: str, count: int,
+    beside: Callable[[str], None] | None = None,
+) -> list[list[str]]:
+    """The loop over the first `stop` elements of rows; for each its registers of lanes.
+
+    `beside` emits what is done for the register at an offset in the same turn.
+    """
+    size, v = dtype.itemsize, L.reg(dtype)
+    step = VIRTUAL_BITS // dtype.bits
+    head, end = f.fresh("dot"), f.fresh("lanes")
+    before = f.block
+    f.do(f"br i1 {f.cmp('sgt', stop, '0')}, label %{head}, label %{end}")
+    f.label(head)
+    sums = [[f"%{head}s{r}_{i}" for i in range(count)] for r in range(len(rows))]
+    at = len(f.lines)
+    shift = f.mul(f"%{head}i", size)
+    px, pa = f.at("%x", shift), [f.at(a, shift) for a in rows]
+    new: list[list[str]] = [[] for _ in rows]
+    for i in range(count):
+        place = i * L.width * size
+        x = L.load(dtype, f.at(px, place))
+        for q, out, p in zip(sums, new, pa, strict=True):
+            out.append(L.fma(register_type(dtype), L.load(dtype, f.at(p, place)), x, q[i]))
+        if beside is not None:
+            beside(f.add(shift, str(place)))
+    following = f.add(f"%{head}i", str(step))
+    phis = [f"  %{head}i = phi i64 [0, %{before}], [{following}, %{head}]"]
+    phis += [
+        f"  {s} = phi {v} [zeroinitializer, %{before}], [{n}, %{head}]"
+        for q, out in zip(sums, new, strict=True) for s, n in zip(q, out, strict=True)
+    ]
+    f.lines[at:at] = phis
+    again = f.cmp("slt", following, stop)
+    f.do(f"br i1 {again}, label %{head}, label %{end}, !llvm.loop !0")
+    f.label(end)
+    return [
+        [f(f"phi {v} [zeroinitializer, %{before}], [{n}, %{head}]") for n in out] for out in new
+    ]
+
+
+def line_sum(L: Lanes, t: str, sums: list[str]) -> str:
+    """Four virtual vectors of lanes added pairwise, then halves with halves: one register."""
+    per_line = len(sums) // 4
+    lines = [sums[i::per_line] for i in range(per_line)]
+    parts = [
+        L.op("fadd", t, L.op("fadd", t, q[0], q[1]), L.op("fadd", t, q[2], q[3])) for q in lines
+    ]
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [L.op("fadd", t, parts[i], parts[i + half]) for i in range(half)]
+    return parts[0]
+
+
+def totals(f: Function, L: Lanes, t: str, rows: list[str]) -> list[str]:
+    """The sums of the lanes of registers, halves with halves; several registers share the steps."""
+    count, length, width = len(rows), L.width, L.width  # lanes of a row, of a register
+    while length > 1:
+        half = length // 2
+        v = f"<{width} x {t}>"
+        pairs = list(zip(rows[::2], rows[1::2] or ["poison"], strict=True))
+        held = (width if len(rows) == 1 else 2 * width) // length
+        orders = [
+            [r * length + side * half + i for r in range(held) for i in range(half)]
+            for side in (0, 1)
+        ]
+        width = held * half
+        rows = []
+        for a, b in pairs:
+            low, high = (
+                f(f"shufflevector {v} {a}, {v} {b}, <{width} x i32> "
+                  f"<{', '.join(f'i32 {i}' for i in order)}>")
+                for order in orders
+            )
+            rows.append(f(f"fadd <{width} x {t}> {low}, {high}"))
+        length = half
+    out = []
+    for x in rows:
+        held = count // len(rows)
+        total = f(f"fadd <{held} x {t}> {x}, zeroinitializer")
+        out += [f(f"extractelement <{held} x {t}> {total}, i64 {i}") for i in range(held)]
+    return out

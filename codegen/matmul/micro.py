@@ -1,0 +1,249 @@
+"""Micro-kernels of the matrix product: a tile of C in registers, one pass over k.
+
+For every element the order of arithmetic is one chain over k, from zero, rounded once per step;
+the chain's value is stored, or added to C where C holds the sum of the k blocks before. No other
+order is used anywhere for a product with more than one column, so that neither the tile an
+element falls into nor the packing of operands can change its bits.
+
+    strip_H(columns, k, A, a_row, a_col, B, b_row, b_panel, C, c_row, accumulate)
+
+computes H rows of C, tile by tile, so that H rows of A stay in the nearest cache while B passes by
+(as in K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, with rows and
+columns exchanged). B comes in panels of some registers: rows of a panel are b_row apart, panels
+b_panel, which serves packed panels and B as it is. C has unit column stride; strides are in bytes.
+
+    strip_H_keeping(columns, k, A, a_row, a_col, B, b_row, b_panel, C, c_row, accumulate, packed)
+
+does the same for whole panels, and copies them to `packed` on the way: packing takes no time, for
+the multiply-adds take longer than loads and stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphc.codegen.emitter import Module
+from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.target import Target
+from graphc.types import DType
+
+# Rows of B between what is read and what is asked for. Rows that are 4 KiB apart share a set of the
+# nearest cache, which holds 8 or 12 of them: with 20, a product of few rows took a fifth longer.
+AHEAD = 8
+
+KERNEL_PARAMS = (
+    "i64 %columns, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, i64 %b_panel, "
+    "ptr noalias %c, i64 %c_row, i1 %accumulate"
+)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How C is cut into register tiles for a compute dtype on a target.
+
+    `tiles` are (rows, (registers per row, ..., 1)), both in descending order. A panel of B has
+    `panel` registers per row. `masked` tells whether a single register may be partial.
+    """
+
+    dtype: DType
+    lanes: int
+    tiles: tuple[tuple[int, tuple[int, ...]], ...]
+    panel: int
+    masked: bool
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel."""
+        return self.panel * self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Rows of a full strip."""
+        return self.tiles[0][0]
+
+    @property
+    def bytes(self) -> int:
+        """Size of an element."""
+        return self.dtype.itemsize
+
+
+def tiling(target: Target, dtype: DType) -> Tiling:
+    """14 rows of 2 registers where there are 32 wide ones; 6 of 4 or of 2, or 4 of 2, elsewhere.
+
+    Loads of A are broadcasts from memory, so 28 multiply-adds take 16 loads, of which the two of B
+    come from the second cache: half as many bytes for a multiply-add as 6 rows of 4 registers
+    take. Few rows want more registers of each, to hide the latency, and as few strips as there may
+    be: each reads all of B, which for few rows takes longer than they do.
+    """
+    lanes = target.lanes(dtype)
+    small = ((2, (4, 2, 1)), (1, (8, 2, 1)))
+    if target.masked:
+        few = ((4, (4, 1)), (2, (4, 1)), (1, (8, 1)))
+        return Tiling(dtype, lanes, ((14, (2, 1)), (8, (2, 1)), (6, (4, 2, 1)), *few), 2, True)
+    if target.registers >= 32:
+        return Tiling(dtype, lanes, ((6, (4, 2, 1)), *small), 4, False)
+    most = 6 if target.has_fma else 4
+    # AVX2 masks by a vector register, of which a 6 x 2 tile leaves none
+    avx2 = target.vector_bits == 256 and target.triple.startswith(("x86_64", "amd64"))
+    return Tiling(dtype, lanes, ((most, (2, 1)), *small), 2, avx2)
+
+
+def prefix(dtype: DType) -> str:
+    """What the names of a dtype's functions begin with."""
+    return f"graphc_matmul_{dtype.name}"
+
+
+def tail_mask(f: Function, dtype: DType, lanes: int, count: str) -> str:
+    """`<lanes x i1>`, true in the first `count` lanes."""
+    t = f"i{dtype.bits}"
+    n = f(f"trunc i64 {count} to {t}") if dtype.bits < 64 else count
+    one = f(f"insertelement <{lanes} x {t}> poison, {t} {n}, i64 0")
+    wide = f(
+        f"shufflevector <{lanes} x {t}> {one}, <{lanes} x {t}> poison, "
+        f"<{lanes} x i32> zeroinitializer"
+    )
+    steps = ", ".join(f"{t} {i}" for i in range(lanes))
+    return f(f"icmp ult <{lanes} x {t}> <{steps}>, {wide}")
+
+
+def strip(
+    module: Module, target: Target, tiles: Tiling, height: int, *, keep: bool = False,
+    begun: bool = False,
+) -> str:
+    """Define the kernel for `height` rows; its name."""
+    name = f"{prefix(tiles.dtype)}_strip_{height}{'_keeping' * keep}{'_going_on' * begun}"
+    if name in module.functions:
+        return name
+    params = KERNEL_PARAMS + ", ptr noalias %packed" * keep + ", ptr %begun, i1 %on" * begun
+    f = Function(module, name, params, target, tuned=True)
+    f.do(f"%ahead = mul i64 %b_row, {AHEAD}")
+    done = "0"
+    odd = {i: _opaque(f, f.mul("%a_row", i)) for i in range(1, height, 2)}
+    rows = [("0", 0)] + [(odd[i // (i & -i)], (i & -i).bit_length() - 1) for i in range(1, height)]
+    widths = dict(tiles.tiles)[height]
+    for width in widths[:1] if keep else widths:
+        step = width * tiles.lanes
+        end = "%columns"
+        if width > 1:
+            end = f(f"and i64 %columns, {-step}") if step & (step - 1) == 0 else f.mul(
+                f.udiv("%columns", step), step
+            )
+        with f.each(done, end, step) as col:
+            _tile(f, tiles, height, width, rows, col.index, keep, begun)
+        done = end
+    f.finish()
+    return name
+
+
+def _tile(
+    f: Function, tiles: Tiling, height: int, width: int, rows: list[tuple[str, int]], col: str,
+    keep: bool, begun: bool,
+) -> None:
+    """The tile of `width` registers at column `col`."""
+    size, lanes = tiles.bytes, tiles.lanes
+    plain = Lanes(f, lanes, f.target)
+    vectors = [plain] * width
+    if width == 1 and tiles.masked:
+        left = f.min(f.sub("%columns", col), str(lanes))
+        vectors = [Lanes(f, lanes, f.target, mask=tail_mask(f, tiles.dtype, lanes, left))]
+    b = f.at("%b", f.mul(f.udiv(col, tiles.columns), "%b_panel"))
+    packed = f.at("%packed", f.mul(f.mul(col, size), "%k")) if keep else ""
+    if width < tiles.panel:
+        b = f.at(b, f.mul(f(f"urem i64 {col}, {tiles.columns}"), size))
+    c = f.at("%c", f.mul(col, size))
+    lines = [f.at(c, f.mul("%c_row", i)) for i in range(height)]
+    t = vectors[0].reg(tiles.dtype)
+    starts = [["zeroinitializer"] * width] * height
+    if begun:
+        first = f.at("%begun", f.mul(col, size))
+        places = [f.at(first, f.mul("%c_row", i)) for i in range(height)]
+        starts = [[
+            f.select("%on", L.load(tiles.dtype, f.at(p, j * lanes * size)), "zeroinitializer", t)
+            for j, L in enumerate(vectors)
+        ] for p in places]
+    sums = _chains(f, tiles, vectors, rows, b, packed, starts)
+    where = [[f.at(line, j * lanes * size) for j in range(width)] for line in lines]
+    with f.either("%accumulate") as branches:
+        _store(f, tiles, vectors, where, [
+            [f(f"fadd {t} {L.load(tiles.dtype, p)}, {x}")
+             for L, p, x in zip(vectors, places, chains, strict=True)]
+            for places, chains in zip(where, sums, strict=True)
+        ])
+        f.otherwise(*branches)
+        _store(f, tiles, vectors, where, sums)
+
+
+def _store(
+    f: Function, tiles: Tiling, vectors: list[Lanes], where: list[list[str]],
+    values: list[list[str]],
+) -> None:
+    """A tile of C, after all loads: those of rows that are 4 KiB apart would wait for stores."""
+    for places, row in zip(where, values, strict=True):
+        for L, p, x in zip(vectors, places, row, strict=True):
+            L.store(tiles.dtype, x, p)
+
+
+def _opaque(f: Function, x: str) -> str:
+    """x in a register of its own.
+
+    Otherwise LLVM derives the rows' addresses from one another by additions in the loop over k,
+    which take slots of the multiply-add units. Even multiples of a stride are shifts of odd ones,
+    made in the loop, where they are part of an address.
+    """
+    return f(f'call i64 asm "", "=r,0"(i64 {x})')
+
+
+def _chains(
+    f: Function, tiles: Tiling, vectors: list[Lanes], rows: list[tuple[str, int]], b: str,
+    packed: str, starts: list[list[str]],
+) -> list[list[str]]:
+    """The loop over k (at least one step) from `starts`: sums[row][register]."""
+    head, end = f.fresh("k"), f.fresh("sums")
+    before = f.block
+    t = vectors[0].reg(tiles.dtype)
+    scalar = register_type(tiles.dtype)
+    f.branch(head)
+    index, pa, pb, pp = f"%{head}i", f"%{head}a", f"%{head}b", f"%{head}p"
+    chains = [[f"%{head}s{i}_{j}" for j in range(len(vectors))] for i in range(len(rows))]
+    at = len(f.lines)
+    step = tiles.lanes * tiles.bytes
+    loaded = []
+    for j, L in enumerate(vectors):
+        place = f.at(pb, f.mul("%b_panel", j // tiles.panel))
+        loaded.append(L.load(tiles.dtype, f.at(place, j % tiles.panel * step)))
+    if packed:
+        for j, (L, x) in enumerate(zip(vectors, loaded, strict=True)):
+            L.store(tiles.dtype, x, f.at(pp, j * step))
+    if 2 * len(rows) * len(vectors) > tiles.rows * tiles.tiles[0][1][0]:
+        # large tiles leave time to ask for B, which may be far away, and begin within a line
+        ahead, width = f.at(pb, "%ahead"), len(vectors) * step
+        for along in (*range(0, width, 64), width - 1):
+            f.prefetch(f.at(ahead, along))
+    sums = []
+    for (odd, shift), line in zip(rows, chains, strict=True):
+        offset = f(f"shl i64 {odd}, {shift}") if shift else odd
+        x = vectors[0].load_splat(tiles.dtype, f.at(pa, offset))
+        sums.append([
+            vectors[0].fma(scalar, x, y, s) for y, s in zip(loaded, line, strict=True)
+        ])
+    next_a, next_b = f.at(pa, "%a_col"), f.at(pb, "%b_row")
+    following = f.add(index, "-1")
+    phis = [
+        f"  {index} = phi i64 [%k, %{before}], [{following}, %{head}]",
+        f"  {pa} = phi ptr [%a, %{before}], [{next_a}, %{head}]",
+        f"  {pb} = phi ptr [{b}, %{before}], [{next_b}, %{head}]",
+    ]
+    if packed:
+        next_p = f.at(pp, len(vectors) * step)
+        phis.append(f"  {pp} = phi ptr [{packed}, %{before}], [{next_p}, %{head}]")
+    phis += [
+        f"  {s} = phi {t} [{start}, %{before}], [{new}, %{head}]"
+        for line, begin, news in zip(chains, starts, sums, strict=True)
+        for s, start, new in zip(line, begin, news, strict=True)
+    ]
+    f.lines[at:at] = phis
+    again = f.cmp("ne", following, "0")
+    f.do(f"br i1 {again}, label %{head}, label %{end}, !llvm.loop !0")
+    f.label(end)
+    return sums

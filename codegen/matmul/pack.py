@@ -1,0 +1,185 @@
+"""Copying blocks of operands for the matrix product: packing, transposing, widening, rounding.
+
+    pack(rows, cols, src, src_row, src_col, dst, dst_row)
+
+writes dst[r, c] = src[r, c] in the compute type, dst with unit column stride; strides in bytes.
+Where src is contiguous along its rows it is read in squares that are transposed in registers,
+and up to a register more of each row of dst is written than `cols`.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.casts import round_to
+from graphc.codegen.emitter import Module
+from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.micro import prefix, tail_mask
+from graphc.codegen.target import Target
+from graphc.types import DType
+
+AHEAD = 32        # rows between a copy and the request for what it will copy
+PIECE_BITS = 128  # shuffles within 128-bit pieces are the cheap ones on x86
+
+
+def define_pack(module: Module, target: Target, dtype: DType) -> str:
+    """Define `pack` from memory of `dtype` to its compute dtype; returns the function's name."""
+    name = f"{prefix(dtype)}_pack"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %rows, i64 %cols, ptr %src, i64 %src_row, i64 %src_col, "
+        "ptr noalias %dst, i64 %dst_row",
+        target,
+    )
+    unit = f.cmp("eq", "%src_col", str(dtype.itemsize))
+    with f.either(unit) as branches:
+        _copy(f, dtype)
+        f.otherwise(*branches)
+        contiguous = f.cmp("eq", "%src_row", str(dtype.itemsize))
+        done = f.select(contiguous, f(f"and i64 %rows, {-side(target, dtype)}"), "0")
+        _transpose(f, dtype, done)
+        _gather(f, dtype, done)
+    f.finish()
+    return name
+
+
+def _copy(f: Function, dtype: DType) -> None:
+    """Rows with unit stride: registers, then single elements.
+
+    Rows far apart lie in different pages, where hardware does not look ahead.
+    """
+    out = dtype.compute
+    lanes = f.target.lanes(dtype)
+    whole = f(f"and i64 %cols, {-lanes}")
+    rest = f.sub("%cols", whole)
+    with f.each("0", "%rows") as row:
+        src = f.at("%src", f.mul(row.index, "%src_row"))
+        dst = f.at("%dst", f.mul(row.index, "%dst_row"))
+        ahead = f.at(src, f.mul("%src_row", AHEAD))
+
+        def copy(L: Lanes, col: str) -> None:
+            at = f.mul(col, dtype.itemsize)
+            f.prefetch(f.at(ahead, at), 2)
+            x = L.load(dtype, f.at(src, at))
+            L.store(out, x, f.at(dst, f.mul(col, out.itemsize)))
+
+        with f.each("0", whole, lanes) as col:
+            copy(Lanes(f, lanes, f.target), col.index)
+        if f.target.masked:
+            with f.when(f.cmp("ne", rest, "0")):
+                mask = tail_mask(f, out, lanes, rest)
+                copy(Lanes(f, lanes, f.target, mask=mask), whole)
+            return
+        done, width = whole, lanes // 2
+        while width:
+            with f.when(f.cmp("ne", f(f"and i64 {rest}, {width}"), "0")):
+                copy(Lanes(f, width, f.target), done)
+            done = f.add(done, f(f"and i64 {rest}, {width}"))
+            width //= 2
+
+
+def _gather(f: Function, dtype: DType, first_row: str) -> None:
+    """Any strides, element by element, from `first_row` on."""
+    out, L = dtype.compute, Lanes(f, 1, f.target)
+    with f.each(first_row, "%rows") as row:
+        src = f.at("%src", f.mul(row.index, "%src_row"))
+        dst = f.at("%dst", f.mul(row.index, "%dst_row"))
+        with f.each("0", "%cols") as col:
+            x = L.load(dtype, f.at(src, f.mul(col.index, "%src_col")))
+            L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
+
+
+def side(target: Target, dtype: DType) -> int:
+    """Elements of a square's side."""
+    return min(PIECE_BITS // dtype.compute.bits, target.lanes(dtype))
+
+
+def _transpose(f: Function, dtype: DType, whole: str) -> None:
+    """Columns with unit stride, `whole` rows: `lanes` columns by a piece of rows at a time."""
+    out = dtype.compute
+    lanes = f.target.lanes(dtype)
+    piece = side(f.target, dtype)
+    L, T = Lanes(f, piece, f.target), register_type(out)
+    groups = f.select(f.cmp("eq", whole, "0"), "0", "%cols")
+    with f.each("0", groups, lanes) as col:
+        base = f.at("%src", f.mul(col.index, "%src_col"))
+        dst = f.at("%dst", f.mul(col.index, out.itemsize))
+        # a partial last group repeats its last column rather than read outside of src
+        last = f.sub(f.sub("%cols", col.index), "1")
+        sources = [
+            f.at(base, f.mul(f.min(str(i), last), "%src_col")) if i else base
+            for i in range(lanes)
+        ]
+        with f.each("0", whole, piece) as row:
+            shift = f.mul(row.index, dtype.itemsize)
+            parts = [L.load(dtype, f.at(p, shift)) for p in sources]
+            vectors = [joined(f, T, piece, parts[i::piece]) for i in range(piece)]
+            target_row = f.at(dst, f.mul(row.index, "%dst_row"))
+            wide = Lanes(f, lanes, f.target)
+            for i, x in enumerate(transposed(f, T, lanes, vectors)):
+                wide.store(out, x, f.at(target_row, f.mul("%dst_row", i)))
+
+
+def joined(f: Function, t: str, width: int, parts: list[str]) -> str:
+    """Registers of `width` elements joined pairwise into one."""
+    while len(parts) > 1:
+        v = f"<{width} x {t}>"
+        width *= 2
+        order = ", ".join(f"i32 {i}" for i in range(width))
+        parts = [
+            f(f"shufflevector {v} {a}, {v} {b}, <{width} x i32> <{order}>")
+            for a, b in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    return parts[0]
+
+
+def transposed(f: Function, t: str, lanes: int, vectors: list[str]) -> list[str]:
+    """Transpose the squares that the pieces at one position of all `vectors` form."""
+    size, v = len(vectors), f"<{lanes} x {t}>"
+
+    def shuffle(a: str, b: str, pick: list[tuple[int, int]]) -> str:
+        order = ", ".join(
+            f"i32 {side * lanes + start + i}"
+            for start in range(0, lanes, size) for side, i in pick
+        )
+        return f(f"shufflevector {v} {a}, {v} {b}, <{lanes} x i32> <{order}>")
+
+    if size == 1:
+        return vectors
+    if size == 2:
+        a, b = vectors
+        return [shuffle(a, b, [(0, i), (1, i)]) for i in range(2)]
+    low = [(0, 0), (1, 0), (0, 1), (1, 1)]
+    high = [(0, 2), (1, 2), (0, 3), (1, 3)]
+    a, b, c, d = vectors
+    out = []
+    for half in (low, high):
+        ab, cd = shuffle(a, b, half), shuffle(c, d, half)
+        out.append(shuffle(ab, cd, [(0, 0), (0, 1), (1, 0), (1, 1)]))
+        out.append(shuffle(ab, cd, [(0, 2), (0, 3), (1, 2), (1, 3)]))
+    return out
+
+
+def define_unpack(module: Module, target: Target, dtype: DType) -> str:
+    """Define `unpack(rows, cols, src, src_row, dst, dst_row)`: compute type to memory, rounded."""
+    name = f"{prefix(dtype)}_unpack"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %rows, i64 %cols, ptr %src, i64 %src_row, ptr noalias %dst, i64 %dst_row", target,
+    )
+    lanes, source = target.lanes(dtype), dtype.compute
+    with f.each("0", "%rows") as row:
+        src = f.at("%src", f.mul(row.index, "%src_row"))
+        dst = f.at("%dst", f.mul(row.index, "%dst_row"))
+        whole = f(f"and i64 %cols, {-lanes}")
+        for start, stop, width in (("0", whole, lanes), (whole, "%cols", 1)):
+            L = Lanes(f, width, target)
+            with f.each(start, stop, width) as col:
+                x = L.load(source, f.at(src, f.mul(col.index, source.itemsize)))
+                x = round_to(L, dtype, x)
+                L.store(dtype, x, f.at(dst, f.mul(col.index, dtype.itemsize)))
+    f.finish()
+    return name

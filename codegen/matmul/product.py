@@ -1,0 +1,400 @@
+"""Matrix products: batches, blocks of C, threads and epilogues around the block functions.
+
+`product(module, target, dtype)` adds everything a product of that dtype needs to a module, once,
+and returns the name of
+
+    define internal void @NAME(i64 %batch, i64 %m, i64 %n, i64 %k,
+        ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col,
+        ptr %b, i64 %b_batch, i64 %b_row, i64 %b_col,
+        ptr %c, i64 %c_batch, i64 %c_row,
+        ptr %epilogue, ptr %ctx, ptr %scratch)
+
+C = A @ B for every member of the batch; strides in elements, any; C has unit column stride and
+overlaps neither A nor B; k = 0 gives zeros. `epilogue`, if not null, is called as
+
+    void (ptr ctx, i64 batch_index, i64 row_begin, i64 row_end, i64 col_begin, i64 col_end,
+          ptr c, ptr scratch)
+
+once for each of the disjoint blocks that cover C, when its values are final and in cache; it may
+rewrite them. `scratch` has `product_scratch` bytes.
+
+A `passing` product has no C: each block stands in scratch until the epilogue has used it up, and
+`c` is such that the block's elements have the addresses they would have in a whole C.
+
+Large products are split into tasks (member, block of columns, block of rows). The split follows
+from the shapes alone; those that a thread is given one after the other it takes as one, to pack B
+once. No split changes the arithmetic of an element: a product is bit-identical for any number of
+threads, for a row alone and among others, and on every CPU level with fma.
+"""
+
+from __future__ import annotations
+
+from graphc import dims
+from graphc.codegen.emitter import Module
+from graphc.codegen.matmul.block import (
+    COLUMNS,
+    ROWS,
+    block_scratch,
+    define_block,
+    k_block,
+    most_rows,
+)
+from graphc.codegen.matmul.dot import define_dots, dots_scratch
+from graphc.codegen.matmul.integer import define_int_block
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.micro import prefix, tiling
+from graphc.codegen.matmul.row import STREAM_BYTES, define_stream
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.types import DType, f32, f64
+
+# Products from SPLIT_FLOPS on, some 12 us, are shared by threads: two of them take 13 us for
+# 32x512x128 f32 in the place of 23, 15 us for 512x512 f64 with a vector in the place of 27.
+SPLIT_FLOPS = 1 << 21
+TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us, or there are two
+VECTOR_WEIGHT = 16.0     # times as long takes an operation beside a vector: memory is the limit
+MOST_TASKS = 8           # split no further: each task packs B again, 20 of 512x512x512 lose 5 %
+FEW_TASKS = 8            # accept small blocks up to so many tasks
+LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
+LEAST_ROWS = 120         # of a block: every block of rows packs B again
+KEPT_BYTES = 1 << 20     # of a B as large as A and C, which each thread had better read whole, ..
+KEPT_ROWS = 16           # .. for so many rows and more: see `_rows_first`
+KEPT_UNIT = 4            # of their number
+LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside a vector
+LONG_PARTS = 4           # or a share of the row, if that is longer
+FEW_ROWS = 112           # with so few, a larger B is packed in rows of FEW_BYTES: what is packed
+FEW_BYTES = 2048         # .. is read a few times only; 6 % of 32x4096x256 f64
+STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
+STREAMED_ROW = 1024      # and of its rows
+PASSING_ROWS = 240       # most rows of a block that passes through scratch; with ..
+PASSING_BYTES = 2 << 20  # .. bytes at most from its first row to its last, packing fits beside it
+THIN = 32                # steps of k up to which there is little to pack: blocks may be small, ..
+THIN_BYTES = 1 << 15     # .. of so many bytes, which stay in the nearest cache
+
+NEAR_BYTES = 1 << 20     # of blocks taken together, for an epilogue to find them in a near cache
+
+ROW_UNIT = 12  # of the rows of a passing block, whatever the height of tiles: scratch depends on it
+
+_FIELDS = (
+    "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
+    "c", "c_batch", "c_row", "epilogue", "ctx", "rows", "cols", "row_blocks", "col_blocks",
+)
+_POINTERS = ("a", "b", "c", "epilogue", "ctx")
+
+
+def passing_rows(dtype: DType, m: Size, n: Size) -> int:
+    """The most rows of a block of a `passing` product; 0 where there had better be none."""
+    if not isinstance(n, int) or n < 2 or m == 1 or dtype not in (f32, f64):
+        return 0
+    rows = min(PASSING_ROWS, PASSING_BYTES // (n * dtype.itemsize)) // ROW_UNIT * ROW_UNIT
+    return rows if rows >= LEAST_ROWS else 0
+
+
+def product_scratch(
+    dtype: DType, m: Size, n: Size, k: Size, *, passing: bool = False
+) -> Size:
+    """Bytes of scratch that a product needs of the thread that calls it: at most SCRATCH_BYTES.
+
+    m counts the rows of all members of the batch: where B is shared they are one product.
+    """
+    if not dtype.is_float:
+        return 64
+    if passing:
+        m = dims.minimum(m, passing_rows(dtype, m, n))
+        rows = dims.round_up(m, ROW_UNIT)
+        return rows * n * dtype.itemsize + product_scratch(dtype, m, n, k) + 64
+    total: Size = 0
+    if n != 1 or dtype.bits == 16:
+        total = block_scratch(dtype, m, n, k)
+    if dtype.bits > 16 and (n == 1 or not isinstance(n, int)):
+        total = dims.maximum(total, dots_scratch(dtype, m, k))
+    if dtype.bits > 16 and (m == 1 or not isinstance(m, int)):
+        total = dims.maximum(total, dims.minimum(n * dtype.itemsize, STREAM_BYTES))
+    return total + 128  # room to align
+
+
+def product(
+    module: Module, target: Target, dtype: DType, *, rows: int | None = None,
+    columns: int | None = None, passing: bool = False,
+) -> str:
+    """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
+
+    `rows` and `columns` are m and n where they are known: the function then serves all n > 1, or
+    n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
+    results are the same. A `passing` one needs `passing_rows`.
+    """
+    kinds = ["block"]
+    if dtype.is_float and dtype.compute is dtype:
+        dots, block = columns in (None, 1), columns != 1
+        wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
+        stream = block and (rows == 1 or (rows is None and wide))
+        kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
+    if passing:
+        kinds.append("passing")
+    name = f"{prefix(dtype)}_{'_'.join(kinds)}_product"
+    if name in module.functions:
+        return name
+    task = _define_task(module, target, dtype, f"{name}_task", kinds)
+    f = Function(
+        module, name,
+        "i64 %batch, i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col, "
+        "ptr %b, i64 %b_batch, i64 %b_row, i64 %b_col, ptr %c, i64 %c_batch, i64 %c_row, "
+        "ptr %epilogue, ptr %ctx, ptr %scratch",
+        target,
+    )
+    record = f(f"alloca [{len(_FIELDS)} x i64], align 16")
+    empty = f("or i1 " + ", ".join((
+        f.cmp("sle", "%m", "0"), f(f"or i1 {f.cmp('sle', '%n', '0')}, "
+                                  f"{f.cmp('sle', '%batch', '0')}"),
+    )))
+    with f.when(f(f"xor i1 {empty}, true")):
+        batch, m = _merge_batch(f)
+        tiles = tiling(target, dtype.compute)
+        most = most_rows(target, dtype) if dtype.is_float else ROWS
+        height, cols, row_blocks, col_blocks, tasks, large = _split(
+            f, batch, m, most, tiles.rows, tiles.columns, dtype, kinds
+        )
+        values = {field: f"%{field}" for field in _FIELDS} | {
+            "m": m, "rows": height, "cols": cols, "row_blocks": row_blocks,
+            "col_blocks": col_blocks,
+        }
+        for field in _FIELDS:
+            if field.endswith(("_batch", "_row", "_col")):
+                values[field] = f.mul(values[field], dtype.itemsize)
+        f.store_fields(record, values, _POINTERS)
+        with f.either(large) as branches:
+            whole = f.sub("0", tasks)  # a thread's share in one piece: it packs B once
+            f.parallel(f"@{task}", record, whole)
+            f.otherwise(*branches)
+            f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
+    f.finish()
+    return name
+
+
+def _merge_batch(f: Function) -> tuple[str, str]:
+    """A batch whose members are adjacent rows and share B is one taller product.
+
+    With an epilogue it stays a batch, for the epilogue is told the member.
+    """
+    conditions = (
+        f("icmp eq ptr %epilogue, null"),
+        f.cmp("eq", "%b_batch", "0"),
+        f.cmp("eq", "%a_batch", f.mul("%m", "%a_row")),
+        f.cmp("eq", "%c_batch", f.mul("%m", "%c_row")),
+    )
+    merge = conditions[0]
+    for condition in conditions[1:]:
+        merge = f(f"and i1 {merge}, {condition}")
+    return (
+        f.select(merge, "1", "%batch"),
+        f.select(merge, f.mul("%m", "%batch"), "%m"),
+    )
+
+
+def _split(
+    f: Function, batch: str, m: str, most_down: int, row_unit: int, col_unit: int, dtype: DType,
+    kinds: list[str],
+) -> tuple[str, str, str, str, str, str]:
+    """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
+    row_blocks = f.ceildiv(m, most_down)
+    col_blocks = f.ceildiv("%n", _most_across(f, dtype, m, "%n", "%k"))
+    least_rows, least_columns = str(LEAST_ROWS), str(LEAST_BYTES // dtype.compute.itemsize)
+    units = str(col_unit)
+
+    def long(size: str) -> str:
+        return f.max(f.ceildiv(size, LONG_PARTS), str(LONG_BYTES // dtype.itemsize))
+
+    if "dots" in kinds:  # of any number of rows
+        one = f.cmp("eq", "%n", "1")
+        row_blocks = f.select(one, "1", row_blocks)
+        down = f(f"and i1 {one}, {f.cmp('eq', '%a_row', '1')}")
+        least_rows = f.select(down, long(m), least_rows)
+    if "passing" in kinds:
+        row = f.mul("%n", dtype.itemsize)
+        room = f.select(f.cmp("sle", "%k", str(THIN)), str(THIN_BYTES), str(PASSING_BYTES))
+        fitting = f.min(f.udiv(room, row), str(PASSING_ROWS))
+        fitting = f.max(f.mul(f.udiv(fitting, ROW_UNIT), ROW_UNIT), str(ROW_UNIT))
+        row_blocks, row_unit = f.ceildiv(m, fitting), ROW_UNIT
+    if "stream" in kinds:  # of any number of columns
+        across = _streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
+        col_blocks = f.select(across, "1", col_blocks)
+        least_columns = f.select(across, long("%n"), least_columns)
+        units = f.select(across, least_columns, units)
+    # in floating point, where it cannot overflow
+    flops = "2.0"
+    for size in (batch, m, "%n", "%k"):
+        flops = f(f"fmul double {flops}, {f(f'uitofp i64 {size} to double')}")
+    # a product with a vector waits for memory, not for multiplications
+    narrow = f(f"or i1 {f.cmp('eq', m, '1')}, {f.cmp('eq', '%n', '1')}")
+    weight = f.select(narrow, str(VECTOR_WEIGHT), "1.0", "double")
+    flops = f(f"fmul double {flops}, {weight}")
+    large = f(f"fcmp oge double {flops}, {float(SPLIT_FLOPS)}")
+    fraction = f(f"fmul double {flops}, {1 / TASK_FLOPS}")
+    most = f(f"fcmp olt double {fraction}, {float(MOST_TASKS)}")
+    bounded = f(f"select i1 {most}, double {fraction}, double {float(MOST_TASKS)}")
+    wanted = f.max(f(f"fptoui double {bounded} to i64"), f.select(large, "2", "1"))
+
+    def more(blocks: str, tasks: str, others: str, size: str, least: str) -> str:
+        share = f.ceildiv(tasks, f.mul(batch, others))
+        return f.max(blocks, f.min(share, f.ceildiv(size, least)))
+
+    unit = str(row_unit)
+    if "passing" not in kinds:
+        kept = _rows_first(f, dtype, m)
+        unit = f.select(kept, str(KEPT_UNIT), unit)
+        first = more(row_blocks, wanted, "1", m, str(KEPT_ROWS))
+        row_blocks = f.select(kept, first, row_blocks)
+    col_blocks = more(col_blocks, wanted, row_blocks, "%n", least_columns)
+    row_blocks = more(row_blocks, wanted, col_blocks, m, least_rows)
+    few = f.min(wanted, str(FEW_TASKS))
+    col_blocks = more(col_blocks, few, row_blocks, "%n", units)
+    rows = f.mul(f.ceildiv(f.ceildiv(m, row_blocks), unit), unit)
+    cols = f.round_up(f.ceildiv("%n", col_blocks), col_unit)
+    row_blocks, col_blocks = f.ceildiv(m, rows), f.ceildiv("%n", cols)
+    tasks = f.mul(batch, f.mul(row_blocks, col_blocks))
+    return rows, cols, row_blocks, col_blocks, tasks, large
+
+
+def _rows_first(f: Function, dtype: DType, m: str) -> str:
+    """Whether threads share rows rather than columns: where B is no smaller than A and C, but no
+    more than a near cache keeps, and need not be transposed by each. Such a B is often the same
+    from step to step, whereas C is the next step's A. A line that another core has just written
+    takes 14 ns: the 32 steps of an LSTM, 32 rows by 128x512 each, took two threads 1.16 ms by
+    columns, 0.94 by rows.
+    """
+    small = f.cmp("sle", f.mul(f.mul("%n", "%k"), dtype.itemsize), str(KEPT_BYTES))
+    larger = f(f"and i1 {f.cmp('sge', '%k', m)}, {f.cmp('sge', '%n', m)}")
+    plain = f.cmp("eq", "%b_col", "1")
+    return f(f"and i1 {f(f'and i1 {larger}, {small}')}, {plain}")
+
+
+def _most_across(f: Function, dtype: DType, m: str, n: str, k: str) -> str:
+    """Most columns of a block: fewer where B comes from memory for few rows."""
+    few = min(COLUMNS, FEW_BYTES // dtype.compute.itemsize)
+    far = f.cmp("sgt", f.mul(f.mul(n, k), dtype.itemsize), str(KEPT_BYTES))
+    short = f(f"and i1 {far}, {f.cmp('sle', m, str(FEW_ROWS))}")
+    return f.select(short, str(few), str(COLUMNS))
+
+
+def _streamed(f: Function, dtype: DType, m: str, n: str, k: str, unit: str) -> str:
+    """Whether a product of whole sizes m, n, k goes by `stream`, if B's rows are contiguous."""
+    far = f.cmp("sge", f.mul(f.mul(n, k), dtype.itemsize), str(STREAMED))
+    return f(f"and i1 {f(f'and i1 {unit}, {far}')}, {f.cmp('eq', m, '1')}")
+
+
+def _define_task(
+    module: Module, target: Target, dtype: DType, name: str, kinds: list[str]
+) -> str:
+    """Define task(record, begin, end, scratch): blocks [begin, end) of the product."""
+    f = Function(
+        module, name, "ptr %record, i64 %begin, i64 %end, ptr %room", target,
+    )
+    scratch = f.aligned("%room")
+    v = f.load_fields("%record", _FIELDS, _POINTERS)
+    unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
+    across = _streamed(f, dtype, v["m"], v["n"], v["k"], unit) if "stream" in kinds else "false"
+    together = _most_together(f, target, dtype, kinds, v, across)
+    with f.each("%begin", "%end") as task:
+        left = f.sub("%end", task.index)
+        above = f.udiv(task.index, v["row_blocks"])
+        line = f(f"urem i64 {task.index}, {v['row_blocks']}")
+        member = f.udiv(above, v["col_blocks"])
+        block = f(f"urem i64 {above}, {v['col_blocks']}")
+        row, col = f.mul(line, v["rows"]), f.mul(block, v["cols"])
+        rows, cols = v["rows"], v["cols"]
+        if "passing" not in kinds:  # blocks that this thread has one after the other are one
+            down = f.min(f.min(left, f.sub(v["row_blocks"], line)), together[0])
+            beside = f.min(f.udiv(left, v["row_blocks"]), f.sub(v["col_blocks"], block))
+            beside = f.min(beside, together[1])
+            beside = f.select(f.cmp("eq", down, v["row_blocks"]), beside, "1")
+            task.step = f.mul(down, beside)
+            rows, cols = f.mul(down, rows), f.mul(beside, cols)
+        row_end = f.min(f.add(row, rows), v["m"])
+        col_end = f.min(f.add(col, cols), v["n"])
+        m, n = f.sub(row_end, row), f.sub(col_end, col)
+        a = f.at(f.at(v["a"], f.mul(member, v["a_batch"])), f.mul(row, v["a_row"]))
+        b = f.at(f.at(v["b"], f.mul(member, v["b_batch"])), f.mul(col, v["b_col"]))
+        place = f.add(f.mul(member, v["c_batch"]), f.mul(row, v["c_row"]))
+        place = f.add(place, f.mul(col, dtype.itemsize))
+        whole, room = v["c"], scratch
+        if "passing" in kinds:
+            whole = f.at(scratch, f.sub("0", place))
+            room = f.at(scratch, f.round_up(f.mul(v["rows"], v["c_row"]), 64))
+        c = f.at(whole, place)
+        with f.either(f.cmp("sgt", v["k"], "0")) as branches:
+            _compute(f, target, dtype, kinds, v, across, m, n, a, b, c, room)
+            f.otherwise(*branches)
+            _clear(f, dtype, m, n, c, v["c_row"])
+        with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
+            f.do(f"call void {v['epilogue']}(ptr {v['ctx']}, i64 {member}, i64 {row}, "
+                 f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr {whole}, ptr {room})")
+    f.finish()
+    return name
+
+
+def _most_together(
+    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], across: str
+) -> tuple[str, str]:
+    """How many blocks of rows and of columns may be one: B is then packed once for all."""
+    most = most_rows(target, dtype) if dtype.is_float else ROWS
+    near = f.udiv(str(NEAR_BYTES // dtype.itemsize), f.min(f.max(v["n"], "1"), str(COLUMNS)))
+    far = f(f"icmp eq ptr {v['epilogue']}, null")
+    rows = f.select(far, str(most), f.min(near, str(most)))
+    down = f.max(f.udiv(rows, v["rows"]), "1")
+    if "dots" in kinds:
+        down = f.select(f.cmp("eq", v["n"], "1"), "1", down)
+    beside = f.max(f.udiv(_most_across(f, dtype, v["m"], v["n"], v["k"]), v["cols"]), "1")
+    if "stream" in kinds:  # the longer its rows the better
+        beside = f.select(across, v["col_blocks"], beside)
+    return down, beside
+
+
+def _compute(
+    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], across: str,
+    m: str, n: str, a: str, b: str, c: str, scratch: str,
+) -> None:
+    """C = A @ B for one block, k >= 1; `across` says whether it goes by `stream`."""
+
+    def block() -> None:
+        define = define_block if dtype.is_float else define_int_block
+        f.do(f"call void @{define(f.module, target, dtype)}(i64 {m}, i64 {n}, i64 {v['k']}, "
+             f"ptr {a}, i64 {v['a_row']}, i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, "
+             f"i64 {v['b_col']}, ptr {c}, i64 {v['c_row']}, ptr {scratch})")
+
+    def dots() -> None:
+        f.do(f"call void @{define_dots(f.module, target, dtype)}(i64 {m}, i64 {v['k']}, ptr {a}, "
+             f"i64 {v['a_row']}, i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, "
+             f"i64 {v['c_row']}, ptr {scratch})")
+
+    def stream() -> None:
+        name = define_stream(f.module, target, dtype, k_block(dtype))
+        f.do(f"call void @{name}(i64 {n}, i64 {v['k']}, ptr {a}, i64 {v['a_col']}, ptr {b}, "
+             f"i64 {v['b_row']}, ptr {c}, ptr {scratch})")
+
+    def block_or_stream() -> None:
+        if "stream" not in kinds:
+            block()
+            return
+        with f.either(across) as branches:
+            stream()
+            f.otherwise(*branches)
+            block()
+
+    if "block" not in kinds:
+        dots()
+    elif "dots" not in kinds:
+        block_or_stream()
+    else:
+        with f.either(f.cmp("eq", v["n"], "1")) as branches:
+            dots()
+            f.otherwise(*branches)
+            block_or_stream()
+
+
+def _clear(f: Function, dtype: DType, m: str, n: str, c: str, c_row: str) -> None:
+    """Zeros: an empty sum."""
+    with f.each("0", m) as row:
+        line = f.at(c, f.mul(row.index, c_row))
+        with f.each("0", n) as col:
+            place = f.at(line, f.mul(col.index, dtype.itemsize))
+            f.do(f"store i{dtype.bits} 0, ptr {place}, align {dtype.itemsize}")

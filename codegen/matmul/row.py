@@ -1,0 +1,231 @@
+"""A single row times a matrix, in the order of arithmetic of the micro-kernels.
+
+    row(n, k, A, a_col, B, b_col, C, accumulate)     n a multiple of the lanes
+    stream(n, k, A, a_col, B, b_row, C, scratch)     strides in bytes
+
+`row` is for a B whose columns are contiguous: packing it for one row of A would take several times
+as long as the product itself, so it is transposed on the way to registers. `stream` is for a B with
+contiguous rows that comes from memory: it reads long pieces of a few rows at a time, and keeps the
+sums in a near cache.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.emitter import Module
+from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.micro import prefix, tail_mask
+from graphc.codegen.matmul.pack import joined, side, transposed
+from graphc.codegen.target import Target
+from graphc.types import DType
+
+STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
+STREAM_ROWS = 4         # rows read side by side
+SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
+LINE = 64               # bytes
+
+
+def define_row(module: Module, target: Target, dtype: DType) -> str:
+    """Define `row` for f32 or f64; returns its name."""
+    name = f"{prefix(dtype)}_row"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_col, ptr noalias %c, i1 %accumulate",
+        target,
+    )
+    lanes, size = target.lanes(dtype), dtype.itemsize
+    L = Lanes(f, lanes, target)
+    whole = f(f"and i64 %k, {-side(target, dtype)}")
+    done = "0"
+    for together in (2, 1) if 2 * lanes <= SIDE_BY_SIDE else (1,):
+        end = f(f"and i64 %n, {-together * lanes}")
+        with f.each(done, end, together * lanes) as col:
+            b = f.at("%b", f.mul(col.index, "%b_col"))
+            columns = [f.at(b, f.mul("%b_col", i)) for i in range(together * lanes)]
+            groups = [columns[i : i + lanes] for i in range(0, len(columns), lanes)]
+            step = side(target, dtype)
+            x = _steps(f, L, dtype, groups, "0", whole, step, ["zeroinitializer"] * together)
+            x = _steps(f, L, dtype, groups, whole, "%k", 1, x)
+            c = f.at("%c", f.mul(col.index, size))
+            places = [f.at(c, i * lanes * size) for i in range(together)]
+            with f.either("%accumulate") as branches:
+                for p, y in zip(places, x, strict=True):
+                    L.store(dtype, L.op("fadd", register_type(dtype), L.load(dtype, p), y), p)
+                f.otherwise(*branches)
+                for p, y in zip(places, x, strict=True):
+                    L.store(dtype, y, p)
+        done = end
+    f.finish()
+    return name
+
+
+def _steps(
+    f: Function, L: Lanes, dtype: DType, groups: list[list[str]], start: str, stop: str,
+    step: int, first: list[str],
+) -> list[str]:
+    """The chains over k from `start` to `stop`, `step` elements of every column at a time."""
+    size, t, v = dtype.itemsize, register_type(dtype), L.reg(dtype)
+    head, end = f.fresh("k"), f.fresh("sum")
+    before = f.block
+    f.do(f"br i1 {f.cmp('slt', start, stop)}, label %{head}, label %{end}")
+    f.label(head)
+    index = f"%{head}i"
+    totals = [f"%{head}s{i}" for i in range(len(groups))]
+    at = len(f.lines)
+    shift = f.mul(index, size)
+    piece = Lanes(f, step, f.target)
+    a = f.at("%a", f.mul(index, "%a_col"))
+    factors = [L.load_splat(dtype, f.at(a, f.mul("%a_col", i))) for i in range(step)]
+    news = []
+    if step > 1:
+        _ask(f, [p for columns in groups for p in columns], index, step, size)
+    for columns, total in zip(groups, totals, strict=True):
+        parts = [piece.load(dtype, f.at(p, shift)) for p in columns]
+        if step == 1:
+            row = "poison"
+            for i, x in enumerate(parts):
+                row = f(f"insertelement {v} {row}, {t} {x}, i64 {i}")
+            rows = [row]
+        else:
+            rows = transposed(
+                f, t, L.width, [joined(f, t, step, parts[i::step]) for i in range(step)]
+            )
+        new = total
+        for x, row in zip(factors, rows, strict=True):
+            new = L.fma(t, x, row, new)
+        news.append(new)
+    following = f.add(index, str(step))
+    f.lines[at:at] = [
+        f"  {index} = phi i64 [{start}, %{before}], [{following}, %{head}]",
+        *(f"  {s} = phi {v} [{x}, %{before}], [{y}, %{head}]"
+          for s, x, y in zip(totals, first, news, strict=True)),
+    ]
+    again = f.cmp("slt", following, stop)
+    f.do(f"br i1 {again}, label %{head}, label %{end}, !llvm.loop !0")
+    f.label(end)
+    return [
+        f(f"phi {v} [{x}, %{before}], [{y}, %{head}]") for x, y in zip(first, news, strict=True)
+    ]
+
+
+def _ask(f: Function, columns: list[str], index: str, step: int, size: int) -> None:
+    """Ask for the columns behind these, which no one reads in order: some at each of the steps that
+    share a line. Weights of 8 heads with 4096 keys of 128 f32 each take an eighth less."""
+    steps = LINE // (step * size)
+    count = -(-len(columns) // steps)
+    turn = f(f"and i64 {f.udiv(index, step)}, {steps - 1}")
+    line = f.at(columns[0], f.mul(f(f"and i64 {index}, {-steps * step}"), size))
+    line = f.at(line, f.mul("%b_col", f.add(f.mul(turn, count), str(len(columns)))))
+    for i in range(count):
+        f.prefetch(f.at(line, f.mul("%b_col", i)))
+
+
+def define_stream(module: Module, target: Target, dtype: DType, k_block: int) -> str:
+    """Define `stream` for f32 or f64: sums of `k_block` steps are added up; returns its name."""
+    name = f"{prefix(dtype)}_stream"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_row, ptr noalias %c, "
+        "ptr noalias %scratch",
+        target,
+    )
+    add, size = define_add(module, target, dtype), dtype.itemsize
+    with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
+        width = f.min(f.sub(f.mul("%n", size), piece.index), str(STREAM_BYTES))
+        columns = f.udiv(width, size)
+        parts = row_parts(f, dtype, "0", width)
+        out = f.at("%c", piece.index)
+        with f.each("0", "%k", k_block) as block:
+            depth = f.min(f.sub("%k", block.index), str(k_block))
+            later = f.cmp("ne", block.index, "0")
+            sums = f.select(later, "%scratch", out, "ptr")
+            a = f.at("%a", f.mul(block.index, "%a_col"))
+            b = f.at(f.at("%b", piece.index), f.mul(block.index, "%b_row"))
+            clear(f, dtype, parts, sums)
+            f.do(f"call void @{add}(i64 {columns}, i64 {depth}, ptr {a}, i64 %a_col, ptr {b}, "
+                 f"i64 %b_row, ptr {sums})")
+            with f.when(later):
+                add_up(f, dtype, parts, out, sums)
+    f.finish()
+    return name
+
+
+def define_add(module: Module, target: Target, dtype: DType) -> str:
+    """Define `add`: sums += A @ B for the single row A and a B with contiguous rows; its name.
+
+        add(n, k, A, a_col, B, b_row, sums)
+    """
+    name = f"{prefix(dtype)}_add"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_row, ptr noalias %sums", target,
+    )
+    parts = row_parts(f, dtype, "0", f.mul("%n", dtype.itemsize))
+    whole = f(f"and i64 %k, {-STREAM_ROWS}")
+    for first, last, rows in (("0", whole, STREAM_ROWS), (whole, "%k", 1)):
+        with f.each(first, last, rows) as k:
+            _add_rows(f, dtype, parts, rows, f.at("%a", f.mul(k.index, "%a_col")),
+                      f.at("%b", f.mul(k.index, "%b_row")), "%sums")
+    f.finish()
+    return name
+
+
+Parts = list[tuple[Lanes, str, str]]  # of a row: the lanes that take it from where to where
+
+
+def row_parts(f: Function, dtype: DType, start: str, stop: str) -> Parts:
+    """The bytes [start, stop) of a row, whole registers first."""
+    lanes, size = f.target.lanes(dtype), dtype.itemsize
+    width = f.sub(stop, start)
+    main = f.add(start, f(f"and i64 {width}, {-lanes * size}"))
+    rest = _rest(f, dtype, f.udiv(f.sub(stop, main), size))
+    return [(Lanes(f, lanes, f.target), start, main), (rest, main, stop)]
+
+
+def clear(f: Function, dtype: DType, parts: Parts, p: str) -> None:
+    """Zeros at p."""
+    for L, start, stop in parts:
+        with f.each(start, stop, L.width * dtype.itemsize) as v:
+            zero = "zeroinitializer" if L.width > 1 else "0.0"
+            L.store(dtype, zero, f.at(p, v.index))
+
+
+def add_up(f: Function, dtype: DType, parts: Parts, p: str, q: str) -> None:
+    """What stands at p, plus what stands at q."""
+    for L, start, stop in parts:
+        with f.each(start, stop, L.width * dtype.itemsize) as v:
+            place = f.at(p, v.index)
+            x, y = L.load(dtype, place), L.load(dtype, f.at(q, v.index))
+            L.store(dtype, L.op("fadd", register_type(dtype), x, y), place)
+
+
+def _rest(f: Function, dtype: DType, count: str) -> Lanes:
+    """What `count` elements behind the whole registers are taken with: one mask, or singly."""
+    if not f.target.masked:
+        return Lanes(f, 1, f.target)
+    lanes = f.target.lanes(dtype)
+    return Lanes(f, lanes, f.target, mask=tail_mask(f, dtype, lanes, count))
+
+
+def _add_rows(
+    f: Function, dtype: DType, parts: Parts, rows: int, a: str, b: str, sums: str
+) -> None:
+    """Elements of A times `rows` rows of B, added in order."""
+    size, t = dtype.itemsize, register_type(dtype)
+    one = Lanes(f, 1, f.target)
+    factors = [one.load(dtype, f.at(a, f.mul("%a_col", i))) for i in range(rows)]
+    lines = [f.at(b, f.mul("%b_row", i)) for i in range(rows)]
+    for L, start, stop in parts:
+        wide = [L.splat(dtype, x) for x in factors]
+        with f.each(start, stop, L.width * size) as v:
+            p = f.at(sums, v.index)
+            s = L.load(dtype, p)
+            for x, line in zip(wide, lines, strict=True):
+                s = L.fma(t, x, L.load(dtype, f.at(line, v.index)), s)
+            L.store(dtype, s, p)

@@ -1,0 +1,7 @@
+"""Small static graphs as one straight-line function.
+
+    function     the way in: which graphs, and the function itself
+    elements     where each element of each value is, and how it gets where it is wanted
+    ops          one op: what folds away, scalars or vectors
+    dot          products of small matrices
+"""
