@@ -1,0 +1,65 @@
+"""Relations between constants of codegen and passes that the code which uses them counts on."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphc import dims
+from graphc.codegen import chain, grain, runtime, schedule, stripes, tails
+from graphc.codegen.matmul import block, product
+from graphc.codegen.matmul.micro import tiling
+from graphc.codegen.target import PLATFORMS, VIRTUAL_BITS
+from graphc.types import bf16, f16, f32, f64
+
+
+def test_work_that_is_shared_is_a_chunk_at_least():
+    """`launch` divides the one by the other, and then by the quotient."""
+    assert grain.SHARED_CYCLES >= grain.COLUMN_CHUNK_CYCLES >= grain.CHUNK_CYCLES > 0
+    assert grain.MAX_CHUNKS > 0
+
+
+def test_blocks_of_columns_are_whole_groups_of_vectors():
+    """Four registers go side by side; in an item of fewer they meet columns of the next one."""
+    for size in (schedule.COLUMN_BYTES, schedule.BLOCK, schedule.ROW_BLOCK):
+        assert size % (VIRTUAL_BITS // 8) == 0
+    assert schedule.BLOCK % schedule.ROW_BLOCK == 0 and schedule.BLOCK > schedule.COLUMN_BYTES
+    assert stripes.PIECE >= stripes.LEAST_PIECE and stripes.LEAST_COLUMNS <= schedule.BLOCK
+
+
+def test_rows_that_have_a_lane_each_are_short():
+    """Shorter than a sweep's lanes, whose tree `short` follows: no two elements meet before it."""
+    few = (schedule.FEW, schedule.FEW_PLACES, schedule.FEW_ENDS, schedule.FEW_STORED)
+    assert max(few) < schedule.LONG_ROW <= VIRTUAL_BITS // 64
+
+
+def test_columns_are_left_out_by_whole_lanes():
+    assert tails.STEP % (VIRTUAL_BITS // 32) == 0 and tails.LEAST >= tails.STEP
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_blocks_of_products_are_whole_strips(platform):
+    """Cut elsewhere, each block would end in strips of fewer rows, and each of these reads B."""
+    p = PLATFORMS[platform]
+    for target in [p.base, *p.targets(p.levels).values()]:
+        for dtype in (f32, f64):
+            height = tiling(target, dtype).rows
+            assert height <= block.HEIGHT
+            assert block.ROWS % height == 0
+            if tiling(target, dtype).masked:
+                assert block.LONG_ROWS % height == 0
+
+
+def test_a_product_fits_scratch_at_any_size():
+    large = 1 << 40
+    for m in (1, large):
+        for n in (1, 512, large):
+            for dtype in (f16, bf16, f32, f64):
+                size = dims.evaluate(product.product_scratch(dtype, m, n, large), {})
+                assert size <= runtime.SCRATCH_BYTES, (dtype, m, n)
+    for dtype in (f32, f64):
+        fits = [n for n in range(2, 100_000) if product.passing_rows(dtype, large, n)]
+        for n in (fits[0], 512, fits[-1]):
+            size = product.product_scratch(dtype, large, n, large, passing=True)
+            assert dims.evaluate(size, {}) <= runtime.SCRATCH_BYTES, (dtype, n)
+    assert product.PASSING_ROWS >= product.LEAST_ROWS
+    assert chain.MOST_BYTES <= runtime.SCRATCH_BYTES

@@ -1,0 +1,246 @@
+"""Random programs under random thresholds: paths made for large sizes are taken at small ones.
+
+Constants of sizes and costs decide how a kernel is written, and never what comes out. So some are
+set to extremes at random, and results are those of the interpreter; where a constant decides what
+is done when and where, but not the order of operations, they are those of the default, bit by bit.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import pathlib
+import random
+
+import numpy as np
+import pytest
+from native_reference import Reference
+
+import graphc as gx
+from graphc import codegen, passes
+
+# What no bit depends on: where things stand, which threads compute them, what waits for what.
+PLACES = {
+    "codegen.ahead": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
+    "codegen.chain": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
+    "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
+    "codegen.costs": {"PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999)},
+    "codegen.grain": {
+        "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
+        "LARGE_CYCLES": (1, 1000), "BOTH_ELEMENTS": (16, 512),
+    },
+    "codegen.guards": {"UNROLL": (1, 2, 8)},
+    "codegen.masked": {"MOST_STEPS": (1, 64)},
+    "codegen.matmul.product": {
+        "SPLIT_FLOPS": (64, 4096), "TASK_FLOPS": (64, 4096), "MOST_TASKS": (1, 64),
+        "FEW_TASKS": (1, 64), "LEAST_BYTES": (64, 256), "LEAST_ROWS": (2, 24),
+        "KEPT_BYTES": (64, 4096), "KEPT_ROWS": (1, 4), "KEPT_UNIT": (1, 3), "LONG_BYTES": (64, 256),
+        "LONG_PARTS": (1, 16), "FEW_ROWS": (2, 112), "FEW_BYTES": (128, 2048),
+        "STREAMED": (64, 4096), "STREAMED_ROW": (16, 128), "PASSING_ROWS": (12, 24),
+        "PASSING_BYTES": (1 << 12, 1 << 21), "THIN": (1, 200), "THIN_BYTES": (1 << 10, 1 << 15),
+        "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
+    },
+    "codegen.matmul.block": {
+        "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "WAY_BYTES": (64, 256),
+    },
+    "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
+    "codegen.matmul.pack": {"AHEAD": (1, 4)},
+    "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
+    "codegen.recycle": {"FROM_BYTES": (64,)},
+    "codegen.short": {"WRITTEN": (0, 1, 9999)},
+    "codegen.streaming": {
+        "BYTES": (64, 2000), "AHEAD": (64, 256), "LONG": (0, 1000), "MOST_COST": (0, 1000),
+        "LONG_ROW": (7, 64),
+    },
+    "codegen.tails": {"LEAST": (0, 1)},
+    "codegen.twins": {"MOST": (0, 100)},
+    "codegen.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
+    "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},
+    "passes.chains": {
+        "LEAST_BYTES": (64, 4096), "BLOCK_ROWS": (16, 64), "GAIN": (1, 3),
+        "AGAIN_BYTES": (64, 4096), "MOST_KERNELS": (2, 100),
+    },
+    "passes.repeated": {"REPEATED": (0, 1)},
+}
+# What fuses otherwise, or adds up in other pieces.
+ORDERS = {
+    "codegen.across": {"CHEAP": (0, 400)},
+    "codegen.bands": {"ROWS": (8, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
+    "codegen.costs": {"COSTLY": (1, 100)},
+    "codegen.grain": {"MAX_CHUNKS": (3, 64)},
+    "codegen.pieces": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 500)},
+    "codegen.schedule": {
+        "MAX_CACHED_ROW": (8, 64), "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31),
+        "FEW_STORED": (2, 30), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
+        "LONG_COLUMN": (2, 500), "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512),
+        "MANY_BLOCKS": (1, 200), "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8),
+        "CHEAP_SCAN": (0, 100),
+    },
+    "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
+    "codegen.stripes": {
+        "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128), "STRIP": (1, 2, 8),
+        "CACHED_BYTES": (1 << 10, 1 << 13), "LEAST_PIECE": (1, 4), "PIECE": (2, 16),
+        "PAGE": (64, 128), "LEAST_VECTORS": (1, 3),
+    },
+    "codegen.tiles": {
+        "TURNED_BYTES": (4, 32), "TURNED_LEAST": (2, 4), "COLUMNS": (16, 32),
+        "SPREAD_BYTES": (512, 4096), "SPREAD_ROWS": (2, 8), "FOLDS": (0, 100),
+        "LEAST_FOLDED": (2, 20), "FILLED": (16, 256), "SIDE_BY_SIDE": (2, 8),
+    },
+    "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
+    "passes.grouping": {
+        "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
+    },
+    "passes.joining": {"SCALARS": (0, 100)},
+    "passes.recompute": {"CHEAP": (1, 200)},
+    "passes.straighten": {"OUTER": (4, 64), "SEVERAL": (1, 2)},
+}
+SHARED = {"SHARED_CYCLES": 300, "CHUNK_CYCLES": 50, "COLUMN_CHUNK_CYCLES": 100}  # together
+
+
+@functools.cache
+def users():
+    """(module, constant) -> the modules that have it: its own, and those that import it."""
+    found = {}
+    for package in (codegen, passes):
+        folder = pathlib.Path(package.__path__[0])
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join([package.__name__, *(p for p in parts if p != "__init__")])
+            for n in ast.walk(ast.parse(path.read_text())):
+                if isinstance(n, ast.ImportFrom) and n.module:
+                    for alias in n.names:
+                        found.setdefault((n.module, alias.name), []).append(name)
+    return found
+
+
+def patch(monkeypatch, module, name, value):
+    module = f"graphc.{module}"
+    for at in (module, *users().get((module, name), ())):
+        monkeypatch.setattr(importlib.import_module(at), name, value)
+
+
+def choose(rng, table):
+    often = rng.choice((0.1, 0.4, 0.8))
+    return [
+        (module, name, rng.choice(values))
+        for module, constants in table.items() for name, values in constants.items()
+        if rng.random() < often
+    ]
+
+
+def test_there_are_such_constants():
+    for module, constants in [*PLACES.items(), *ORDERS.items(), ("codegen.grain", SHARED)]:
+        assert constants.keys() <= vars(importlib.import_module(f"graphc.{module}")).keys()
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+class Program:
+    """Inputs that are drawn, of sizes that are declared or come with the call."""
+
+    SIZES = (1, 2, 3, 7, 8, 17, 31, 33, 64, 65, 100, 129)
+
+    def __init__(self, seed):
+        self.rng = random.Random(f"program {seed}")
+        self.draw = np.random.default_rng(seed)
+        self.dtype = self.rng.choice(("float32", "float32", "float64"))
+        self.named = self.rng.random() < 0.5
+        self.sizes, self.inputs, self.arrays = {}, [], []
+
+    def size(self, name, *among):
+        self.sizes[name] = n = self.rng.choice(among or self.SIZES)
+        return name if self.named else n
+
+    def input(self, *shape, below=None):
+        shape = tuple(shape)
+        at = tuple(self.sizes.get(s, s) for s in shape)
+        if below is None:
+            a = self.draw.normal(size=at).astype(self.dtype)
+        else:
+            a = self.draw.integers(0, self.sizes.get(below, below), at)
+        t = gx.input(f"x{len(self.inputs)}", shape, "int64" if below else self.dtype)
+        self.inputs.append(t)
+        self.arrays.append(a)
+        return t
+
+    def rows(self):
+        x = self.input(self.size("n"), self.size("m"))
+        e = gx.exp(x)
+        outs = [
+            gx.logsumexp(x, axis=1), gx.var(x, axis=1), gx.nn.softmax(x, axis=1), gx.sum(e, axis=0),
+            gx.sum(gx.log(gx.sum(e, axis=1))), x - gx.max(x, axis=0), gx.nn.layer_norm(x),
+            gx.cumulative_sum(x, axis=1), gx.argmax(x, axis=1), gx.mean(gx.tanh(x), axis=0),
+        ]
+        return self.rng.sample(outs, 4)
+
+    def three(self):
+        axes = self.size("b", 1, 2, 3), self.size("n", 1, 3, 8, 33), self.size("m", 1, 4, 9, 40)
+        y = gx.permute_dims(self.input(*axes), self.rng.sample(range(3), 3))
+        outs = [
+            gx.tanh(y) + 1, *(gx.sum(y * y, axis=a) for a in range(3)), gx.nn.softmax(y, axis=2),
+            gx.flip(y, axis=0) * 1.5, gx.max(y, axis=(0, 2)), gx.sum(gx.exp(y), axis=(0, 1)),
+        ]
+        return self.rng.sample(outs, 4)
+
+    def pieces(self):
+        n, m = self.size("n"), self.size("m")
+        x, y = self.input(n, m), self.input(n, m)
+        z = gx.concat([x, y * 2, gx.tanh(x)], axis=self.rng.randrange(2))
+        padded = gx.pad(x, ((1, 2), (0, 3)))
+        return [z, gx.sum(z, axis=1), padded * 2, gx.sum(padded, axis=0)]
+
+    def training(self):
+        n, m, h, c = (self.size(k) for k in "nmhc")
+        x, labels = self.input(n, m), self.input(n, below="c")
+        w = [self.input(m, h), self.input(h), self.input(h, c), self.input(c)]
+        hidden = gx.tanh(x @ (w[0] * 0.1) + w[1])
+        loss = gx.nn.cross_entropy(hidden @ (w[2] * 0.1) + w[3], labels)
+        return [loss, *(a - 0.1 * g for a, g in zip(w, gx.grad(loss, w), strict=True))]
+
+    def regression(self):
+        x = self.input(self.size("n"), self.size("m"))
+        w, y = self.input("m" if self.named else self.sizes["m"]), self.input(x.shape[0])
+        e = gx.nn.sigmoid(x @ w) - y
+        return [x.T @ e, gx.sum(e * e), x.T @ y]
+
+    def attention(self):
+        heads, d, t = self.rng.choice((1, 2)), self.rng.choice((4, 17)), self.size("n", 33, 65, 200)
+        s = self.size("s", 64, 130, 257) if self.rng.random() < 0.4 else t
+        q, k, v = self.input(heads, t, d), self.input(heads, s, d), self.input(heads, s, d)
+        i, j = gx.arange(q.shape[1])[:, None], gx.arange(k.shape[1])[None, :]
+        mask = self.rng.choice((j <= i, j <= i + 5, gx.logical_and(j <= i, j > i - 30), j >= 0))
+        scores = gx.where(mask, q @ gx.matrix_transpose(k) * 0.3, -1e9)
+        out = gx.nn.softmax(scores, axis=-1) @ v
+        return [out, *gx.grad(gx.sum(gx.sin(out)), [q, k, v])]
+
+    def batched(self):
+        b, n, k, m = self.size("b", 1, 3), self.size("n"), self.size("k"), self.size("m")
+        z = self.input(b, n, k) @ gx.matrix_transpose(self.input(b, m, k)) * 0.1
+        return [gx.tanh(z), gx.sum(z, axis=2), gx.max(z, axis=1)]
+
+    KINDS = (rows, three, pieces, training, regression, attention, batched)
+
+
+@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("places", [True, False])
+def test_thresholds_change_no_result(monkeypatch, seed, places):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")  # which knows programs by their source
+    rng = random.Random(f"{seed} {places}")
+    p = Program(2 * seed + places)
+    outputs = Program.KINDS[seed % len(Program.KINDS)](p)
+    chosen = choose(rng, PLACES) + ([] if places else choose(rng, ORDERS))
+    if not places and rng.random() < 0.5:
+        chosen += [("codegen.grain", k, v) for k, v in SHARED.items()]
+    f = gx.function(p.inputs, outputs, name="f", threads=1)
+    want = [np.asarray(a) for a in f(*p.arrays)] if places else []
+    for one in chosen:
+        patch(monkeypatch, *one)
+    other = gx.function(p.inputs, outputs, name="f", threads=3)
+    got = [np.asarray(a) for a in other(*p.arrays)]
+    if places:
+        for i, (a, b) in enumerate(zip(got, want, strict=True)):
+            assert a.tobytes() == b.tobytes(), f"output {i} with {chosen}\n{f.graph}"
+    Reference(other.optimized, p.arrays, p.sizes).check(got, f"with {chosen}")
