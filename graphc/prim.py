@@ -1,12 +1,12 @@
 """One strict function per primitive: no promotion, no broadcasting, attributes as in the op table.
 
 Operators, the array-API names, `nn` and every gradient rule are written with these. Each declares
-one node; a type error carries the user's line.
+one node; a type error carries the user's line. The rows in `ops` say what each op does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,213 +87,46 @@ def barrier(*xs: Tensor, id: int) -> tuple[Tensor, ...]:
     return many("barrier", *xs, id=id)
 
 
-# Unary
+# Elementwise
 
 
-def neg(x: Tensor) -> Tensor:
-    return one("neg", x)
+def _unary(names: str) -> Iterator[Callable[[Tensor], Tensor]]:
+    """A function of one operand for each op in a list."""
+    for name in names.split():
+        def declare(x: Tensor, *, op: str = name) -> Tensor:
+            return one(op, x)
+
+        declare.__name__ = declare.__qualname__ = name
+        yield declare
 
 
-def abs(x: Tensor) -> Tensor:
-    return one("abs", x)
+def _binary(names: str) -> Iterator[Callable[[Tensor, Tensor], Tensor]]:
+    """A function of two operands for each op in a list."""
+    for name in names.split():
+        def declare(x: Tensor, y: Tensor, *, op: str = name) -> Tensor:
+            return one(op, x, y)
+
+        declare.__name__ = declare.__qualname__ = name
+        yield declare
 
 
-def sign(x: Tensor) -> Tensor:
-    return one("sign", x)
+neg, abs, sign, is_finite, not_ = _unary("neg abs sign is_finite not")
+floor, ceil, round = _unary("floor ceil round")  # halves to even
+exp, expm1, log, log1p, log2, log10 = _unary("exp expm1 log log1p log2 log10")
+sqrt, rsqrt, erf, normal_cdf, lgamma = _unary("sqrt rsqrt erf normal_cdf lgamma")
+sin, cos, tan, asin, acos, atan = _unary("sin cos tan asin acos atan")
+sinh, cosh, tanh, asinh, acosh, atanh = _unary("sinh cosh tanh asinh acosh atanh")
 
-
-def floor(x: Tensor) -> Tensor:
-    return one("floor", x)
-
-
-def ceil(x: Tensor) -> Tensor:
-    return one("ceil", x)
-
-
-def round(x: Tensor) -> Tensor:
-    """To the nearest integer, halves to even."""
-    return one("round", x)
-
-
-def exp(x: Tensor) -> Tensor:
-    return one("exp", x)
-
-
-def expm1(x: Tensor) -> Tensor:
-    return one("expm1", x)
-
-
-def log(x: Tensor) -> Tensor:
-    return one("log", x)
-
-
-def log1p(x: Tensor) -> Tensor:
-    return one("log1p", x)
-
-
-def log2(x: Tensor) -> Tensor:
-    return one("log2", x)
-
-
-def log10(x: Tensor) -> Tensor:
-    return one("log10", x)
-
-
-def sqrt(x: Tensor) -> Tensor:
-    return one("sqrt", x)
-
-
-def rsqrt(x: Tensor) -> Tensor:
-    return one("rsqrt", x)
-
-
-def sin(x: Tensor) -> Tensor:
-    return one("sin", x)
-
-
-def cos(x: Tensor) -> Tensor:
-    return one("cos", x)
-
-
-def tan(x: Tensor) -> Tensor:
-    return one("tan", x)
-
-
-def sinh(x: Tensor) -> Tensor:
-    return one("sinh", x)
-
-
-def cosh(x: Tensor) -> Tensor:
-    return one("cosh", x)
-
-
-def tanh(x: Tensor) -> Tensor:
-    return one("tanh", x)
-
-
-def asin(x: Tensor) -> Tensor:
-    return one("asin", x)
-
-
-def acos(x: Tensor) -> Tensor:
-    return one("acos", x)
-
-
-def atan(x: Tensor) -> Tensor:
-    return one("atan", x)
-
-
-def asinh(x: Tensor) -> Tensor:
-    return one("asinh", x)
-
-
-def acosh(x: Tensor) -> Tensor:
-    return one("acosh", x)
-
-
-def atanh(x: Tensor) -> Tensor:
-    return one("atanh", x)
-
-
-def erf(x: Tensor) -> Tensor:
-    return one("erf", x)
-
-
-def normal_cdf(x: Tensor) -> Tensor:
-    """P(Z <= x) for a standard normal Z"""
-    return one("normal_cdf", x)
-
-
-def lgamma(x: Tensor) -> Tensor:
-    """log|gamma(x)|"""
-    return one("lgamma", x)
+add, sub, mul, pow, atan2 = _binary("add sub mul pow atan2")
+div, rem = _binary("div rem")  # of integers: floor division, and Python's %
+maximum, minimum, and_, or_, xor = _binary("maximum minimum and or xor")
+shift_left, shift_right = _binary("shift_left shift_right")
+equal, less, less_equal = _binary("equal less less_equal")
 
 
 def polygamma(x: Tensor, n: int) -> Tensor:
     """The (n+1)-th derivative of log gamma."""
     return one("polygamma", x, n=n)
-
-
-def is_finite(x: Tensor) -> Tensor:
-    return one("is_finite", x)
-
-
-def not_(x: Tensor) -> Tensor:
-    return one("not", x)
-
-
-# Binary and select
-
-
-def add(x: Tensor, y: Tensor) -> Tensor:
-    return one("add", x, y)
-
-
-def mul(x: Tensor, y: Tensor) -> Tensor:
-    return one("mul", x, y)
-
-
-def sub(x: Tensor, y: Tensor) -> Tensor:
-    return one("sub", x, y)
-
-
-def div(x: Tensor, y: Tensor) -> Tensor:
-    """True division of floats, floor division of integers."""
-    return one("div", x, y)
-
-
-def rem(x: Tensor, y: Tensor) -> Tensor:
-    """Python's %: the sign of the divisor."""
-    return one("rem", x, y)
-
-
-def pow(x: Tensor, y: Tensor) -> Tensor:
-    return one("pow", x, y)
-
-
-def atan2(y: Tensor, x: Tensor) -> Tensor:
-    return one("atan2", y, x)
-
-
-def maximum(x: Tensor, y: Tensor) -> Tensor:
-    return one("maximum", x, y)
-
-
-def minimum(x: Tensor, y: Tensor) -> Tensor:
-    return one("minimum", x, y)
-
-
-def and_(x: Tensor, y: Tensor) -> Tensor:
-    return one("and", x, y)
-
-
-def or_(x: Tensor, y: Tensor) -> Tensor:
-    return one("or", x, y)
-
-
-def xor(x: Tensor, y: Tensor) -> Tensor:
-    return one("xor", x, y)
-
-
-def shift_left(x: Tensor, y: Tensor) -> Tensor:
-    return one("shift_left", x, y)
-
-
-def shift_right(x: Tensor, y: Tensor) -> Tensor:
-    """Arithmetic for signed, logical for unsigned integers."""
-    return one("shift_right", x, y)
-
-
-def equal(x: Tensor, y: Tensor) -> Tensor:
-    return one("equal", x, y)
-
-
-def less(x: Tensor, y: Tensor) -> Tensor:
-    return one("less", x, y)
-
-
-def less_equal(x: Tensor, y: Tensor) -> Tensor:
-    return one("less_equal", x, y)
 
 
 def select(cond: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -9,34 +9,9 @@ from graphc.convert import ArrayLike, as_float
 from graphc.tensor import Tensor
 
 __all__ = [
-    "acos",
-    "acosh",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctanh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "expm1",
-    "lgamma",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "rsqrt",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
+    "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "asin",
+    "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "expm1", "lgamma", "log", "log1p",
+    "log2", "log10", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
 ]
 
 

@@ -7,8 +7,8 @@ compare, so `{x: ...}` works.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from graphc import methods
 from graphc.dims import Size
@@ -18,6 +18,26 @@ from graphc.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
     from graphc.at import At
+
+
+Operator: TypeAlias = "Callable[[Tensor, Any], Tensor]"
+
+
+def _operator(name: str) -> tuple[Operator, Operator]:
+    """The operator that is this function of `elementwise`, and the one for a Tensor on its right.
+
+    The function is looked up when it is called, since its module needs Tensor.
+    """
+
+    def forward(x: Tensor, other: Any) -> Tensor:
+        y: Tensor = getattr(elementwise, name)(x, other)
+        return y
+
+    def reflected(x: Tensor, other: Any) -> Tensor:
+        y: Tensor = getattr(elementwise, name)(other, x)
+        return y
+
+    return forward, reflected
 
 
 class Tensor(methods.Methods):
@@ -92,50 +112,26 @@ class Tensor(methods.Methods):
 
     # Operators
 
-    def __add__(self, other: Any) -> Tensor:
-        return elementwise.add(self, other)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("subtract")
+    __mul__, __rmul__ = _operator("multiply")
+    __truediv__, __rtruediv__ = _operator("divide")
+    __floordiv__, __rfloordiv__ = _operator("floor_divide")
+    __mod__, __rmod__ = _operator("remainder")
+    __pow__, __rpow__ = _operator("pow")
+    __lshift__, __rlshift__ = _operator("bitwise_left_shift")
+    __rshift__, __rrshift__ = _operator("bitwise_right_shift")
+    __and__ = __rand__ = _operator("bitwise_and")[0]
+    __or__ = __ror__ = _operator("bitwise_or")[0]
+    __xor__ = __rxor__ = _operator("bitwise_xor")[0]
+    __lt__, __le__ = _operator("less")[0], _operator("less_equal")[0]
+    __gt__, __ge__ = _operator("greater")[0], _operator("greater_equal")[0]
 
-    def __radd__(self, other: Any) -> Tensor:
-        return elementwise.add(other, self)
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise.equal(self, other)
 
-    def __sub__(self, other: Any) -> Tensor:
-        return elementwise.subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return elementwise.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return elementwise.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return elementwise.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return elementwise.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return elementwise.divide(other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return elementwise.floor_divide(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return elementwise.floor_divide(other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return elementwise.remainder(self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return elementwise.remainder(other, self)
-
-    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
-        return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return elementwise.pow(self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return elementwise.pow(other, self)
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise.not_equal(self, other)
 
     def __matmul__(self, other: Any) -> Tensor:
         return products.matmul(self, other)
@@ -143,32 +139,8 @@ class Tensor(methods.Methods):
     def __rmatmul__(self, other: Any) -> Tensor:
         return products.matmul(other, self)
 
-    def __and__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_and(self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_or(self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_xor(self, other)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_left_shift(self, other)
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_left_shift(other, self)
-
-    def __rshift__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_right_shift(self, other)
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return elementwise.bitwise_right_shift(other, self)
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return self // other, self % other
 
     def __neg__(self) -> Tensor:
         return elementwise.negative(self)
@@ -181,24 +153,6 @@ class Tensor(methods.Methods):
 
     def __invert__(self) -> Tensor:
         return elementwise.bitwise_invert(self)
-
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return elementwise.equal(self, other)
-
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return elementwise.not_equal(self, other)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return elementwise.less(self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return elementwise.less_equal(self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return elementwise.greater(self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return elementwise.greater_equal(self, other)
 
     __hash__ = object.__hash__
 
