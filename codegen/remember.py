@@ -27,7 +27,7 @@ from graphc.codegen.image import Image, Params
 from graphc.codegen.target import Target
 from graphc.errors import Loc
 from graphc.ir import Graph, Literal, Node
-from graphc.ops import BUILTIN, Kind
+from graphc.ops import BUILTIN
 from graphc.text import to_text
 from graphc.text.literals import INLINE, MissingLiteral
 from graphc.types import as_dtype
@@ -164,5 +164,4 @@ def _all_nodes(g: Graph) -> Iterator[Node]:
         yield from (v.node for v in graph.inputs)
         for n in graph.nodes:
             yield n
-            if n.op.kind is Kind.REGION:
-                stack += [a for a in n.attrs.values() if isinstance(a, Graph)]
+            stack += n.bodies

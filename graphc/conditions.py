@@ -18,7 +18,7 @@ from graphc import dims
 from graphc.binding import size_value
 from graphc.errors import ShapeError
 from graphc.ir import Graph, Node
-from graphc.ops.row import Condition, Kind
+from graphc.ops.row import Condition
 
 
 class Requirement(NamedTuple):
@@ -53,11 +53,10 @@ def requirements(g: Graph) -> list[Requirement]:
             continue
         for c in node.op.must_hold([a.type for a in node.args], node.attrs):
             found.setdefault((c.size, c.zero), Requirement(node, c))
-        if node.op.kind is Kind.REGION:
-            for body in node.attrs.values():
-                if isinstance(body, Graph) and body not in seen:
-                    seen.add(body)
-                    stack.append(iter(body.nodes))
+        for body in node.bodies:
+            if body not in seen:
+                seen.add(body)
+                stack.append(iter(body.nodes))
     return list(found.values())
 
 

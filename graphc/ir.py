@@ -88,6 +88,13 @@ class Node:
         return out
 
     @property
+    def bodies(self) -> list[Graph]:
+        """The graphs inside it."""
+        if self.op.kind is not Kind.REGION:
+            return []
+        return [a for a in self.attrs.values() if isinstance(a, Graph)]
+
+    @property
     def loc(self) -> Loc | None:
         """The user's line."""
         return self.origin.loc
@@ -308,6 +315,12 @@ class Builder:
     def copy(self, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """n on these operands; n itself where they are its own."""
         return self.keep(n) if args == n.args else self.emit(n.op, args, n, **n.attrs)
+
+
+    def repeat(self, n: Node, env: dict[Value, Value]) -> None:
+        """n on what stands in env for its operands; env gets what stands for its results."""
+        new = self.copy(n, tuple([env[a] for a in n.args]))
+        env.update(zip(n.outs, new, strict=True))
 
 
 Rewrite = Callable[[Builder, Node, tuple[Value, ...]], "Sequence[Value] | None"]

@@ -18,7 +18,7 @@ from graphc.binding import lone_name
 from graphc.dims import Dim, Size, names
 from graphc.errors import GraphcError, VerifyError
 from graphc.ir import Graph, Literal, Node, State, Value, infer
-from graphc.ops import OPS, Kind
+from graphc.ops import OPS
 from graphc.types import DType, TensorType
 
 _AROUND = 2  # lines shown on either side of the culprit
@@ -45,11 +45,10 @@ def verify(g: Graph) -> None:
         check.inputs()
         for i, n in enumerate(graph.nodes):
             check.node(i, n)
-            if n.op.kind is Kind.REGION:
-                for a in n.attrs.values():
-                    if isinstance(a, Graph) and a not in seen:
-                        seen.add(a)
-                        stack.append((a, False))
+            for body in n.bodies:
+                if body not in seen:
+                    seen.add(body)
+                    stack.append((body, False))
         check.results()
 
 
@@ -61,8 +60,8 @@ def bound_names(g: Graph) -> set[str]:
         for n in graphs.pop().nodes:
             if n.op.name == "dim":
                 found.update(names(n.attrs["size"]))
-            for body in n.attrs.values():
-                if isinstance(body, Graph) and body not in seen:
+            for body in n.bodies:
+                if body not in seen:
                     seen.add(body)
                     graphs.append(body)
     return found

@@ -140,14 +140,8 @@ def _nodes(g: Graph) -> Iterator[tuple[Node, Graph]]:
             stack.pop()
             continue
         yield found
-        for body in reversed(_bodies(found[0])):
+        for body in reversed(found[0].bodies):
             stack.append(iter([(n, body) for n in body.nodes]))
-
-
-def _bodies(n: Node) -> list[Graph]:
-    if n.op.kind is not Kind.REGION:
-        return []
-    return [a for a in n.attrs.values() if isinstance(a, Graph)]
 
 
 class _Cluster:
@@ -221,7 +215,7 @@ class _Drawing:
                         self.source[o] = self.source[v]
                 continue
             cluster, scope = self.place(frame, n)
-            bodies = _bodies(n)
+            bodies = n.bodies
             if len(bodies) == 1 and len(bodies[0].outputs) == len(n.outs):
                 label = str(n.attrs.get("name") or n.op.name)
                 self.count += 1

@@ -19,13 +19,6 @@ def operand(name: str, t: TensorType, loc: Loc | None = None) -> Value:
     return Node(OPS["input"], (), {"name": name, "type": t}, [t], Origin(loc)).out
 
 
-def body_attrs(n: Node) -> dict[str, Graph]:
-    """The attributes of n that are graphs."""
-    if n.op.kind is not Kind.REGION:
-        return {}
-    return {k: a for k, a in n.attrs.items() if isinstance(a, Graph)}
-
-
 def graphs_in(g: Graph) -> Iterator[Graph]:
     """g and all graphs inside it, one that several nodes share as often as they do."""
     stack = [g]
@@ -33,7 +26,7 @@ def graphs_in(g: Graph) -> Iterator[Graph]:
         graph = stack.pop()
         yield graph
         for n in graph.nodes:
-            stack.extend(body_attrs(n).values())
+            stack += n.bodies
 
 
 def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
@@ -45,7 +38,7 @@ def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
     stack = [g]
     while stack:
         graph = stack[-1]
-        inner = [body for n in graph.nodes for body in body_attrs(n).values()]
+        inner = [body for n in graph.nodes for body in n.bodies]
         todo = [body for body in inner if body not in done]
         if todo:
             stack += reversed(todo)

@@ -140,12 +140,11 @@ def _joined(g: Graph, pairs: dict[Node, tuple[Product, Product]]) -> Graph:
             stack.pop()
             if both[0].outs[0] in env:
                 continue
-            new: Sequence[Value]
-            if n in pairs:
-                args, attrs = _body(*pairs[n])
-                new = b.emit(OPS["fused"], [env[a] for a in args], both[0], **attrs)
-            else:
-                new = b.copy(n, tuple([env[a] for a in n.args]))
+            if n not in pairs:
+                b.repeat(n, env)
+                continue
+            args, attrs = _body(*pairs[n])
+            new = b.emit(OPS["fused"], [env[a] for a in args], both[0], **attrs)
             env.update(zip((o for m in both for o in m.outs), new, strict=True))
     return finish_as(b, g, env)
 
@@ -165,8 +164,7 @@ def _body(r: Product, c: Product) -> tuple[list[Value], dict[str, object]]:
                 given.append(a)
             env[v] = inside[a]
         for n in body.nodes:
-            new = b.copy(n, tuple([env[a] for a in n.args]))
-            env.update(zip(n.outs, new, strict=True))
+            b.repeat(n, env)
         made = [env[o] for o in body.outputs]
         outputs += made
         inside.update(zip(p.node.outs, made, strict=True))

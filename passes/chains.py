@@ -84,7 +84,7 @@ def run(g: Graph, fuse: Callable[[Graph], Graph]) -> Graph:
         elif u.op.name == "fused":
             _emit(b, u, env, {o for o in u.outs if readers.get(o)})
         else:
-            env.update(zip(u.outs, b.copy(u, tuple([env[a] for a in u.args])), strict=True))
+            b.repeat(u, env)
     return finish_as(b, g, env)
 
 
@@ -335,8 +335,7 @@ def _inlined(body: Graph) -> Graph:
         kernel: Graph = n.attrs["body"]
         here = dict(zip(kernel.inputs, (env[a] for a in n.args), strict=True))
         for m in kernel.nodes:
-            new = b.copy(m, tuple([here[a] for a in m.args]))
-            here.update(zip(m.outs, new, strict=True))
+            b.repeat(m, here)
         env.update((o, here[v]) for o, v in zip(n.outs, kernel.outputs, strict=True))
     return finish_as(b, body, env)
 

@@ -29,8 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graphc.ir import Builder, Graph, Node, Value
-from graphc.passes.bodies import body_attrs
+from graphc.ir import Builder, Graph, Node, Value, finish_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,9 @@ def _run(g: Graph, cache: dict[tuple[Graph, tuple[int, ...]], _Pruned]) -> Graph
         if live.isdisjoint(n.outs):
             continue
         kept.append(n)
-        bodies = body_attrs(n)
-        if len(bodies) == 1:
-            (body,) = bodies.values()
+        if len(n.bodies) == 1:
             used = tuple(i for i, o in enumerate(n.outs) if o in live)
-            pruned[n] = p = _prune(body, used, cache)
+            pruned[n] = p = _prune(n.bodies[0], used, cache)
             live.update(n.args[i] for i in p.params)
         else:
             live.update(n.args)
@@ -111,10 +108,5 @@ def _emit(g: Graph, kept: list[Node], pruned: dict[Node, _Pruned]) -> Graph:
             outs = b.emit(n.op, args, n, **attrs)
             env.update(zip([n.outs[i] for i in p.results], outs, strict=True))
         else:
-            args = tuple([env[a] for a in n.args])
-            outs = b.copy(n, args)
-            env.update(zip(n.outs, outs, strict=True))
-    return Graph(
-        g.name, g.inputs, b.nodes, [env[o] for o in g.outputs],
-        [(s, env[v]) for s, v in g.updates], g.output_names,
-    )  # fmt: skip
+            b.repeat(n, env)
+    return finish_as(b, g, env)

@@ -128,8 +128,7 @@ class Fusion(Joining):
                 if missing:
                     stack.extend(reversed(missing))
                     continue
-                new = b.copy(m, tuple([env[a] for a in m.args]))
-                env.update(zip(m.outs, new, strict=True))
+                b.repeat(m, env)
             return env[v]
 
         for n in h.nodes:

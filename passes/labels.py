@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from graphc.dims import Size, product
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
-from graphc.passes.grouping import ONE, Label
+from graphc.passes.grouping import ONE, Label, through_layout
 from graphc.types import f32, f64
 
 # Of a product that is added up block by block: registers are whole at every CPU level, and a block
@@ -165,15 +165,9 @@ def operand_labels(n: Node, out: Label, summed: int = ONE) -> list[Label] | None
         return [out] * len(n.args)
     if name == "iota" or (name == "constant" and set(out) <= {ONE}):
         return []
-    if name == "broadcast":
-        return [tuple(out[a] for a in n.attrs["axes"])]
-    if name == "reshape":  # that only adds or drops dimensions of size 1
-        shape = n.args[0].type.shape
-        real = [(size, a) for size, a in zip(n.out.type.shape, out, strict=True) if size != 1]
-        if [size for size, _ in real] != [size for size in shape if size != 1]:
-            return None
-        rest = iter([a for _, a in real])
-        return [tuple(ONE if size == 1 else next(rest) for size in shape)]
+    if name in ("broadcast", "reshape"):
+        through = through_layout(n, out)
+        return None if through is None else [through]
     if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"):
         rest = iter(out)
         shape, axes = n.args[0].type.shape, n.attrs["axes"]

@@ -55,10 +55,10 @@ from graphc import dims
 from graphc.ir import Builder, Graph, Node, Value, finish_as
 from graphc.ops.row import Kind
 from graphc.passes.grouping import cost
+from graphc.passes.roles import is_lazy
 
 REPRESENTATIVE = 64  # what a named dimension counts as when bytes are compared
 CHEAP = 20           # cycles that an element of a recomputed op may cost; a sine does, a power not
-_VIEWS = frozenset({"broadcast", "transpose", "slice", "reshape", "reverse", "stop_gradient"})
 _SOURCE, _SINK = -1, -2
 
 
@@ -153,7 +153,7 @@ def _weights(g: Graph) -> dict[Value, int]:
             known = dims.evaluate(size, dict.fromkeys(dims.names(size), REPRESENTATIVE))
             if n.op.kind is Kind.LEAF or o.type.size == 1:
                 known = 0
-            elif n.op.name in _VIEWS:
+            elif is_lazy(n):
                 known = min(known, weight[n.args[0]])
             weight[o] = known
     weight.update(dict.fromkeys(g.outputs, 0))
@@ -165,7 +165,7 @@ def free_values(g: Graph) -> set[Value]:
     free: set[Value] = set()
     for n in g.nodes:
         leaf = n.op.kind is Kind.LEAF and n.op.name != "variable"
-        if leaf or (n.args and n.op.name in _VIEWS and n.args[0] in free):
+        if leaf or (is_lazy(n) and n.args[0] in free):
             free.update(n.outs)
     return free
 

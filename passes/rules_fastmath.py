@@ -22,19 +22,15 @@ from graphc.passes.patterns import (
     var,
 )
 from graphc.passes.rewrite import Match, splat
+from graphc.passes.rules_layout import AX, AXI
+from graphc.passes.rules_reduce import joined_axes
 
 add, sub, mul, div, pow, neg, abs_ = heads("add sub mul div pow neg abs")
 sqrt, rsqrt, exp, log, reduce_sum = heads("sqrt rsqrt exp log reduce_sum")
 broadcast, dot = heads("broadcast dot")
 FK, FC = const("k", floats), const("c", floats)
 H = var("h", floats)
-AX, AXI = attr("axes"), attr("inner axes")
 CO, BA = attr("contract"), attr("batch")
-
-
-def _joined(m: Match) -> tuple[int, ...]:
-    left = [a for a in range(m[F].type.ndim) if a not in m[AXI]]
-    return tuple(sorted([*m[AXI], *(left[a] for a in m[AX])]))
 
 
 def _out_of_sum(m: Match) -> Value | None:
@@ -131,6 +127,6 @@ RULES: tuple[Rule, ...] = (
          div(F, broadcast(G, axes=AXI)) >> _by_reciprocal, fastmath),
     *[_scale_after(side, constant) for side in (0, 1) for constant in (True, False)],
     rule("sum(sum(f)) == sum(f)",
-         reduce_sum(reduce_sum(F, axes=AXI), axes=AX) >> reduce_sum(F, axes=_joined), fastmath),
+         reduce_sum(reduce_sum(F, axes=AXI), axes=AX) >> reduce_sum(F, axes=joined_axes), fastmath),
 )
 # fmt: on

@@ -224,7 +224,8 @@ def _adjacent(m: Match, a: Value, b: Value, axis: int) -> Value | None:
     return m.emit("slice", *p.args, **{**p.attrs, "stop": q.attrs["stop"]})
 
 
-def _reverses_nothing(m: Match) -> bool:
+def only_ones(m: Match) -> bool:
+    """Whether all axes that the op names have size 1."""
     return all(m[X].type.shape[a] == 1 for a in m[AX])
 
 
@@ -299,6 +300,6 @@ RULES: tuple[Rule, ...] = (
     rule("concat(x) == x", concat(...) >> _concat, exact),
     rule("reverse(reverse(x, a), a) == x", reverse(reverse(X, axes=AX), axes=AX) >> X, exact),
     rule("reverse(x, axes of size 1) == x", reverse(X, axes=AX) >> X, exact,
-         where=_reverses_nothing),
+         where=only_ones),
 )
 # fmt: on

@@ -23,6 +23,7 @@ from graphc.passes.patterns import (
     rule,
 )
 from graphc.passes.rewrite import Match
+from graphc.passes.rules_layout import AX, AXI, AXIS, P, only_ones
 
 reduce_sum, reduce_prod, reduce_max, reduce_min = heads(
     "reduce_sum reduce_prod reduce_max reduce_min"
@@ -30,13 +31,8 @@ reduce_sum, reduce_prod, reduce_max, reduce_min = heads(
 transpose, reshape, broadcast, dot, gather, iota = heads(
     "transpose reshape broadcast dot gather iota"
 )
-AX, AXI, P = attr("axes"), attr("inner axes"), attr("perm")
-CO, BA, AXIS = attr("contract"), attr("batch"), attr("axis")
+CO, BA = attr("contract"), attr("batch")
 REDUCTIONS = {"sum": reduce_sum, "prod": reduce_prod, "max": reduce_max, "min": reduce_min}
-
-
-def _only_ones(m: Match) -> bool:
-    return all(m[X].type.shape[a] == 1 for a in m[AX])
 
 
 def _only_element(m: Match) -> Value:
@@ -49,9 +45,9 @@ def _sum_of_one(m: Match) -> Value:
     return m.emit("add", x, m.full(0.0)) if m.type.dtype.is_float else x
 
 
-def _joined_axes(m: Match) -> tuple[int, ...]:
+def joined_axes(m: Match) -> tuple[int, ...]:
     """Axes of x for reduce(reduce(x, inner), axes)."""
-    left = [a for a in range(m[X].type.ndim) if a not in m[AXI]]
+    left = [a for a in range(m.args[0].node.args[0].type.ndim) if a not in m[AXI]]
     return tuple(sorted([*m[AXI], *(left[a] for a in m[AX])]))
 
 
@@ -81,32 +77,36 @@ def _of_broadcast(op: str) -> Any:
     """reduce(broadcast(x)) over axes that the broadcast added: max, min."""
 
     def build(m: Match) -> Value | None:
-        shape, axes = m.args[0].type.shape, m[AXI]
-        new = [a for a in m[AX] if a not in axes]
+        shape = m.args[0].type.shape
+        new = [a for a in m[AX] if a not in m[AXI]]
         if not new or not _surely_some([shape[a] for a in new]):
             return None  # the extremum of nothing is an error
-        x = m[X]
-        if len(new) < len(m[AX]):
-            inner = tuple(i for i, a in enumerate(axes) if a in m[AX])
-            x = m.emit(op, x, axes=inner)
-            axes = tuple(a for a in axes if a not in m[AX])
-        place = {a: k for k, a in enumerate(a for a in range(len(shape)) if a not in m[AX])}
-        return m.emit("broadcast", x, shape=m.type.shape, axes=tuple(place[a] for a in axes))
+        return _repeated(m, _over_own_axes(m, op, m[X]))
 
     return build
 
 
+def _over_own_axes(m: Match, op: str, x: Value) -> Value:
+    """x of reduce(broadcast(x)), reduced over those of the axes that it has itself."""
+    own = tuple(i for i, a in enumerate(m[AXI]) if a in m[AX])
+    return m.emit(op, x, axes=own) if own else x
+
+
+def _repeated(m: Match, x: Value) -> Value:
+    """What reduce(broadcast(x)) makes of x, along the axes that the broadcast added and that stay.
+    """
+    left = [a for a in range(m.args[0].type.ndim) if a not in m[AX]]
+    axes = tuple(left.index(a) for a in m[AXI] if a in left)
+    return m.emit("broadcast", x, shape=m.type.shape, axes=axes)
+
+
 def _sum_of_broadcast(m: Match) -> Value | None:
     """sum(broadcast(i)) over axes that the broadcast added: i times their size."""
-    shape, axes = m.args[0].type.shape, m[AXI]
-    new = [a for a in m[AX] if a not in axes]
-    count = product(shape[a] for a in new)
+    new = [a for a in m[AX] if a not in m[AXI]]
+    count = product(m.args[0].type.shape[a] for a in new)
     if not new:
         return None
-    x = m[I]
-    if len(new) < len(m[AX]):
-        x = m.emit("reduce_sum", x, axes=tuple(i for i, a in enumerate(axes) if a in m[AX]))
-        axes = tuple(a for a in axes if a not in m[AX])
+    x = _over_own_axes(m, "reduce_sum", m[I])
     if isinstance(count, Dim):
         n = m.emit("cast", m.emit("dim", size=count), dtype=m.type.dtype)
         if x.type.shape:
@@ -117,10 +117,7 @@ def _sum_of_broadcast(m: Match) -> Value | None:
         if m.type.dtype.kind == "i" and count >> (bits - 1):
             count -= 1 << bits
         n = m.full(count, x.type)
-    place = {a: k for k, a in enumerate(a for a in range(len(shape)) if a not in m[AX])}
-    return m.emit(
-        "broadcast", m.emit("mul", x, n), shape=m.type.shape, axes=tuple(place[a] for a in axes)
-    )
+    return _repeated(m, m.emit("mul", x, n))
 
 
 def _dot_of_transpose(side: int) -> Any:
@@ -175,9 +172,9 @@ def _for_all() -> list[Rule]:
         rows += [
             rule(f"{name}(x, no axes) == x", r(X, axes=()) >> build, exact),
             rule(f"{name}(x, axes of size 1) == reshape(x)", r(X, axes=AX) >> build, exact,
-                 where=_only_ones),
+                 where=only_ones),
             rule(f"{name}({name}(x)) == {name}(x)",
-                 r(r(X, axes=AXI), axes=AX) >> r(X, axes=_joined_axes), exact, where=free),
+                 r(r(X, axes=AXI), axes=AX) >> r(X, axes=joined_axes), exact, where=free),
             rule(f"{name}(transpose(x)) == {name}(x)",
                  r(transpose(X, perm=P), axes=AX) >> r(X, axes=_before_transpose), exact,
                  where=_rest_in_order if any_order else _any_rest_in_order),
