@@ -46,18 +46,23 @@ done:
 """
 
 
+def loaded(text, name, *kinds, threads=None):
+    """A function of a module that calls the pool."""
+    imports = {"graphc_parallel": jit.parallel_address(threads)}
+    if "@sched_yield" in text:
+        imports["sched_yield"] = linker.process_symbol("sched_yield")
+    code = jit.load([llvm.compile_object(text, host())], exports=[name], imports=imports)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *kinds)(code[name])
+    call.code = code  # lives as long
+    return call
+
+
 def regions(threads=None):
-    code = jit.load(
-        [llvm.compile_object(ADD, host())],
-        exports=["regions"],
-        imports={"graphc_parallel": jit.parallel_address(threads)},
-    )
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code["regions"])
+    call = loaded(ADD, "regions", ctypes.c_int64, ctypes.c_int64, threads=threads)
 
     def run(n, count, whole=False):
         a = np.zeros(n, np.int64)
         call(a.ctypes.data, -n if whole else n, count)
-        assert code is not None
         return a
 
     return run
@@ -128,12 +133,7 @@ def test_no_call_waits_for_another():
     """While a region that cannot end holds the pool, callers of every size go on by themselves."""
     jit.set_threads(2)
     run = regions()
-    code = jit.load(
-        [llvm.compile_object(WAITING, host())], exports=["waiting"],
-        imports={"graphc_parallel": jit.parallel_address(),
-                 "sched_yield": linker.process_symbol("sched_yield")},
-    )
-    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["waiting"])
+    wait = loaded(WAITING, "waiting", ctypes.c_int64)
     flag = np.zeros(2, np.int64)  # set when it may end; chunks that have begun
     held = threading.Thread(target=wait, args=(flag.ctypes.data, 64))
     held.start()
@@ -221,12 +221,7 @@ define void @run(ptr %ctx, i64 %n, i32 %word) {
 }
 """
     jit.set_threads(3)
-    code = jit.load(
-        [llvm.compile_object(text, host())],
-        exports=["run"],
-        imports={"graphc_parallel": jit.parallel_address()},
-    )
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)(code["run"])
+    run = loaded(text, "run", ctypes.c_int64, ctypes.c_int32)
     for word in (0x1F80, 0x9FC0):
         words = np.zeros(10_000, np.int32)
         run(words.ctypes.data, words.size, word)
@@ -277,11 +272,6 @@ def test_sleeping_workers_are_woken_for_long_regions():
     jit.set_threads(2)
     regions()(100, 10)  # starts the worker
     time.sleep(0.05)
-    code = jit.load(
-        [llvm.compile_object(HELPED, host())], exports=["helped"],
-        imports={"graphc_parallel": jit.parallel_address(),
-                 "sched_yield": linker.process_symbol("sched_yield")},
-    )
     flag = np.zeros(1, np.int64)  # set by a worker
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["helped"])(flag.ctypes.data, 16)
+    loaded(HELPED, "helped", ctypes.c_int64)(flag.ctypes.data, 16)
     assert flag[0] == 1

@@ -74,10 +74,3 @@ def inputs(f, n, seed=0):
         with np.errstate(all="ignore"):
             out.append(np.ascontiguousarray(a.astype(d)))
     return out
-
-
-def plain(a):
-    """The array with all NaNs alike: their signs and payloads mean nothing."""
-    if a.dtype.name == "bfloat16":
-        a = a.astype(np.float32)
-    return np.where(np.isnan(a), np.nan, a).astype(a.dtype) if a.dtype.kind == "f" else a

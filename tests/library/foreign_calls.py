@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from library_samples import same_bits
+from library_samples import plain, same_bits
 
 from graphc.codegen.library.archive import import_library
 from graphc.codegen.library.foreign import linkers
@@ -151,16 +151,6 @@ def _program(folder: Path) -> Path:
     subprocess.run([*command, "/entry:start", "/subsystem:console", "/nodefaultlib",
                     "/out:made.exe", "calls.obj", "kernel32.lib"], cwd=folder, check=True)
     return folder / "made.exe"
-
-
-def plain(a):
-    """Bits, with all NaNs alike."""
-    a = np.ascontiguousarray(a)
-    if a.dtype.kind in "biu":
-        return a
-    with np.errstate(invalid="ignore"):
-        nan = np.isnan(a)
-    return np.where(nan, 0x7E00 if a.dtype.itemsize == 2 else -1, a.view(f"i{a.itemsize}"))
 
 
 def agree(calls, jobs, folder):

@@ -129,4 +129,6 @@ def arrays(f, rng, n):
 
 def plain(a):
     """The array with all NaNs alike: their signs and payloads mean nothing."""
+    if a.dtype.name == "bfloat16":
+        a = a.astype(np.float32)
     return np.where(np.isnan(a), np.nan, a).astype(a.dtype) if a.dtype.kind == "f" else a

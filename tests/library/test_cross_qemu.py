@@ -11,10 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cross_programs import LEVELS, MACHINES, MUSL, run
-from cross_samples import inputs, op_functions, plain
+from cross_samples import inputs, op_functions
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from library_samples import Loaded, arrays, batch, digits_functions, export_loaded, same_bits
+from library_samples import (
+    Loaded,
+    arrays,
+    batch,
+    digits_functions,
+    export_loaded,
+    plain,
+    same_bits,
+)
 from random_graphs import graphs
 
 import graphc as gx

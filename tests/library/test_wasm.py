@@ -11,8 +11,8 @@ import native_graphs as ng
 import numpy as np
 import pytest
 import test_rows
-from foreign_calls import NodeCalls, agree, needs_node, plain
-from library_samples import batch, digits_functions, export_loaded, same_bits
+from foreign_calls import NodeCalls, agree, needs_node
+from library_samples import batch, digits_functions, export_loaded, plain, same_bits
 from native_reference import Reference
 
 import graphc as gx

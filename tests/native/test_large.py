@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import graphc as gx
 from graphc import interpret
 
-BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "large_graphs.py"
+WIDTH = 16
 
 
-@pytest.fixture(scope="module")
-def large():
-    """The benchmark of the same graphs, as a module."""
-    spec = importlib.util.spec_from_file_location("large_graphs", BENCHMARK)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def alike(x, nodes):
+    """sin after sin."""
+    for _ in range(nodes):
+        x = gx.sin(x)
+    return x
+
+
+def deep(x, nodes):
+    """A recurrence of products and sums, each step on the one before."""
+    first = x
+    for _ in range(nodes // 2):
+        x = x * 0.9999 + first
+    return x
+
+
+def mixed(x, nodes):
+    """Elementwise ops on earlier values, products, sums with broadcasts, views, constants."""
+    rng, values, made = np.random.default_rng(0), [x], 0
+    w = gx.constant(rng.normal(size=(WIDTH, WIDTH)) / 4)
+    while made < nodes:
+        a = values[-1]
+        b = values[int(rng.integers(max(0, len(values) - 20), len(values)))]
+        kind = int(rng.integers(0, 9))
+        if kind == 0:
+            v, made = gx.sin(a @ w), made + 2
+        elif kind == 1:
+            v, made = a - gx.mean(a, axis=1, keepdims=True), made + 4
+        elif kind == 2:
+            v, made = gx.concat([a[:, 1:], b[:, :1]], axis=1), made + 3
+        elif kind == 3:
+            v, made = a[:, ::-1] * 0.9 + 0.1, made + 5
+        elif kind == 4:
+            v, made = gx.where(a < b, a, gx.cos(b)), made + 3
+        elif kind == 5:
+            v, made = gx.tanh(a) + gx.exp(-(b * b)), made + 5
+        else:
+            v, made = (gx.cos(a), a + b * 0.5, gx.maximum(a, b * 0.5))[kind - 6], made + 2
+        values.append(gx.tanh(v) if kind == 7 else v)
+    return values[-1]
+
+
+def compiled(build, nodes):
+    """A function of a graph and its gradient."""
+    x = gx.input("x", ("n", WIDTH), "float64")
+    y = build(x, nodes)
+    return gx.function([x], [y, gx.grad(gx.sum(y), x)], name=build.__name__).compile()
 
 
 @pytest.fixture(autouse=True)
@@ -29,25 +67,24 @@ def unverified(monkeypatch):
     monkeypatch.setenv("GRAPHC_VERIFY", "0")
 
 
-@pytest.mark.parametrize("kind", ["alike", "mixed"])
-def test_ten_thousand_nodes(large, kind):
+@pytest.mark.parametrize(("build", "nodes"), [(alike, 3_400), (mixed, 3_700)])
+def test_ten_thousand_nodes(build, nodes):
     assert sys.getrecursionlimit() <= 1000
-    build = getattr(large, kind)
-    f, _ = large.stages(build, large.SIZES[build])
+    f = compiled(build, nodes)
     assert len(f.graph.nodes) >= 10_000
     for rows in (5, 1):
-        x = np.random.default_rng(rows).normal(size=(rows, large.WIDTH))
+        x = np.random.default_rng(rows).normal(size=(rows, WIDTH))
         want, _ = interpret.evaluate(f.graph, [x])
         for got, w in zip(f(x), want, strict=True):
             np.testing.assert_allclose(got, w, rtol=1e-6, atol=1e-9 * np.abs(w).max())
     assert f.compilations == 1
 
 
-def test_fifty_thousand_deep(large):
+def test_fifty_thousand_deep():
     assert sys.getrecursionlimit() <= 1000
-    f, _ = large.stages(large.deep, 50_000)
+    f = compiled(deep, 50_000)
     assert len(f.graph.nodes) >= 100_000
-    x = np.random.default_rng(0).normal(size=(3, large.WIDTH))
+    x = np.random.default_rng(0).normal(size=(3, WIDTH))
     y, slope = x, np.ones_like(x)
     for _ in range(25_000):
         y, slope = y * 0.9999 + x, slope * 0.9999 + 1
