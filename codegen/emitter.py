@@ -52,6 +52,13 @@ class Module:
         return "\n".join([*declared, *self.globals.values(), *self.functions.values(), TAIL])
 
 
+def filled(text: str, **values: object) -> str:
+    """A template with values in the place of its <NAMES>, in their order: one may hold others."""
+    for name, v in values.items():
+        text = text.replace(f"<{name}>", str(v))
+    return text
+
+
 # `!llvm.loop !0`: the loops are already vectorised and unrolled as wanted. `!nontemporal !3`: a
 # store past the caches.
 TAIL = """

@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 
 from graphc.codegen import elf
+from graphc.codegen.emitter import filled
+
+_CALLED = "arm_aapcscc"  # the calling convention of these functions on ARM
 
 # Shift and subtract, from the first bit that the quotient can have.
 _UDIVMOD = """
@@ -195,37 +198,31 @@ declare <t> @llvm.copysign.<f>(<t>, <t>)
 """
 
 
-def _filled(text: str, **values: str) -> str:
-    for name, v in {"cc": "arm_aapcscc", **values}.items():
-        text = text.replace(f"<{name}>", v)
-    return text
-
-
 def _table() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Symbol -> its text, and the symbols that this calls."""
     out: dict[str, tuple[str, tuple[str, ...]]] = {
         "graphc.udivmod": (_UDIVMOD, ()), "graphc.divmod": (_DIVMOD, ("graphc.udivmod",)),
-        "__aeabi_d2ulz": (_filled(_FROM_DOUBLE), ()),
-        "__aeabi_d2lz": (_filled(_FROM_DOUBLE_SIGNED), ("__aeabi_d2ulz",)),
+        "__aeabi_d2ulz": (filled(_FROM_DOUBLE, cc=_CALLED), ()),
+        "__aeabi_d2lz": (filled(_FROM_DOUBLE_SIGNED, cc=_CALLED), ("__aeabi_d2ulz",)),
     }
     for u, to, bias, top in (("u", "u", 0, 1 << 53), ("", "s", 1 << 53, 1 << 54)):
-        both = _filled(_DIV32, u=u, to=to)
+        both = filled(_DIV32, cc=_CALLED, u=u, to=to)
         out[f"__aeabi_{u}idiv"] = out[f"__aeabi_{u}idivmod"] = (both, ())
-        out[f"__aeabi_{u}ldivmod"] = (_filled(_PAIR, u=u), (f"graphc.{u}divmod",))
-        out[f"__aeabi_{u}l2d"] = (_filled(_TO_DOUBLE, u=u, to=to), ())
+        out[f"__aeabi_{u}ldivmod"] = (filled(_PAIR, cc=_CALLED, u=u), (f"graphc.{u}divmod",))
+        out[f"__aeabi_{u}l2d"] = (filled(_TO_DOUBLE, cc=_CALLED, u=u, to=to), ())
         out[f"__aeabi_{u}l2f"] = (
-            _filled(_TO_FLOAT, u=u, bias=str(bias), top=str(top)), (f"__aeabi_{u}l2d",)
+            filled(_TO_FLOAT, cc=_CALLED, u=u, bias=bias, top=top), (f"__aeabi_{u}l2d",)
         )
-        out[f"__aeabi_f2{u}lz"] = (_filled(_FROM_FLOAT, u=u), (f"__aeabi_d2{u}lz",))
+        out[f"__aeabi_f2{u}lz"] = (filled(_FROM_FLOAT, cc=_CALLED, u=u), (f"__aeabi_d2{u}lz",))
     for s, t, f, big in (("f", "float", "f32", "8388608.0"), ("", "double", "f64",
                                                               "4503599627370496.0")):
         own = {"s": s, "t": t, "f": f, "big": big}
-        out[f"roundeven{s}"] = (_filled(_ROUND, **own), ())
+        out[f"roundeven{s}"] = (filled(_ROUND, **own), ())
         for name, test, one in (("floor", "ogt", "-1.0"), ("ceil", "olt", "1.0")):
             out[f"{name}{s}"] = (
-                _filled(_STEP, name=name, test=test, one=one, **own), (f"roundeven{s}",)
+                filled(_STEP, name=name, test=test, one=one, **own), (f"roundeven{s}",)
             )
-        out[f"trunc{s}"] = (_filled(_TRUNC, **own), (f"floor{s}",))
+        out[f"trunc{s}"] = (filled(_TRUNC, **own), (f"floor{s}",))
     return out
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen import elf
+from graphc.dims import round_up
 from graphc.errors import CompileError
 
 _X86_64, _RELOCATABLE = 62, 1                # machine and kind of file
@@ -116,13 +117,13 @@ class _Linker:
         begins = [0, 0, 0, 0]
         end = 0
         for part in (_CODE, _CONSTANTS, _VARIABLES):
-            begins[part] = end = _up(end, mmap.PAGESIZE)
+            begins[part] = end = round_up(end, mmap.PAGESIZE)
             if part == _CODE:
                 self.stubs, end = end, end + far * _STUB
             if part == _CONSTANTS:
                 self.table, end = end, end + far * 8
             end = self.place(part, end)
-        begins[3] = size = max(_up(end, mmap.PAGESIZE), mmap.PAGESIZE)
+        begins[3] = size = max(round_up(end, mmap.PAGESIZE), mmap.PAGESIZE)
         self.base = _map(size)
         self.memory = np.frombuffer(_bytes(self.base, size), np.uint8)
         linked = Linked(self.base, size, symbols := self.symbols())
@@ -138,7 +139,7 @@ class _Linker:
         for k, file in enumerate(self.files):
             for number, s in enumerate(file.sections):
                 if s.flags & _ALLOCATE and _part(s) == part:
-                    begin = _up(end, max(1, s.alignment))
+                    begin = round_up(end, max(1, s.alignment))
                     self.at[k, number] = begin
                     end = begin + s.size
         return end
@@ -227,10 +228,6 @@ class _Linker:
 
 def _part(s: elf.Section) -> int:
     return _CODE if s.flags & _EXECUTE else _VARIABLES if s.flags & _WRITE else _CONSTANTS
-
-
-def _up(n: int, to: int) -> int:
-    return -(-n // to) * to
 
 
 def _near(distance: Any) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 
 class Apply(NamedTuple):
@@ -210,6 +210,10 @@ def ceildiv(a: Size, b: int) -> Size:
     return floordiv(a + (b - 1), b)
 
 
+@overload
+def round_up(a: int, to: int) -> int: ...
+@overload
+def round_up(a: Size, to: int) -> Size: ...
 def round_up(a: Size, to: int) -> Size:
     """a rounded up to a multiple."""
     return ceildiv(a, to) * to

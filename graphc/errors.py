@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import NamedTuple
 
@@ -95,6 +96,14 @@ _ROOMS = tuple(
         os.path.join(os.path.dirname(_HERE), "codegen"),
     )
 )
+
+
+def did_you_mean(name: str, *known: Iterable[str]) -> str:
+    """`did you mean WORD?`, from the first words of which one is close; nothing if none is."""
+    import difflib
+
+    close = [w for words in known for w in difflib.get_close_matches(name, list(words), 1)]
+    return f"did you mean {close[0]}?" if close else ""
 
 
 @functools.cache

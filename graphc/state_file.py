@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from graphc.descriptor import decode_type
+from graphc.dims import round_up
 from graphc.errors import ArgumentError, user_loc
 from graphc.files import replace_file
 from graphc.types import Array, TensorType
@@ -45,7 +46,7 @@ def file_header(layout: int, size: int, variables: Iterable[Mapping[str, Any]]) 
     """All before the values; it is the same for all states of one layout."""
     kept = [{k: v[k] for k in ("name", "dtype", "shape", "offset")} for v in variables]
     text = json.dumps(kept, separators=(",", ":")).encode()
-    whole = -(-(_FIXED.size + len(text)) // 64) * 64
+    whole = round_up(_FIXED.size + len(text), 64)
     fixed = _FIXED.pack(MAGIC, VERSION, whole, layout, size)
     return (fixed + text).ljust(whole, b" ")
 

@@ -270,11 +270,11 @@ def _layout(
     for s in used:
         if s in wanted:
             item = s.type.dtype.itemsize if nbytes(s) else 1  # C has no empty arrays
-            offset = -(-offset // item) * item
+            offset = dims.round_up(offset, item)
             fields.append(Field(s, names(identifier(s.name)), offset))
             offset += nbytes(s)
             widest = max(widest, item)
-    return tuple(fields), -(-offset // widest) * widest
+    return tuple(fields), dims.round_up(offset, widest)
 
 
 def _entry(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphc.codegen.emitter import filled
 from graphc.codegen.library.abi import C_TYPES, Api, Entry, Names, identifier
 from graphc.codegen.library.header import comment_safe, listed
 from graphc.dims import Apply, Size
@@ -297,14 +298,12 @@ def cpp_text(api: Api, header: str, version: str) -> str:
     fixed = _HEAD + _RESULT + _VARIABLES * bool(api.fields)
     fixed += "class Model {\n public:\n" + _STATE_METHODS * bool(api.fields)
     fixed += _FILE_METHODS * bool(api.fields and api.files)
-    values = {
-        "P": api.prefix, "M": api.macro, "NS": "std_" if api.prefix == "std" else
-        identifier(api.prefix), "HEADER": header, "VERSION": comment_safe(version),
-        "SIZES": _SIZES * any("(" in str(a.type.size) for a in arrays),
-        "STATE": " a state and" * bool(api.fields),
-    }
-    for name, v in values.items():
-        fixed = fixed.replace(f"<{name}>", v)
+    fixed = filled(
+        fixed, P=api.prefix, M=api.macro, HEADER=header, VERSION=comment_safe(version),
+        NS="std_" if api.prefix == "std" else identifier(api.prefix),
+        SIZES=_SIZES * any("(" in str(a.type.size) for a in arrays),
+        STATE=" a state and" * bool(api.fields),
+    )
     public, private = [], []
     for e, name in zip(api.entries, methods, strict=True):
         shown, hidden = _entry(api, e, name, names(f"reserve_{name}"), names(f"run_{name}"))

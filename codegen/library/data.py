@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen.library.abi import Field
+from graphc.dims import round_up
 from graphc.errors import CompileError
 from graphc.ir import Literal, State
 
@@ -37,7 +38,7 @@ class Data:
             return "@graphc.data" if self.size else "null"
         digest = hashlib.sha256(raw).digest()
         if digest not in self._known:
-            offset = -(-self.size // ALIGN) * ALIGN
+            offset = round_up(self.size, ALIGN)
             self._known[digest] = offset
             self._chunks.append((offset, raw))
             self.size = offset + len(raw)
@@ -153,7 +154,7 @@ def init_text(
 
 def _segments(image: np.ndarray[Any, Any]) -> list[tuple[int, int, bool]]:
     """(begin, end, all zeros) parts that cover the image, found in blocks of _RUN bytes."""
-    padded = np.zeros(-(-image.size // _RUN) * _RUN, np.uint8)
+    padded = np.zeros(round_up(image.size, _RUN), np.uint8)
     padded[:image.size] = image
     words = padded.view(np.uint64).reshape(-1, _RUN // 8)
     zero: np.ndarray[Any, Any] = words.max(axis=1, initial=0) == 0

@@ -9,6 +9,7 @@ are dot products. Elsewhere there is one level, called "base".
 
 from __future__ import annotations
 
+from graphc.codegen.emitter import filled
 from graphc.codegen.target import ARM, Platform
 
 NUMBERS = {"base": 1, "v2": 2, "v3": 3, "v4": 4, "v8": 1, "v8.2": 2}
@@ -192,14 +193,12 @@ def level_text(platform: Platform) -> str:
         return _BASE
     if platform.base.arch in ARM:
         return _ARM_LEVEL
-    values: dict[str, int | str] = {
-        "CPUID_BYTES": len(_CPUID), "CPUID": "".join(f"\\{b:02X}" for b in _CPUID),
-        "XGETBV_BYTES": len(_XGETBV), "XGETBV": "".join(f"\\{b:02X}" for b in _XGETBV),
+    words = {
         "V2_ECX1": _V2_ECX1, "V3_ECX1": _V3_ECX1, "V3_EBX7": _V3_EBX7, "V3_LZCNT": _V3_LZCNT,
         "V4_EBX7": _V4_EBX7, "YMM": _YMM, "ZMM": _ZMM,
     }
-    text = _LEVEL
-    for name, v in values.items():
-        shown = v - (1 << 32) if isinstance(v, int) and v >= 1 << 31 else v
-        text = text.replace(f"<{name}>", str(shown))
-    return text
+    return filled(
+        _LEVEL, CPUID_BYTES=len(_CPUID), CPUID="".join(f"\\{b:02X}" for b in _CPUID),
+        XGETBV_BYTES=len(_XGETBV), XGETBV="".join(f"\\{b:02X}" for b in _XGETBV),
+        **{name: v - (v >> 31 << 32) for name, v in words.items()},  # i32 as LLVM prints it
+    )

@@ -13,8 +13,7 @@ state before all is checked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from graphc.codegen.emitter import filled
 from graphc.codegen.library.abi import Api
 from graphc.codegen.library.data import string_constant
 from graphc.codegen.library.descriptor import file_size, state_header
@@ -270,15 +269,13 @@ def state_text(api: Api, triple: str) -> str:
     first, second = sums(header)
     # "e": a child process does not inherit the file
     flag = "e" if "linux" in triple else ""
-    values = {
-        "P": api.prefix, "HEADER": len(header), "BYTES": api.state_bytes,
-        "ALL_AND_ONE": file_size(api) + 1, "SUMS": CHECKSUM,
-        "WORD_BYTES": api.state_bytes - tail, "TAIL_BYTES": tail,
-        "TAIL": "true" if tail else "false", "FIRST": first, "SECOND": second,
-        "LONGEST": _LONGEST, "NULL": NULL_ARGUMENT, "CUT": STATE_CUT, "FILE": FILE_ERROR,
-        "MEMORY": OUT_OF_MEMORY, "CHECKS": _checks(len(header), file_size(api)),
-    }
-    text = _filled(_SUMS + _PACK + (_SAVE + _LOAD) * api.files, values)
+    text = filled(
+        _SUMS + _PACK + (_SAVE + _LOAD) * api.files, P=api.prefix,
+        CHECKS=_checks(len(header), file_size(api)), HEADER=len(header), BYTES=api.state_bytes,
+        ALL_AND_ONE=file_size(api) + 1, SUMS=CHECKSUM, WORD_BYTES=api.state_bytes - tail,
+        TAIL_BYTES=tail, TAIL="true" if tail else "false", FIRST=first, SECOND=second,
+        LONGEST=_LONGEST, NULL=NULL_ARGUMENT, CUT=STATE_CUT, FILE=FILE_ERROR, MEMORY=OUT_OF_MEMORY,
+    )
     return "\n".join([
         string_constant("@graphc.state.header", header),
         string_constant("@graphc.state.write", f"wb{flag}\0".encode()),
@@ -295,16 +292,7 @@ def _checks(header: int, whole: int) -> str:
         (0, header, f"eq i64 %bytes, {whole}", STATE_CUT, STATE_CUT),
     )
     text = "".join(
-        _filled(_CHECK, {
-            "K": k, "NEXT": k + 1, "FROM": at, "SIZE": size, "LENGTH": length, "SHORT": short,
-            "OTHER": other,
-        })
+        filled(_CHECK, K=k, NEXT=k + 1, FROM=at, SIZE=size, LENGTH=length, SHORT=short, OTHER=other)
         for k, (at, size, length, short, other) in enumerate(steps)
     )
     return f"{text}check{len(steps)}:"
-
-
-def _filled(text: str, values: Mapping[str, object]) -> str:
-    for name, v in values.items():
-        text = text.replace(f"<{name}>", str(v))
-    return text

@@ -6,14 +6,13 @@ Exit status: 0 done, 1 the user's program or input is at fault, 2 the command li
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from graphc.errors import GraphcError, user_loc
+from graphc.errors import GraphcError, did_you_mean, user_loc
 
 COMMANDS = {
     "compile": "write functions as a native library with its C header",
@@ -101,9 +100,8 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"graphc {__version__}")
         return 0
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(COMMANDS)}"
-        raise CommandLineError(f"no command {name!r}{hint}", USAGE)
+        hint = did_you_mean(name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
+        raise CommandLineError(f"no command {name!r}; {hint}", USAGE)
     command = importlib.import_module(f"graphc.cli.{name}")
     parser = _Parser(
         prog=f"graphc {name}", description=command.__doc__, epilog=command.EXAMPLE,

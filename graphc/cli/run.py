@@ -8,7 +8,6 @@ new values are written under @NAME beside the outputs."""
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from graphc.cli.arrays import (
     write_npz,
 )
 from graphc.cli.sources import Sources, in_mode
-from graphc.errors import ShapeError, UsageError
+from graphc.errors import ShapeError, UsageError, did_you_mean
 from graphc.function import Function
 from graphc.ir import State
 from graphc.types import Array
@@ -104,12 +103,9 @@ def _read(
         if name.startswith("@"):
             name, into, known, kind = name[1:], states, variables, "variable"
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            have = ", ".join(known) or "none"
-            raise UsageError(
-                f"{source}: {f.name} has no {kind} {name!r}{hint} ({kind}s: {have})"
-            )
+            hint = did_you_mean(name, known)
+            have = f"{f'; {hint}' if hint else ''} ({kind}s: {', '.join(known) or 'none'})"
+            raise UsageError(f"{source}: {f.name} has no {kind} {name!r}{have}")
         if name in into:
             raise UsageError(f"{source}: {kind} {name!r} is given twice")
         into[name] = value

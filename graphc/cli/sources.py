@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib.util
 import os
 import sys
@@ -14,7 +13,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from graphc.cli import CommandLineError
-from graphc.errors import CompileError, GraphcError, Loc, UsageError, is_ours
+from graphc.errors import CompileError, GraphcError, Loc, UsageError, did_you_mean, is_ours
 from graphc.function import Function
 from graphc.ir import Graph, State
 
@@ -131,12 +130,9 @@ class Sources:
         own = [
             n for n, v in names.items() if not (n.startswith("__") or isinstance(v, ModuleType))
         ]
-        close = difflib.get_close_matches(spec.name, found, 1) or (
-            difflib.get_close_matches(spec.name, own, 1)
-        )
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(spec.name, found, own)
         have = f" (functions: {', '.join(found)})" if found else " and no gx.function"
-        raise UsageError(f"{file} has no {spec.name!r}{have}{hint}")
+        raise UsageError(f"{file} has no {spec.name!r}{have}{f'; {hint}' if hint else ''}")
 
     def module(self, path: str) -> ModuleType:
         """The user's module, executed once; what it raises is reported with the user's line."""

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphc.dims import Size, is_nonnegative
-from graphc.errors import UsageError, user_loc
+from graphc.errors import UsageError, did_you_mean, user_loc
 from graphc.types import TensorType
 
 if TYPE_CHECKING:
@@ -101,11 +101,8 @@ class Table(dict[str, Op]):
     """Ops by name; UsageError for a name that there is not."""
 
     def __missing__(self, name: str) -> Op:
-        import difflib
-
-        close = difflib.get_close_matches(name, self, 1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        raise UsageError(f"there is no op {name!r}{hint}", user_loc())
+        hint = did_you_mean(name, self)
+        raise UsageError(f"there is no op {name!r}{f' ({hint})' if hint else ''}", user_loc())
 
 
 OPS = Table()

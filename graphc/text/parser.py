@@ -6,12 +6,11 @@ Nested graphs are kept on an explicit stack.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from graphc.errors import GraphcError, Loc
+from graphc.errors import GraphcError, Loc, did_you_mean
 from graphc.ir import Graph, Node, Origin, State, Value, infer
 from graphc.ops import OPS, Op
 from graphc.text.attributes import AttributeReader
@@ -202,9 +201,8 @@ class _Parser(AttributeReader):
         op = OPS.get(word)
         if op is None:
             known = list(OPS) if n.results else [*OPS, "return"]
-            close = difflib.get_close_matches(word, known, 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            self.fail(f"an operation{hint}", pos)
+            hint = did_you_mean(word, known)
+            self.fail(f"an operation ({hint})" if hint else "an operation", pos)
         if op.name == "input":
             self.fail("inputs stand in the graph's header only", pos, found=False)
         n.op = op
