@@ -10,6 +10,7 @@ from graphc.codegen.axes import coefficient
 from graphc.codegen.both import BothKernel
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
+from graphc.codegen.ends import Cut, EndsKernel, cut
 from graphc.codegen.frame import Slots, slots_of
 from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
@@ -21,6 +22,8 @@ from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
+
+LONG_IN_PLACE = 512  # elements of a row that takes long beside waiting for the one before
 
 
 @dataclass
@@ -107,6 +110,9 @@ def define_kernel(
     parts = pieces(nest, target)
     if len(parts) > 1:
         return _define_pieces(module, target, node, nest, parts, name, fastmath)
+    halves = cut(nest, target)
+    if halves is not None:
+        return _define_ends(module, target, node, nest, halves, name, fastmath)
     kernel = NestKernel(module, target, nest, name, codes, fastmath)
     launch = kernel.define(driver)
     s = kernel.schedule
@@ -120,8 +126,19 @@ def define_kernel(
 
 
 def _stores_last(s: Schedule) -> bool:
-    """Whether a row is written by the last sweep over it, when no other is left to read it."""
+    """Whether a row is written by the last sweep over it, when no other is left to read it.
+
+    The vector that a row ends with must not reach into the next row: that would be read when its
+    store is over, after all that this row takes. 1000 rows of softmax in place took 61 us in the
+    place of 19 where they have 10 elements, 133 of 96 with 100.
+    """
     row = set(s.nest.reduced)
+    length = s.nest.sizes[s.vector] if s.vector is not None else 0
+    if isinstance(length, int) and length < LONG_IN_PLACE and s.grid and any(
+        length * s.nest.outputs[x.output].dtype.itemsize % 64
+        for x in s.nest.stores if row & set(x.axes)
+    ):
+        return False
     return s.across and all(
         s.ready[x.expr] == s.sweeps - 1 for x in s.nest.stores if row & set(x.axes)
     )
@@ -147,6 +164,15 @@ def _define_pieces(
     )
     reuse = _in_place(nest, set(), len(node.args), None)
     return Call(name, node, slots, 0, 0, False, nest, None, reuse, work)
+
+
+def _define_ends(
+    module: Module, target: Target, node: Node, nest: Nest, parts: Cut, name: str, fastmath: bool
+) -> Call:
+    """A nest as two kernels, for the ends of its rows and for their elements."""
+    kernel = EndsKernel(module, target, nest, parts, name, fastmath)
+    kernel.define()
+    return Call(name, node, kernel.slots, kernel.workspace, 0, False, nest, work=kernel.work)
 
 
 def _runs_back(n: Node) -> bool:

@@ -40,11 +40,13 @@ class NestKernel:
 
     def __init__(
         self, module: Module, target: Target, nest: Nest, name: str, codes: dict[Node, int],
-        fastmath: bool = False, slots: Slots | None = None,
+        fastmath: bool = False, slots: Slots | None = None, cycles: Size | None = None,
     ):
         self.module, self.target, self.name = module, target, name
         self.codes, self.fastmath = codes, fastmath
         self.schedule = plan(coalesce(nest), target)
+        if self.schedule.columns and cycles is not None:  # of the kernel whose cuts it keeps
+            self.schedule.cycles = cycles
         self.nest = self.schedule.nest
         sizes = [self.schedule.items, self.schedule.cycles]
         self.slots = slots or slots_of(self.nest, sizes)  # those of the kernel that this is part of

@@ -34,6 +34,7 @@ def row_wise(x):
         "sum": gx.sum(gx.exp(x), axis=1),
         "cumulative": gx.cumulative_sum(x, axis=1),
         "of 8": gx.var(x[:, 3:11], axis=1), "of 13": gx.var(x[:, 3:16], axis=1),
+        "slopes of 13": gx.exp(x[:, 3:16] - gx.logsumexp(x[:, 3:16], axis=1, keepdims=True)),
         "mlp": gx.nn.softmax(hidden @ w2, axis=1),
         "input gradient": gx.grad(gx.sum(gx.sin(gx.nn.layer_norm(hidden @ w2))), x),
     }
@@ -47,7 +48,10 @@ def everything(x):
     cost = gx.mean(gx.nn.log_softmax(gx.tanh(x @ v), axis=1) ** 2)
     points = gx.variable(weights(70, 8), "points")
     apart = gx.sum(gx.sqrt(gx.sum((x[:, None, :8] - points) ** 2, axis=2)))
+    scale = gx.variable(weights(13), "scale")
+    ends = gx.sum(gx.logsumexp(x[:, 3:16] * scale, axis=1))
     return row_wise(x) | {
+        "ends of 13": ends, "column sums of 13": gx.grad(ends, scale),
         "sum of distances": apart, "gradient of points": gx.grad(apart, points),
         "sum of all": gx.sum(x), "sum of rows": gx.sum(x, axis=0), "mean": gx.mean(chain),
         "product": gx.prod(x * 0.01 + 1, axis=0), "max": gx.max(x, axis=0),

@@ -61,6 +61,44 @@ def test_gradients_of_short_rows_and_their_column_sums(dtype):
             np.testing.assert_allclose(got, w, rtol=5e-6, atol=5e-6)
 
 
+@pytest.mark.parametrize("m", [9, 10, 16, 25, 31])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elements_that_need_the_ends_of_their_rows(m, dtype):
+    """Stored and added up by column, they have their bits whether m is declared or not."""
+    def outputs(m):
+        x, bias = gx.input("x", ("n", m), dtype), gx.input("bias", (m,), dtype)
+        ends = gx.logsumexp(x * bias, axis=1)
+        total = gx.sum(ends)
+        return gx.function([x, bias], [ends, *gx.grad(total, [x, bias]), total])
+
+    declared, free = outputs(m), outputs("m")
+    for n in (0, 1, 63, 1000):
+        a, b = RNG.normal(size=(n, m)).astype(dtype), RNG.normal(size=m).astype(dtype)
+        wide = a.astype(np.float64) * b
+        ends = logsumexp(wide) if n else np.zeros(0)
+        slopes = np.exp(wide - ends[:, None])
+        want = [ends, slopes * b, (slopes * a).sum(axis=0), ends.sum()]
+        got = declared(a, b)
+        for x, w in zip(got, want, strict=True):
+            np.testing.assert_allclose(x, w, rtol=1e-5, atol=2e-4 if dtype == "float32" else 1e-12)
+        chunks = n > 63  # whose length is not the same; and totals have places for each column
+        for x, y in zip(got[: 2 if chunks else 3], free(a, b), strict=False):
+            assert x.tobytes() == y.tobytes()
+
+
+def test_elements_of_short_rows_over_two_outer_axes():
+    x = gx.input("x", (5, "n", 12))
+    ends = gx.logsumexp(x, axis=2, keepdims=True)
+    y = gx.tanh(x * 2)
+    f = gx.function([x], [gx.exp(y - gx.logsumexp(y, axis=2, keepdims=True)), x / ends])
+    a = RNG.normal(size=(5, 41, 12)).astype("f4")
+    t, wide = np.tanh(a.astype(np.float64) * 2), a.astype(np.float64)
+    got = f(a)
+    np.testing.assert_allclose(got[0], np.exp(t) / np.exp(t).sum(2, keepdims=True), rtol=3e-6)
+    np.testing.assert_allclose(
+        got[1], wide / np.log(np.exp(wide).sum(2, keepdims=True)), rtol=3e-6)
+
+
 @pytest.mark.parametrize("bad", [-1, 8])
 def test_a_label_out_of_range_is_found_in_the_last_lane(bad):
     x, y = gx.input("x", ("n", 8)), gx.input("y", ("n",), "int64")

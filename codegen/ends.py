@@ -1,0 +1,216 @@
+"""Kernels of short rows cut in two: the ends of rows, then what takes them.
+
+    for i0<n reduce i1<25:                         for i0<n reduce i1<25:
+      e1 = exp in0[25*i0+i1]                         rows[i0] = div 1 (reduce_sum over i1 of e1)
+      e3 = div 1 (reduce_sum over i1 of e1)   ->   for i0<n reduce i1<25:
+      out0[25*i0+i1] = mul e1 e3                     out0[25*i0+i1] = mul e1 rows[i0]
+      out1[i1] = reduce_sum over i0 of ..            out1[i1] = reduce_sum over i0 of ..
+
+What is stored for each element, or added up by column, is best computed row by row, as it lies in
+memory. What ends a row is not: a scalar's logarithm takes as long as that of a vector. So the ends
+come first, for rows in lanes (`tiles.ends`), and the elements are computed a second time. Columns
+are added up in the order of the kernel as a whole. 1000 rows and their gradient of log-sum-exp take
+so many us as a whole and cut, with AVX-512:
+
+    elements     10        16        25        31
+    f32       26   11   26   13   34   19   33   22
+    f64       32   19   28   24   40   38   42   43
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphc import dims
+from graphc.codegen.axes import coalesce
+from graphc.codegen.costs import cost_of, is_long
+from graphc.codegen.emitter import Module
+from graphc.codegen.frame import slots_of
+from graphc.codegen.loops import Expr, Nest, Store, axis, flatten
+from graphc.codegen.matmul.ir import Function
+from graphc.codegen.nest import NestKernel
+from graphc.codegen.schedule import LONG_ROW, plan
+from graphc.codegen.sizes import SizeCode
+from graphc.codegen.target import Target
+from graphc.dims import Size
+from graphc.types import TensorType
+
+LINE = 64
+AGAIN = 48  # cycles of a row's elements up to which they are computed a second time
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A nest in two: `ends` stores `rows` behind the nest's results, `elements` loads them behind
+    its operands. items and cycles are those of the nest as a whole."""
+
+    ends: Nest
+    elements: Nest
+    rows: list[TensorType]
+    cycles: Size
+
+
+def cut(nest: Nest, target: Target) -> Cut | None:
+    """A nest of short rows in two parts, where that is faster."""
+    if len(nest.reduced) != 1 or not nest.outer or nest.sites:
+        return None
+    (k,) = nest.reduced
+    length = nest.sizes[k]
+    if not isinstance(length, int) or not 1 < length < LONG_ROW:
+        return None
+    if not any(e.kind == "op" and e.axes and k not in e.axes and is_long(e) for e in nest.exprs):
+        return None
+    whole = plan(coalesce(nest), target)
+    late = [x for x in nest.stores if k in x.axes]
+    if not (whole.across and whole.sweeps > 1 and late):
+        return None
+    if any(e.kind in ("scan", "philox", "position") for e in nest.exprs):
+        return None
+    if any(x.expr in whole.final and x.expr.kind != "reduce" for x in late):
+        return None
+    found = _parts(nest, k, late)
+    if found is None:
+        return None
+    ends = plan(coalesce(found.ends), target)
+    bits = max(t.dtype.bits for t in found.rows)
+    vectors = -(-length * bits // 512)
+    again = vectors * sum(cost_of(e) for e in found.elements.exprs if k in e.axes)
+    if ends.tile is None or ends.tile.turned is None or again > AGAIN:
+        return None
+    elements = plan(coalesce(found.elements), target)
+    if elements.columns and (not elements.across or elements.items != whole.items):
+        return None
+    return replace(found, cycles=whole.cycles)
+
+
+def _parts(nest: Nest, k: str, late: list[Store]) -> Cut | None:
+    """The nest with `late` stores in a part of their own; None where they take something else of
+    the other part than numbers of single rows."""
+    after: set[Expr] = set()  # reductions of rows, and what follows from them alone
+    for e in nest.exprs:
+        within = e.kind == "reduce" and set(e.attrs[1]) == {k}
+        if k not in e.axes and (within or any(a in after for a in e.args)):
+            after.add(e)
+    wanted, taken = _reached([x.expr for x in late], after)
+    every = set(nest.outer)
+    if not taken or any(e.axes != every or not e.dtype.is_float for e in taken):
+        return None
+    shape = tuple(nest.sizes[n] for n in nest.outer)
+    at = flatten(tuple(axis(n) for n in nest.outer), shape)
+    rows = [TensorType(e.dtype, shape) for e in taken]
+    loads = {e: (len(nest.params) + j, at, ()) for j, e in enumerate(taken)}
+    columns = any(e.kind == "reduce" for e in wanted)
+    elements, moved = _only(nest.exprs, wanted, loads)
+    outer = nest.outer if columns else [n for n in nest.sizes if n in (*nest.outer, k)]
+    second = replace(
+        nest, outer=outer, reduced=[k] if columns else [], params=(*nest.params, *rows),
+        exprs=elements, stores=[replace(x, expr=moved[x.expr]) for x in late],
+    )
+    early = [x for x in nest.stores if x not in late] + [
+        Store(len(nest.outputs) + j, at, e, tuple(nest.outer)) for j, e in enumerate(taken)
+    ]
+    wanted, _ = _reached([x.expr for x in early], set())
+    others, moved = _only(nest.exprs, wanted, {})
+    first = replace(
+        nest, outputs=(*nest.outputs, *rows), exprs=others,
+        stores=[replace(x, expr=moved[x.expr]) for x in early],
+    )
+    return Cut(first, second, rows, 0)
+
+
+def _reached(roots: list[Expr], end: set[Expr]) -> tuple[set[Expr], list[Expr]]:
+    """What roots need, without what only members of `end` need; the members that are met."""
+    seen: set[Expr] = set()
+    stack = list(roots)
+    while stack:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            stack += () if e in end else e.args
+    return seen, sorted((e for e in seen if e in end), key=lambda e: e.id)
+
+
+def _only(
+    exprs: list[Expr], wanted: set[Expr], loads: Mapping[Expr, tuple[object, ...]]
+) -> tuple[list[Expr], dict[Expr, Expr]]:
+    """Some expressions, numbered anew, a few of them loads now; and what became of each."""
+    made: dict[Expr, Expr] = {}
+    for e in exprs:
+        if e in loads:
+            made[e] = Expr(len(made), "load", e.dtype, (), loads[e], e.axes, e.node)
+        elif e in wanted:
+            args = tuple(made[a] for a in e.args)
+            made[e] = Expr(len(made), e.kind, e.dtype, args, e.attrs, e.axes, e.node)
+    return list(made.values()), made
+
+
+class EndsKernel:
+    """Writes the functions of a nest that is cut: its two kernels and what calls them.
+
+    Both have one context: the nest's operands, the rows, the columns' accumulators, the nest's
+    results, and the rows again.
+    """
+
+    def __init__(
+        self, module: Module, target: Target, nest: Nest, parts: Cut, name: str, fastmath: bool
+    ):
+        self.nest, self.rows = nest, parts.rows
+        self.f = Function(module, name, "ptr %ctx, ptr %scratch", target)
+        known = slots_of(nest, [parts.cycles])
+        self.slots = replace(known, params=known.params + 1)
+        inner = replace(
+            known, params=known.params + len(self.rows), outputs=known.outputs + len(self.rows)
+        )
+        self.elements = NestKernel(
+            module, target, parts.elements, f"{name}.elements", {}, fastmath, inner, parts.cycles
+        )
+        self.inner = self.elements.slots
+        self.ends = NestKernel(
+            module, target, parts.ends, f"{name}.ends", {}, fastmath, self.inner
+        )
+
+    @property
+    def _bytes(self) -> list[Size]:
+        """What stands in the workspace: the rows, then the accumulators."""
+        lines = [dims.round_up(t.size * t.dtype.itemsize, LINE) for t in self.rows]
+        return [*lines, self.elements.workspace]
+
+    @property
+    def workspace(self) -> Size:
+        return dims.total(self._bytes)
+
+    @property
+    def work(self) -> Size:
+        """Estimated cycles."""
+        both = self.ends.schedule, self.elements.schedule
+        return dims.total(s.items * s.cycles for s in both)
+
+    def define(self) -> None:
+        """Add both kernels and the function that calls them to the module."""
+        self.ends.define()
+        self.elements.define()
+        f, slots, inner = self.f, self.slots, self.inner
+        ctx = f(f"alloca [{inner.count} x i64], align 16")
+
+        def word(t: str, k: int) -> str:
+            return f(f"load {t}, ptr {f.at('%ctx', 8 * k)}, align 8")
+
+        own = slots.params - 1  # where the workspace stands
+        given = [word("ptr", k) for k in range(slots.params + slots.outputs)]
+        first = slots.params + slots.outputs
+        numbers = [word("i64", first + k) for k in range(len(slots.dims))]
+        sizes = SizeCode(f, dict(zip(slots.dims, numbers, strict=True)))
+        places = [given[own]]
+        for size in self._bytes:
+            places.append(f.at(places[-1], sizes.value(size)))
+        rows, accumulators = places[: len(self.rows)], places[len(self.rows) :]
+        accumulators = accumulators[: inner.params - own - len(rows)]
+        pointers = [*given[:own], *rows, *accumulators, *given[own + 1 :], *rows]
+        error = word("ptr", slots.error)
+        values = [("ptr", p) for p in pointers] + [("i64", n) for n in numbers] + [("ptr", error)]
+        for k, (t, value) in enumerate(values):
+            f.do(f"store {t} {value}, ptr {f.at(ctx, 8 * k)}, align 8")
+        for kernel in (self.ends, self.elements):
+            f.do(f"call void @{kernel.name}(ptr {ctx}, ptr %scratch)")
+        f.finish()
