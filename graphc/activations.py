@@ -100,7 +100,10 @@ def _gelu(x: Tensor) -> Tensor:
 def _gelu_tanh(x: Tensor) -> Tensor:
     # 0.5 (1 + tanh(u)) = sigmoid(2u), which does not cancel for negative u.
     t = cast(x, x.dtype.compute)
-    cubic = ew.add(t, ew.multiply(ew.pow(t, 3), 0.044715))
+    # Beyond 22 it is t or 0 in f64 too; no cube may overflow, nor may -inf meet 0.
+    t = ew.where(ew.less(t, -22.0), -22.0, t)
+    u = ew.where(ew.greater(t, 22.0), 22.0, t)
+    cubic = ew.add(u, ew.multiply(ew.pow(u, 3), 0.044715))
     y = ew.multiply(t, sigmoid(ew.multiply(cubic, 2.0 * math.sqrt(2.0 / math.pi))))
     return cast(y, x.dtype)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from graphc import prim, types
-from graphc.convert import ArrayLike, as_float, cast, promote_args, strict
+from graphc.convert import ArrayLike, as_float, cast, strict
 from graphc.floats import signbit
 from graphc.tensor import Tensor
 
@@ -30,8 +30,6 @@ __all__ = [
     "radians",
     "sinc",
 ]
-
-LN2 = math.log(2.0)
 
 
 def _k(x: Tensor, value: float) -> Tensor:
@@ -93,18 +91,24 @@ def _cube_root(x: Tensor) -> Tensor:
 @_wide("logaddexp")
 def logaddexp(x1: Tensor, x2: Tensor) -> Tensor:
     """log(exp(x1) + exp(x2)), without overflow."""
-    first = prim.less(x2, x1)
-    top = prim.select(first, x1, x2)
-    same = prim.and_(prim.equal(x1, x2), prim.not_(prim.is_finite(x1)))  # inf - inf would be NaN
-    below = prim.select(first, prim.sub(x2, x1), prim.sub(x1, x2))
-    below = prim.select(same, _k(x1, 0.0), below)
+    top, below = _larger(x1, x2)
     return prim.add(top, prim.log1p(prim.exp(below)))
 
 
-def logaddexp2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+@_wide("logaddexp2")
+def logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
     """log2(2**x1 + 2**x2), without overflow."""
-    a, b = promote_args(x1, x2, floating=True)
-    return logaddexp(a * LN2, b * LN2) * (1.0 / LN2)
+    top, below = _larger(x1, x2)
+    tail = prim.log1p(prim.pow(_k(x1, 2.0), below))
+    return prim.add(top, prim.mul(tail, _k(x1, 1.0 / math.log(2.0))))
+
+
+def _larger(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    """The larger of two, and the smaller less the larger: 0 where both are one infinity."""
+    first = prim.less(x2, x1)
+    same = prim.and_(prim.equal(x1, x2), prim.not_(prim.is_finite(x1)))  # inf - inf would be NaN
+    below = prim.select(first, prim.sub(x2, x1), prim.sub(x1, x2))
+    return prim.select(first, x1, x2), prim.select(same, _k(x1, 0.0), below)
 
 
 @_wide("hypot")
@@ -145,15 +149,21 @@ def rad2deg(x: ArrayLike) -> Tensor:
 
 @_wide("sinc")
 def sinc(x: Tensor) -> Tensor:
-    """sin(pi x) / (pi x), and 1 at 0."""
-    t = prim.mul(x, _k(x, math.pi))
-    near = prim.less(prim.abs(t), _k(x, 0.02))
-    s = prim.select(near, prim.mul(t, t), _k(x, 0.0))
-    series = _k(x, -1.0 / 5040.0)  # 1 - t**2/3! + t**4/5! - t**6/7!, so derivatives are right too
-    for c in (1.0 / 120.0, -1.0 / 6.0, 1.0):
-        series = prim.add(prim.mul(series, s), _k(x, c))
-    far = prim.select(near, _k(x, 1.0), t)
-    return prim.select(near, series, prim.div(prim.sin(far), far))
+    """sin(pi x) / (pi x), and 1 at 0; 0 at the other integers."""
+    near = prim.less_equal(prim.abs(x), _k(x, 0.5))
+    # Taylor's series, whose two first derivatives are right to the last digit too
+    s = prim.select(near, prim.mul(x, x), _k(x, 0.0))
+    series = _k(x, 0.0)
+    for k in range(11 if x.dtype is types.f64 else 7, -1, -1):
+        term = (-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1)
+        series = prim.add(prim.mul(series, s), _k(x, term))
+    # sin(pi x) is sin(pi (x - n)), for odd n its negative
+    whole = prim.stop_gradient(prim.round(x))
+    half = prim.mul(whole, _k(x, 0.5))
+    odd = prim.not_(prim.equal(prim.floor(half), half))
+    sine = prim.sin(prim.mul(prim.sub(x, whole), _k(x, math.pi)))
+    far = prim.mul(prim.select(near, _k(x, 1.0), x), _k(x, math.pi))
+    return prim.select(near, series, prim.div(prim.select(odd, prim.neg(sine), sine), far))
 
 
 # NumPy's other names

@@ -72,7 +72,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The next representable number from x1 towards x2."""
+    """The next representable number from x1 towards x2; the gradient is that of x1."""
     a, b = strict("nextafter", x1, x2, floating=True)
     ints = types.BY_NAME[f"i{a.dtype.bits}"]
     bits = prim.bitcast(a, dtype=ints)
@@ -84,6 +84,10 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     tiny = copysign(prim.bitcast(one, dtype=a.dtype), b)
     out = prim.select(zero, tiny, prim.bitcast(stepped, dtype=a.dtype))
     out = prim.select(prim.equal(a, b), b, out)
+    # a plus an exact step, so that gradients pass; zeros keep the sign that they have got
+    step = prim.stop_gradient(prim.sub(out, a))
+    by_step = prim.and_(prim.is_finite(a), prim.not_(prim.equal(out, prim.full_like(a, 0))))
+    out = prim.select(by_step, prim.add(a, step), out)
     return where(logical_or(isnan(a), isnan(b)), add(a, b), out)
 
 

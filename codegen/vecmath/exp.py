@@ -12,10 +12,13 @@ from graphc.codegen.floats import Floats, Pair
 from graphc.codegen.vecmath import coefficients as co
 
 
-def reduce_ln2(F: Floats, x: str) -> tuple[Pair, str]:
-    """((n, counted n), r): x = n ln 2 + r; |x| < 2^11 ln 2."""
+def reduce_ln2(F: Floats, x: str, low: str | None = None) -> tuple[Pair, str]:
+    """((n, counted n), r): x + low = n ln 2 + r; |x| < 2^11 ln 2."""
     n, counted = F.nearest_fma(x, 1 / math.log(2))
-    return (n, counted), _less_ln2(F, x, n)[0]
+    r, exact = _less_ln2(F, x, n)
+    if low is not None:
+        r = F.add(exact, F.fma(n, -F.pick(co.LN2_F32, co.LN2_F64)[1], low))
+    return (n, counted), r
 
 
 def reduce_ln2_power(F: Floats, x: str, down: int) -> tuple[str, str, str]:

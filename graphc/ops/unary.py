@@ -64,8 +64,9 @@ def _polygamma(x: Array, n: int) -> Array:
 
 
 def _cofactor(x: Tensor) -> Tensor:
-    """1 - x**2 without cancellation near 1."""
-    return (1.0 - x) * (1.0 + x)
+    """1 - x**2 without cancellation near 1; nor does its slope, -2 x, cancel near 0."""
+    near = prim.less(prim.abs(x), prim.full_like(x, 0.5))
+    return prim.select(near, 1.0 - x * x, (1.0 - x) * (1.0 + x))
 
 
 def _asinh_slope(x: Tensor) -> Tensor:
@@ -94,7 +95,7 @@ _unary("cos", FLOAT, wide(np.cos), lambda ct, y, x: -(ct * prim.sin(x)))
 _unary("tan", FLOAT, wide(np.tan), lambda ct, y, x: ct * (y * y + 1.0))
 _unary("sinh", FLOAT, wide(np.sinh), lambda ct, y, x: ct * prim.cosh(x))
 _unary("cosh", FLOAT, wide(np.cosh), lambda ct, y, x: ct * prim.sinh(x))
-_unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * ((1.0 - y) * (1.0 + y)))
+_unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * (1.0 - y * y))
 _unary("asin", FLOAT, wide(np.arcsin), lambda ct, y, x: ct * prim.rsqrt(_cofactor(x)))
 _unary("acos", FLOAT, wide(np.arccos), lambda ct, y, x: -(ct * prim.rsqrt(_cofactor(x))))
 _unary("atan", FLOAT, wide(np.arctan), lambda ct, y, x: ct / (x * x + 1.0))

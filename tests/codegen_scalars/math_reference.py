@@ -21,7 +21,7 @@ BOUNDS = {
     "log1p": 2.5, "log2": 2.5, "log10": 2.5, "tan": 2.5, "sinh": 2.5, "cosh": 2.5, "asinh": 2.5,
     "acosh": 2.5, "atanh": 2.5, "asin": 2.5, "acos": 2.5, "atan": 2.5, "rsqrt": 2.5, "pow": 2.5,
     "atan2": 2.5, "lgamma": 2.5,
-    "normal_cdf": 5,  # a part of gelu only
+    "normal_cdf": 2.5,
     "polygamma": 2.5,
 }
 WIDE: dict[str, Callable[..., Any]] = {

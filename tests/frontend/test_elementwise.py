@@ -88,6 +88,7 @@ GRIDS = {
     "above1": np.concatenate([1 + np.logspace(-7, 2, 200), np.logspace(2, 37, 200)]),
     "positive": np.logspace(-37, 38, 600),
     "angle": np.concatenate([np.linspace(-10, 10, 401), np.logspace(-20, 4, 100)]),
+    "whole": np.concatenate([np.arange(400) + s * 2.0**-12 for s in (-2, -1, 0, 1, 900)]),
 }
 COMPOSED = [
     ("tan", mpmath.tan, "angle"), ("asin", mpmath.asin, "unit"),
@@ -96,13 +97,14 @@ COMPOSED = [
     ("acosh", mpmath.acosh, "above1"), ("atanh", mpmath.atanh, "unit"),
     ("log2", lambda x: mpmath.log(x, 2), "positive"),
     ("log10", mpmath.log10, "positive"), ("cbrt", mpmath.cbrt, "positive"),
-    ("exp2", lambda x: mpmath.mpf(2) ** x, "angle"),
+    ("exp2", lambda x: mpmath.mpf(2) ** x, "angle"), ("sinc", mpmath.sincpi, "angle"),
+    ("sinc", mpmath.sincpi, "unit"), ("sinc", mpmath.sincpi, "whole"),
 ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mode", ["interpret", "jit"])
-@pytest.mark.parametrize("name,exact,grid", COMPOSED, ids=[c[0] for c in COMPOSED])
+@pytest.mark.parametrize("name,exact,grid", COMPOSED, ids=[f"{c[0]}-{c[2]}" for c in COMPOSED])
 def test_composed_accuracy(name, exact, grid, dtype, mode):
     a = GRIDS[grid].astype(dtype)
     with mpmath.workdps(40), np.errstate(all="ignore"):
@@ -150,6 +152,53 @@ def test_hypot_and_logaddexp(run):
     with np.errstate(all="ignore"):
         want = np.logaddexp(a, b)
     np.testing.assert_allclose(run(gx.logaddexp(x, y), x=a, y=b), want, rtol=2e-7)
+    with np.errstate(all="ignore"):
+        want = np.logaddexp2(a, b)
+    got = run(gx.logaddexp2(x, y), x=a, y=b)
+    np.testing.assert_allclose(got, want, rtol=2e-7)
+    np.testing.assert_array_equal(got[a == b], (a + 1)[a == b])
+
+
+HARD = {  # where a formula of the derivatives might cancel, or another one takes over
+    "sinc": (mpmath.sincpi, [1e-6, 0.003, 0.0064, -0.02, 0.3, 0.5, 0.5001, -0.9, 1.0, 7.0]),
+    "asin": (mpmath.asin, [1e-6, -0.003, 0.4999, 0.5001, 0.99]),
+    "acos": (mpmath.acos, [1e-6, -0.003, 0.4999, 0.5001, 0.99]),
+    "atanh": (mpmath.atanh, [1e-6, -0.003, 0.4999, 0.5001, 0.99]),
+    "tanh": (mpmath.tanh, [1e-6, -0.003, 0.05]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", HARD)
+def test_derivatives_keep_their_digits(run, name, dtype):
+    exact, points = HARD[name]
+    at = np.array(points, dtype)
+    x = gx.input("x", ("n",), dtype)
+    first = gx.grad(gx.sum(getattr(gx, name)(x)), x)
+    got = run([first, gx.grad(gx.sum(first), x)], x=at)
+    with mpmath.workdps(40):
+        for n in (1, 2):
+            want = [mpmath.diff(exact, mpmath.mpf(float(v)), n) for v in at]
+            assert ulps(got[n - 1], want, dtype) <= (4, 8)[n - 1]
+
+
+def test_slopes_that_overflow_nowhere(run):
+    x = gx.input("x", ("n",))
+    at = np.array([1e13, -1e13, 1e20, -1e20, 3e38, -3e38, np.inf, -np.inf], "f4")
+    for kind in ("none", "tanh"):
+        y = gx.nn.gelu(x, kind)
+        first = gx.grad(gx.sum(y), x)
+        finite = np.isfinite(at) | (at < 0)
+        np.testing.assert_array_equal(run(y, x=at), np.maximum(at, 0))
+        np.testing.assert_array_equal(run(first, x=at)[finite], (at > 0)[finite])
+
+
+def test_nextafter_has_the_slope_of_its_first_operand(run):
+    x, y = gx.input("x", ("n",), "float64"), gx.input("y", ("n",), "float64")
+    z = gx.nextafter(x, y)
+    got = run([z, *gx.grad(gx.sum(z * z), [x, y])], x=np.array([1.0, -3.0]), y=np.ones(2))
+    after = np.array([1, -3 + 2.0**-51])
+    np.testing.assert_array_equal(got, [after, 2 * after, [0, 0]])
 
 
 @pytest.mark.parametrize("name,at", [
@@ -170,7 +219,7 @@ def test_derivatives_of_composed(run, name, at):
             return -mpmath.cbrt(-v)
     got = run([first, second], x=at)
     want = scale * float(mpmath.diff(exact, at))
-    np.testing.assert_allclose(got[0], want, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(got[0], want, rtol=1e-15, atol=1e-14)
     want = scale * float(mpmath.diff(exact, at, 2))
     np.testing.assert_allclose(got[1], want, rtol=1e-10, atol=1e-12)
 
