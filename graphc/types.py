@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+import threading
+import weakref
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeAlias
@@ -129,23 +131,29 @@ def array_text(array: Array) -> str:
 
 
 class TensorType:
-    """dtype and shape; interned, so identity is equality."""
+    """dtype and shape; interned, so identity is equality. The table keeps none that nobody has."""
 
-    __slots__ = ("_text", "dtype", "shape")
+    __slots__ = ("__weakref__", "_text", "dtype", "shape")
     dtype: DType
     shape: Shape
     _text: str
-    _interned: dict[tuple[DType, Shape], TensorType] = {}  # noqa: RUF012
 
     def __new__(cls, dtype: DType, shape: Iterable[Size] = ()) -> TensorType:
         key = (dtype, tuple(shape))
-        t = cls._interned.get(key)
+        known = _interned.get(key)
+        t = known() if known is not None else None
         if t is None:
             t = object.__new__(cls)
             t.dtype, t.shape = key
             t._text = f"{dtype.name}{shape_text(t.shape)}"
             _check_possible(t)
-            t = cls._interned.setdefault(key, t)
+            made = _Interned(t, key)
+            with _interning:
+                known = _interned.get(key)
+                other = known() if known is not None else None
+                if other is not None:
+                    return other
+                _interned[key] = made
         return t
 
     def __repr__(self) -> str:
@@ -172,6 +180,29 @@ class TensorType:
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(dtype, self.shape)
+
+
+class _Interned(weakref.ref[TensorType]):
+    """A type's place in the table, which goes with it."""
+
+    __slots__ = ("key",)
+
+    def __new__(cls, t: TensorType, key: tuple[DType, Shape]) -> _Interned:
+        return super().__new__(cls, t, _forget)
+
+    def __init__(self, t: TensorType, key: tuple[DType, Shape]) -> None:
+        self.key = key
+
+
+def _forget(gone: weakref.ref[TensorType]) -> None:
+    assert isinstance(gone, _Interned)
+    with _interning:
+        if _interned.get(gone.key) is gone:
+            del _interned[gone.key]
+
+
+_interned: dict[tuple[DType, Shape], _Interned] = {}
+_interning = threading.RLock()  # a finaliser may make types in the midst of it
 
 
 def _check_possible(t: TensorType) -> None:

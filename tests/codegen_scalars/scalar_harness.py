@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
+from graphc.codegen import jit, llvm
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.lanes import Lanes, memory_type
 from graphc.codegen.scalars import emit
@@ -19,16 +19,7 @@ from graphc.types import DType, bool_
 
 Body = Callable[[Lanes, Sequence[str]], str]
 _names = itertools.count()
-_keep: list[Any] = []
-
-
-@cache
-def machine(target: Target) -> Any:
-    for init in (llvm.initialize_native_target, llvm.initialize_native_asmprinter):
-        init()
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True,
-    )
+_keep: list[jit.Code] = []
 
 
 def levels() -> list[str]:
@@ -39,7 +30,7 @@ def levels() -> list[str]:
 
 @cache
 def at_level(level: str) -> Target:
-    return x86(level, llvm.get_process_triple())
+    return x86(level, host().triple)
 
 
 def kernel_text(
@@ -77,16 +68,9 @@ def kernel_text(
 
 def compile_text(text: str, name: str, target: Target) -> int:
     """The address of a function of a module."""
-    m = llvm.parse_assembly(text)
-    m.triple, m.data_layout = target.triple, str(machine(target).target_data)
-    m.verify()
-    tm = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=True,
-    )
-    engine = llvm.create_mcjit_compiler(m, tm)
-    engine.finalize_object()
-    _keep.append(engine)
-    return int(engine.get_function_address(name))
+    code = jit.load([llvm.compile_object(text, target, use_cache=False)], exports=[name])
+    _keep.append(code)
+    return code[name]
 
 
 @cache

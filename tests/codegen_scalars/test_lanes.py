@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from scalar_harness import at_level, compile_text, kernel_text, levels, machine
+from scalar_harness import at_level, compile_text, kernel_text, levels
 
+from graphc.codegen import llvm
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.scalars import emit
@@ -163,9 +163,7 @@ def test_no_library_is_called(level: str) -> None:
         ins = [d] * (2 if op in ("pow", "atan2", "rem", "add", "div") else 1)
         text = kernel_text(lambda L, a, op=op, ins=ins, out=out: emit(L, op, a, ins, out, {"n": 1}),
                            ins, out, max(4, target.lanes(out)), target, "k")
-        m = llvm.parse_assembly(text)
-        m.triple, m.data_layout = target.triple, str(machine(target).target_data)
-        asm = machine(target).emit_assembly(m)
+        asm = llvm.assembly(text, target)
         called = set(re.findall(r"\b(?:call|jmp)q?\s+\*?([A-Za-z_][\w.]*)", asm))
         assert all(c.startswith("graphc.") for c in called), (op, d, out, called)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-import llvmlite.binding as llvm
 from guarded import guarded
 
+from graphc.codegen import jit, llvm
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
@@ -30,7 +30,7 @@ done:
 EPILOGUE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p, ctypes.c_void_p
 )
-_kept: list[object] = []
+_kept: list[jit.Code] = []
 
 
 def levels() -> list[str]:
@@ -60,35 +60,16 @@ def text(
     return module.text()
 
 
-def _machine(target: Target, jit: bool):
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", jit=jit
-    )
-
-
-def assembly(source: str, target: Target) -> str:
-    """The machine code of LLVM text, readable."""
-    machine = _machine(target, jit=False)
-    return machine.emit_assembly(llvm.parse_assembly(source))
-
-
 def address(source: str, target: Target, name: str) -> int:
     """Compile LLVM text in this process; the address of a function in it."""
-    machine = _machine(target, jit=True)
-    module = llvm.parse_assembly(source)
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    _kept.append(engine)
-    return engine.get_function_address(name)
+    _kept.append(jit.load([llvm.compile_object(source, target, use_cache=False)], exports=[name]))
+    return _kept[-1][name]
 
 
 @cache
 def compiled(dtype: str, level: str, parallel: str = ALONE, columns: int | None = None):
     """The product as a ctypes function: addresses and element strides, all as integers."""
-    target = x86(level, llvm.get_process_triple())
+    target = x86(level, host().triple)
     source = text(dtype, target, parallel, columns)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
@@ -116,9 +97,7 @@ def call(f, a, b, c, **options: int) -> None:
 
 def pool(threads: int) -> str:
     """`graphc_parallel` of the process's thread pool, with at most so many threads."""
-    from graphc.codegen.jit import parallel_address
-
     return (
-        f"%pool = inttoptr i64 {parallel_address(threads)} to ptr\n"
+        f"%pool = inttoptr i64 {jit.parallel_address(threads)} to ptr\n"
         "  call void %pool(ptr %task, ptr %ctx, i64 %whole, ptr %scratch)\n  ret void"
     )

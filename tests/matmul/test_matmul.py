@@ -17,13 +17,13 @@ from native import (
     ALONE,
     BACKWARDS,
     EPILOGUE,
-    assembly,
     call,
     compiled,
     levels,
     text,
 )
 
+from graphc.codegen.llvm import assembly
 from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import x86
