@@ -14,9 +14,18 @@ first use.
 # ruff: noqa: F403 -- each module lists what it exports in __all__
 from __future__ import annotations
 
+import sys
+
+# The command by its name: until its `main` takes over, an interrupt ends it as it ends a program
+# that does not handle it, without a traceback of imports.
+if "".join(sys.orig_argv[-len(sys.argv):][:1]).rpartition("/")[2] in ("graphc", "-mgraphc"):
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import importlib
 import math
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -141,5 +150,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    private = {"ModuleType", "TYPE_CHECKING", "Any", "annotations", "importlib", "math", "sys"}
+    private = {
+        "ModuleType", "TYPE_CHECKING", "Any", "annotations", "importlib", "math", "signal", "sys",
+    }
     return sorted({*globals(), *_LAZY} - private)

@@ -6,13 +6,16 @@ Exit status: 0 done, 1 the user's program or input is at fault, 2 the command li
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from graphc.errors import GraphcError, did_you_mean, user_loc
+from graphc.errors import GraphcError, Loc, did_you_mean, user_loc
 
 COMMANDS = {
     "compile": "write functions as a native library with its C header",
@@ -63,6 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the shell: `graphc ... >&-`
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 -- till the end
+    with _interrupts():
+        return _outcome(arguments, entry)
+
+
+def _outcome(arguments: list[str], entry: Loc | None) -> int:
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -85,6 +93,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(f"{name}{e.strerror or e}", 1)
     except MemoryError as e:
         return _report(f"out of memory: {e}" if str(e) else "out of memory", 1)
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[None]:
+    """KeyboardInterrupt for an interrupt, where the process would end; see graphc/__init__.py."""
+    main_thread = threading.current_thread() is threading.main_thread()
+    if not main_thread or signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:  # the interpreter's exit takes time as well
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,37 @@ def test_full_disk(folder: Path) -> None:
 def test_interrupt(graphc: Any, folder: Path) -> None:
     (folder / "slow.py").write_text("raise KeyboardInterrupt\n")
     graphc("run", "slow.py").fails("interrupted", 130)
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "{name}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@pytest.mark.parametrize("module, status, said", [
+    ("graphc.tensor", -signal.SIGINT, ""),  # no handler yet
+    ("graphc.cli.run", 130, "graphc: error: interrupted\n"),
+    ("graphc.function", 130, "graphc: error: interrupted\n"),
+])
+def test_interrupt_while_modules_are_imported(
+    folder: Path, module: str, status: int, said: str
+) -> None:
+    (folder / "sitecustomize.py").write_text(INTERRUPTED_AT.format(name=module))
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    ran = process("run", "one.py", "a=2", "b=6", env=environment)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", said)
+    program = subprocess.run(  # a program's own handling of interrupts is left alone
+        [sys.executable, "-c", "import graphc.function, graphc.cli.run", "graphc"],
+        capture_output=True, text=True, check=False, env=environment,
+    )
+    assert program.returncode != 0 and program.stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_help_imports_no_compiler() -> None:
