@@ -107,7 +107,7 @@ def make_library(
         merger.raw(
             init_text(f"{prefix}_init", api.fields, api.state_bytes, dict(values), data), around
         )
-        merger.raw(state_text(api, platform.triple), around)
+        merger.raw(state_text(api, platform), around)
     merger.raw(_services(api, pool), around)
     merger.raw(descriptor_text(api, platform.triple, graphc.__version__), around)
     code = USED * (pool and platform.threads) + merger.text()

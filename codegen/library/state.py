@@ -25,6 +25,8 @@ from graphc.codegen.program import (
     OUT_OF_MEMORY,
     STATE_CUT,
 )
+from graphc.codegen.runtime import system_call
+from graphc.codegen.target import Platform
 from graphc.state_file import CHECKSUM, HASH_AT, sums
 
 _VERSION_END = 12  # of magic and version, where files begin
@@ -144,6 +146,19 @@ other<K>:
   ret i32 <OTHER>
 """
 
+# Root could put a file in the place of a device or a pipe: only what is not there, files and links
+# are replaced. Linux says what a path is (stx_mode) in the same place on all machines.
+_SPECIAL = """  %told = alloca [64 x i32], align 8
+  %got = call <LONG> (<LONG>, ...) @syscall(<LONG> <STATX>, <LONG> -100, ptr %path, <LONG> 256, \
+<LONG> 1, ptr %told)
+  %there = icmp eq <LONG> %got, 0
+  %at = getelementptr i8, ptr %told, i64 28
+  %mode = load i16, ptr %at
+  %kind = and i16 %mode, -12288
+  %other = icmp ne i16 %kind, -32768
+  %special = and i1 %there, %other
+  br i1 %special, label %bad, label %name"""
+
 # The name of the new file has the process and an address of this call's stack in it, so that
 # savers at the same time do not write into each other's.
 _SAVE = """
@@ -159,7 +174,9 @@ null:
 named:
   %n = call i64 @strlen(ptr %path)
   %long = icmp ugt i64 %n, <LONGEST>
-  br i1 %long, label %bad, label %name
+  br i1 %long, label %bad, label %look
+look:
+<SPECIAL>
 name:
   %room = add i64 %n, 24
   %part = alloca i8, i64 %room, align 16
@@ -263,14 +280,17 @@ bad:
 """
 
 
-def state_text(api: Api, triple: str) -> str:
+def state_text(api: Api, platform: Platform) -> str:
     """The functions above."""
     header, tail = state_header(api), api.state_bytes % 4
     first, second = sums(header)
-    # "e": a child process does not inherit the file
-    flag = "e" if "linux" in triple else ""
+    linux, size = "-linux" in platform.triple, f"i{platform.base.pointer_bits}"
+    flag = "e" if linux else ""  # a child process does not inherit the file
+    special = "  br label %name"
+    if linux:
+        special = filled(_SPECIAL, LONG=size, STATX=system_call(platform, "statx"))
     text = filled(
-        _SUMS + _PACK + (_SAVE + _LOAD) * api.files, P=api.prefix,
+        _SUMS + _PACK + (_SAVE + _LOAD) * api.files, P=api.prefix, SPECIAL=special,
         CHECKS=_checks(len(header), file_size(api)), HEADER=len(header), BYTES=api.state_bytes,
         ALL_AND_ONE=file_size(api) + 1, SUMS=CHECKSUM, WORD_BYTES=api.state_bytes - tail,
         TAIL_BYTES=tail, TAIL="true" if tail else "false", FIRST=first, SECOND=second,
@@ -280,7 +300,7 @@ def state_text(api: Api, triple: str) -> str:
         string_constant("@graphc.state.header", header),
         string_constant("@graphc.state.write", f"wb{flag}\0".encode()),
         string_constant("@graphc.state.read", f"rb{flag}\0".encode()),
-        _DECLARE, text,
+        _DECLARE, f"declare {size} @syscall({size}, ...) nounwind" * linux, text,
     ])
 
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import resource
 import shutil
+import stat
 import subprocess
 
 import numpy as np
@@ -185,6 +186,18 @@ def test_special_files_are_not_written_through(digits, trained, tmp_path):
     path.symlink_to("/dev/full")
     assert call(digits, "save_state", trained, path) == 0  # the link is replaced
     assert not path.is_symlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert call(digits, "save_state", trained, pipe) == FILE
+    assert pipe.is_fifo()
+    device = tmp_path / "device"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o600, os.stat("/dev/full").st_rdev)
+    except PermissionError:
+        return
+    assert call(digits, "save_state", trained, device) == FILE
+    assert device.is_char_device()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["device", "link", "pipe"]
 
 
 def test_python_reads_and_writes_the_same_file(digits, trained, tmp_path):
