@@ -19,9 +19,11 @@ from graphc.passes.bodies import array_of
 from graphc.passes.folding import evaluate
 from graphc.passes.grouping import Label
 from graphc.passes.labels import operand_labels
+from graphc.passes.roles import counts_right
 from graphc.types import Array, bool_
 
 MOST_STEPS = 1 << 14  # of a product whose factors below BOUND (see `guards`) make it finite
+LONGEST = 1 << 24     # rows or columns of a mask: as many of both take years
 
 Key = tuple[Value, Label]
 Root = tuple[Node, Value]  # a value within a kernel
@@ -87,7 +89,7 @@ class Reader:
         reads = any(self.axes in label for _, label in args)
         if name == "constant":
             self._constant(n, key)
-        elif name == "iota":
+        elif name == "iota" and counts_right(n.out, LONGEST):
             self.counts[key] = key[1][n.attrs["axis"]]
         elif name in ("broadcast", "reshape"):
             self._passes(key, args[0])

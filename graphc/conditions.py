@@ -64,8 +64,7 @@ def check(g: Graph, env: Mapping[str, int]) -> None:
     """Raise ShapeError, with the user's line, for the first condition that fails."""
     for r in requirements(g):
         if not r.holds(env):
-            names = dict.fromkeys(
-                n for a in (*r.node.args, *r.node.outs) for s in a.type.shape for n in dims.names(s)
-            )
+            sizes = [s for a in (*r.node.args, *r.node.outs) for s in a.type.shape]
+            names = dict.fromkeys(n for s in (*sizes, r.condition.size) for n in dims.names(s))
             here = ", ".join(f"{n} = {env[n]}" for n in names if n in env)
             raise ShapeError(f"{r.message}{f' where {here}' if here else ''}", r.node.loc)

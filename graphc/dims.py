@@ -52,6 +52,10 @@ class Dim:
     __slots__ = ("_hash", "_names", "_text", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
+        if type(terms) is not tuple:
+            raise TypeError(
+                f"Dim is the type of sizes; the one called {terms!r} is gx.dim({terms!r})"
+            )
         self.terms = terms
         self._hash = hash(terms)
         self._text: str | None = None
@@ -65,7 +69,8 @@ class Dim:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = "+".join(_term_text(m, c) for m, c in self.terms).replace("+-", "-")
+            ordered = sorted(self.terms, key=lambda t: t[1] < 0)  # n-1, and n-b rather than -b+n
+            self._text = "+".join(_term_text(m, c) for m, c in ordered).replace("+-", "-")
         return self._text
 
     def __repr__(self) -> str:
@@ -113,7 +118,10 @@ class Dim:
     @_of_sizes
     def __truediv__(self, other: object) -> Size:
         if isinstance(other, (int, float, Dim)):
-            raise TypeError(f"({self}) / {other} is no size, which is whole; divide with //")
+            raise TypeError(
+                f"({self}) / {other} is no size, which is whole; divide with //, and in the place "
+                "of np.arange use gx.arange"
+            )
         return NotImplemented
 
     @_of_sizes
@@ -133,7 +141,8 @@ class Dim:
     def __index__(self) -> int:
         raise TypeError(
             f"the symbolic dimension {self} has no integer value while the graph is declared; "
-            "use gx.dim_value(...) for a tensor that holds it at run time"
+            "graphc's own functions take it (gx.zeros, gx.eye, gx.linspace, x.reshape, ...), and "
+            "gx.dim_value(...) is a tensor that holds it at run time"
         )
 
 

@@ -227,6 +227,11 @@ def _edge(bound: Any, default: Edge) -> Edge:
     if bound is None:
         return default
     if isinstance(bound, Dim):
+        if dims.is_nonnegative(-bound):
+            raise ArgumentError(
+                f"index: the bound {bound} of a slice is never inside, as sizes count from the "
+                f"front; to count from the end, use x.shape[axis]{bound}", user_loc()
+            )
         return (False, bound)
     return (True, -int(bound)) if bound < 0 else (False, int(bound))
 
@@ -243,16 +248,19 @@ def _clamped(edge: Edge, n: Size) -> Size:
     if from_end:
         return dims.maximum(n - k, 0)
     inside = k if dims.is_nonnegative(n - k) else n - dims.maximum(n - k, 0)  # min(k, n)
-    return inside if isinstance(k, int) else dims.maximum(inside, 0)
+    return inside if dims.is_nonnegative(k) else dims.maximum(inside, 0)
 
 
 def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Span:
     a = _clamped(start, n)
     if start[0] == stop[0]:
-        length = dims.maximum(_clamped(stop, n) - a, 0)
         apart = (start[1] - stop[1]) if start[0] else (stop[1] - start[1])
-        if isinstance(apart, int):
-            length = _clamped(stop, n) - a if apart > 0 else 0
+        if dims.is_nonnegative(apart):
+            length = _clamped(stop, n) - a
+        elif dims.is_nonnegative(-apart):
+            length = 0
+        else:
+            length = dims.maximum(_clamped(stop, n) - a, 0)
     elif stop[0] and not start[0]:
         length = dims.maximum(n - start[1] - stop[1], 0)
     else:

@@ -55,6 +55,12 @@ class DType:
         return self.kind in "iu"
 
     @property
+    def counts(self) -> int:
+        """The n up to which 0, 1, .., n - 1 are all told apart: integers wrap, floats round."""
+        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+        return 1 << digits.get(self.name, self.bits - (self.kind == "i"))
+
+    @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bfloat16 needs the `bf16` extra."""
         return _numpy_dtype(self)

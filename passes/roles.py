@@ -37,6 +37,15 @@ def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return a.view(f"u{a.dtype.itemsize}") if a.dtype.itemsize in (1, 2, 4, 8) else a
 
 
+def counts_right(iota: Value, longest: int) -> bool:
+    """Whether each number of an iota is its position: none has wrapped or been rounded.
+
+    longest: that an axis of symbolic size may be.
+    """
+    size = iota.type.shape[iota.node.attrs["axis"]]
+    return iota.type.dtype.counts >= (size if isinstance(size, int) else longest)
+
+
 def is_opaque(n: Node) -> bool:
     """Whether n wants its operands as buffers, having a template of its own or no code at all."""
     if n.op.kind is Kind.CONTRACT or is_kept(n):

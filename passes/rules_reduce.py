@@ -23,6 +23,7 @@ from graphc.passes.patterns import (
     rule,
 )
 from graphc.passes.rewrite import Match
+from graphc.passes.roles import counts_right
 from graphc.passes.rules_layout import AX, AXI, AXIS, P, only_ones
 
 reduce_sum, reduce_prod, reduce_max, reduce_min = heads(
@@ -151,10 +152,12 @@ def _transpose_of_dot(m: Match) -> Value | None:
 
 
 def _gather_of_iota(m: Match) -> Value | None:
-    """gather(x, 0..n-1) along an axis: the first n elements."""
+    """gather(x, 0..n-1) along an axis: the first n elements, where the numbers do not wrap."""
     idx = m.args[1].type.shape
     size = m[X].type.shape[m[AXIS]]
     if len(idx) != 1 or not is_nonnegative(size - idx[0]):
+        return None
+    if not counts_right(m.args[1], 1 << 53):
         return None
     shape = m[X].type.shape
     stop = tuple(idx[0] if a == m[AXIS] else s for a, s in enumerate(shape))

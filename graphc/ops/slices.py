@@ -75,9 +75,13 @@ def _slice_vjp(
 
 
 def _slice_conditions(types: Types, attrs: Attrs) -> list[Condition]:
-    bounds = zip(types[0].shape, attrs["start"], attrs["stop"], strict=True)
-    reason = "needs 0 <= start <= stop <= size"
-    return [Condition(s, reason) for n, a, b in bounds for s in (a, b - a, n - b)]
+    (x,), reason, found = types, "needs 0 <= start <= stop <= size", []
+    own = {name for n in x.shape for name in dims.names(n)}
+    for n, a, b in zip(x.shape, attrs["start"], attrs["stop"], strict=True):
+        told = own.issuperset((*dims.names(a), *dims.names(b)))  # by the operand's type
+        whole = "" if told else f"slice: {reason}, got {x} [{a}:{b}]"
+        found += [Condition(s, reason, whole=whole) for s in (a, b - a, n - b)]
+    return found
 
 
 op(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.errors import IndexOutOfRangeError
+from graphc.errors import IndexOutOfRangeError, ShapeError
 
 S = np.s_
 KEYS = [
@@ -49,6 +49,28 @@ def test_slices_of_one_length_agree():
     assert x[::-1].shape == x.shape == x[:].shape
 
 
+def test_slices_up_to_a_size():
+    """Their types are short, and with the rest they make up the whole."""
+    x, y, z = (gx.input(name, (size,)) for name, size in (("x", "n"), ("y", "t"), ("z", "s")))
+    (n,), (t,), (s,) = x.shape, y.shape, z.shape
+    cut = [x[:t], x[t:], x[n - t :], x[: n - t], x[: t - 1], x[1:t:2], x[s:t], x[: 2 * t : 2]]
+    assert [str(c.type) for c in cut[:4]] == [
+        "f32[n-max(0, n-t)]", "f32[max(0, n-t)]", "f32[t]", "f32[max(0, n-t)]",
+    ]
+    assert gx.concat([x[:t], x[t:]]).shape == gx.concat([x[:5], x[5:]]).shape == x.shape
+    f = gx.function([x, y, z], cut)
+    for k, i, j in itertools.product((0, 1, 4, 7), (0, 1, 3, 7), (0, 2, 9)):
+        a = np.arange(k, dtype="f4")
+        m = min(i, k)  # the last t must be there
+        want = [a[:m], a[m:], a[k - m :], a[: k - m], a[: max(m - 1, 0)], a[1:m:2], a[j:m],
+                a[: 2 * m : 2]]
+        got = f(a, np.zeros(m, "f4"), np.zeros(j, "f4"))
+        for p, q in zip(got, want, strict=True):
+            np.testing.assert_array_equal(p, q, err_msg=f"{k} {i} {j}")
+    with pytest.raises(ShapeError, match=r"got f32\[n\] \[.*\] where n = 2, t = 3"):
+        f(np.zeros(2, "f4"), np.zeros(3, "f4"), np.zeros(1, "f4"))
+
+
 def test_diff_on_symbolic(run):
     x = gx.input("x", ("n", 3))
     a = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")
@@ -79,6 +101,15 @@ def test_integer_arrays(run):
     s = gx.input("s", (), "int64")
     np.testing.assert_array_equal(run(x[:, s], x=a, s=-1), a[:, -1])
     np.testing.assert_array_equal(run(x[s, s], x=a, s=1), a[1, 1])
+
+
+@pytest.mark.parametrize("dtype", ("int8", "uint8", "int16", "int64"))
+@pytest.mark.parametrize("size", ("n", 300))
+def test_positions_of_a_narrow_dtype_wrap(dtype, size, run):
+    x = gx.input("x", (size,))
+    a = np.arange(300, dtype="f4")
+    got = run(gx.take(x, gx.arange(x.shape[0], dtype=dtype)), x=a)
+    np.testing.assert_array_equal(got, a[np.arange(300).astype(dtype)])
 
 
 def test_take_and_take_along_axis(run):
@@ -185,6 +216,10 @@ def test_refusals(refuses):
         x[i, i]
     with refuses("the bounds of a slice cannot be Tensors", "gx.take"):
         x[: gx.input("s", (), "int64")]
+    with refuses("the bound -2*t of a slice is never inside", "use x.shape[axis]-2*t"):
+        x[: gx.dim("t") * -2]
+    with pytest.raises(TypeError, match=r"the one called 't' is gx\.dim\('t'\)"):
+        gx.Dim("t")
     with refuses("indices must be integers, got f32[3,4]"):
         x[x]
     with refuses("must be a non-zero int"):

@@ -13,6 +13,7 @@ from graphc import dims
 from graphc.codegen import chain, compile_graph
 from graphc.codegen.target import host
 from graphc.passes import chains, fuse
+from graphc.types import as_dtype
 
 
 def separate(g):
@@ -135,6 +136,21 @@ def test_columns_that_a_mask_leaves_out(name, small_blocks):
         assert not skips or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
         arrays[0] *= 1e6  # so that many scores are lower than what the mask puts there
         np.testing.assert_array_equal(f(*arrays), g(*arrays))
+
+
+@pytest.mark.parametrize("dtype", ("int8", "uint8", "bfloat16"))
+@pytest.mark.parametrize("size", ("n", 300))
+def test_positions_that_wrap_or_round_are_no_causal_mask(dtype, size, small_blocks):
+    q, k, v = (gx.input(x, (size, 16)) for x in "qkv")
+    at = gx.arange(q.shape[0], dtype=dtype)
+    scores = gx.where(gx.expand_dims(at, axis=1) >= at, gx.matmul(q, k.T), -np.inf)
+    f = gx.function([q, k, v], gx.matmul(gx.nn.softmax(scores, axis=-1), v))
+    arrays = feed([q, k, v], {"n": 300})
+    i = np.arange(300).astype(as_dtype(dtype).numpy)
+    scores = np.where(i[:, None] >= i, arrays[0] @ arrays[1].T, -np.inf)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    want = weights / weights.sum(1, keepdims=True) @ arrays[2]
+    np.testing.assert_allclose(f(*arrays), want, rtol=1e-4, atol=1e-5)
 
 
 def causal(b, n, m, dtype="float32", shared=False):
