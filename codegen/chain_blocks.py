@@ -8,6 +8,7 @@ over one, is told where its block begins.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from graphc.codegen.tails import USED, find, product_of
 from graphc.dims import Dim, Size
@@ -117,13 +118,10 @@ class Blocks:
                 attrs["shape"] = self.type_of(n.out, label).shape
             given = operand_labels(n, label, summed)
             assert given is not None
-            new = b.one(n.op, [env[key] for key in zip(n.args, given, strict=True)], n, **attrs)
             if n.op.name == "iota" and (a := label[n.attrs["axis"]]) in self.begins:
-                begin = begins.setdefault(a, _begin(a))
-                if n.out.type.dtype is not i64:
-                    begin = b.one("cast", (begin,), n, dtype=n.out.type.dtype)
-                moved = b.one("broadcast", (begin,), n, shape=attrs["shape"], axes=())
-                new = b.one("add", (new, moved), n)
+                new = _counted(b, n, attrs, begins.setdefault(a, _begin(a)))
+            else:
+                new = b.one(n.op, [env[key] for key in zip(n.args, given, strict=True)], n, **attrs)
             env[n.out, label] = new
         inputs = [*(env[v, labels[v][0]] for v in body.inputs), *begins.values()]
         outputs = [env[key] for key in zip(body.outputs, outs, strict=True)]
@@ -179,6 +177,14 @@ class Blocks:
         return TensorType(v.type.dtype, tuple(
             size if a == ONE else self.size(a) for a, size in zip(label, v.type.shape, strict=True)
         ))
+
+
+def _counted(b: Builder, n: Node, attrs: Mapping[str, Any], begin: Value) -> Value:
+    """The iota n of a block that begins there; only then does a narrow dtype wrap or round."""
+    moved = b.one("broadcast", (begin,), n, shape=attrs["shape"], axes=())
+    out = b.one("add", (b.one(n.op, (), n, **{**attrs, "dtype": i64}), moved), n)
+    dtype = n.out.type.dtype
+    return out if dtype is i64 else b.one("cast", (out,), n, dtype=dtype)
 
 
 def _begin(axis: int) -> Value:
