@@ -64,9 +64,10 @@ class Along(Body):
             width //= 2
         step = group * width
         streaming = self.f.streaming
-        begin = streaming.begin(grid, low, high) if streaming is not None else low
+        heads = streaming is not None and streaming.heads
+        begin = streaming.begin(grid, low, high) if streaming is not None and heads else low
         main_end = begin
-        fits = isinstance(n, int) and n % step == 0 and streaming is None
+        fits = isinstance(n, int) and n % step == 0 and not heads
         if not (isinstance(n, int) and n < s.width):
             if fits:
                 main_end = high
@@ -96,7 +97,7 @@ class Along(Body):
 
             e.loop(start, end, s.width, [], body)
 
-        if streaming is None:
+        if not heads:
             singly(main_end, high)
             return
 
@@ -105,7 +106,6 @@ class Along(Body):
             start = e(f"select i1 {before}, i64 {low}, i64 {main_end}")
             singly(start, e(f"select i1 {before}, i64 {begin}, i64 {high}"))
 
-        streaming.on = ""
         e.for_each("0", "2", side)
 
     def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:

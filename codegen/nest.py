@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc import dims
-from graphc.codegen import bands, columns, turned
+from graphc.codegen import bands, columns, streaming, turned
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
@@ -28,7 +28,6 @@ from graphc.codegen.loops import Nest, Store
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK, FINAL, plan
 from graphc.codegen.scope import Scope
-from graphc.codegen.streaming import Streaming, bytes_of_point
 from graphc.codegen.sweep import Totals, least
 from graphc.codegen.target import Target
 from graphc.dims import Size
@@ -108,8 +107,8 @@ class NestKernel:
             f.places = turned.Places(f)
         if s.bands:
             f.bands = Bands(f, f.params[-1])
-        elif each := bytes_of_point(s, self.target):
-            f.streaming = Streaming(f, each)
+        else:
+            f.streaming = streaming.of(f)
         if s.merges or s.spans:
             self.merged(f, body, chunk)
         elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
