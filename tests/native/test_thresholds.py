@@ -25,7 +25,10 @@ PLACES = {
     "codegen.ahead": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
     "codegen.chain": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
-    "codegen.costs": {"PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999)},
+    "codegen.costs": {
+        "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
+        "MAX_AVX2": (1, 9999),
+    },
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
         "LARGE_CYCLES": (1, 1000), "BOTH_ELEMENTS": (16, 512),
@@ -42,7 +45,8 @@ PLACES = {
         "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
     },
     "codegen.matmul.block": {
-        "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "WAY_BYTES": (64, 256),
+        "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100),
+        "WAY_BYTES": (64, 256),
     },
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
@@ -51,7 +55,7 @@ PLACES = {
     "codegen.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.streaming": {
         "BYTES": (64, 2000), "AHEAD": (64, 256), "LONG": (0, 1000), "MOST_COST": (0, 1000),
-        "LONG_ROW": (7, 64),
+        "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "AGAIN": (64,),
     },
     "codegen.tails": {"LEAST": (0, 1)},
     "codegen.twins": {"MOST": (0, 100)},
@@ -84,7 +88,7 @@ ORDERS = {
         "PAGE": (64, 128), "LEAST_VECTORS": (1, 3),
     },
     "codegen.tiles": {
-        "TURNED_BYTES": (4, 32), "TURNED_LEAST": (2, 4), "COLUMNS": (16, 32),
+        "TURNED_BYTES": (8, 32), "TURNED_LEAST": (2, 4), "COLUMNS": (16, 32),
         "SPREAD_BYTES": (512, 4096), "SPREAD_ROWS": (2, 8), "FOLDS": (0, 100),
         "LEAST_FOLDED": (2, 20), "FILLED": (16, 256), "SIDE_BY_SIDE": (2, 8),
     },
