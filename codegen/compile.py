@@ -37,6 +37,11 @@ from graphc.passes import chains
 from graphc.passes.stages import lower
 
 INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones are arguments
+# Functions that code may call: of C (LLVM calls some unasked), CPython, the pool, the builtin.
+_CALLED = re.compile(
+    r"mem\w+|bcmp|malloc|free|(ceil|floor|fma|fmod|rint|round|roundeven|sqrt|trunc)[fl]?"
+    r"|(__|_?Py|gx_|graphc_)\w+"
+)
 
 
 def compile_graph(
@@ -56,6 +61,12 @@ def compile_graph(
     ).program()
 
 
+def _entry_name(name: str) -> str:
+    """The name of the entry point: that of the graph, unless code calls another function by it."""
+    plain = re.sub(r"\W", "_", name) or "graph"
+    return f"{plain}.entry" if _CALLED.fullmatch(plain) else plain
+
+
 class _Compiler:
     def __init__(
         self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool,
@@ -66,7 +77,7 @@ class _Compiler:
         self.declared = declared
         self.updates = frozenset(v for _, v in g.updates)
         self.g, self.target, self.fastmath = g, target, fastmath
-        self.name = re.sub(r"\W", "_", name) or "graph"
+        self.name = _entry_name(name)
         self.module = Module(debug)
         self.sites: list[Site] = []
         self.codes: dict[Node, int] = {}

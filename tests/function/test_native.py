@@ -171,3 +171,18 @@ def test_an_input_may_be_called_out():
         assert named(a, out=a).tolist() == [0, 0, 0]
     named._native.into()
     assert named(a, out=a).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", [
+    "memcpy", "memset", "malloc", "free", "gx_call", "gx_arena", "PyTuple_New", "graphc_parallel",
+])
+def test_a_function_may_have_the_name_of_one_that_code_calls(monkeypatch, name):
+    """A copied input is memcpy's work; the builtin takes memory and makes a tuple."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x = gx.input("x", ("n", 4))
+    f = gx.function([x], (x, gx.sum(gx.tanh(x @ gx.transpose(x)), axis=1)), name=name)
+    a = np.full((100, 4), 0.25, "float32")
+    copied, sums = f(a)
+    np.testing.assert_array_equal(copied, a)
+    np.testing.assert_allclose(sums, 100 * np.tanh(0.25), rtol=1e-5)
+    assert f.name == name
