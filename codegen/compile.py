@@ -16,6 +16,7 @@ from graphc.codegen.entry import Check, Entry
 from graphc.codegen.kernels import Call, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
+from graphc.codegen.matmul.product import unite
 from graphc.codegen.plan import make_plan
 from graphc.codegen.program import (
     FIRST_SITE,
@@ -103,6 +104,7 @@ class _Compiler:
                 if n.op.name == "fused":
                     calls.append(self.kernel(n, len(calls)))
             calls = twins.share(self.module, calls)
+            unite(self.module)
             small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
                      if v not in large}
             plan = make_plan(g, calls, states, large)

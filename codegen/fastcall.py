@@ -66,21 +66,20 @@ def compile_program(
     from graphc.codegen import units
 
     texts = [program.llvm] if perf_map.wanted() else units.split(program.llvm)
-    objects = tuple(llvm.compile_objects(texts, target))
-    builtin = None
+    builtins = []
     if shape is not None and _callable(program, locks):
-        builtin = _compile_builtin(program, target, shape, locks)
-    return Image.of(program, objects, builtin)
+        builtins.append(_builtin_text(program, shape, locks))
+    pool = [jit.parallel_address] if program.parallel else []
+    objects = llvm.compile_objects(texts, target, plain=builtins, beside=pool)
+    builtin = objects.pop() if builtins else None
+    return Image.of(program, tuple(objects), builtin)
 
 
-def _compile_builtin(
-    program: Program, target: Target, shape: str, locks: int, *, given: bool = False
-) -> bytes:
-    """The object of a program's wrapper."""
+def _builtin_text(program: Program, shape: str, locks: int, *, given: bool = False) -> str:
+    """A program's wrapper."""
     from graphc.codegen.wrapper import Wrapper
 
-    text = Wrapper(program, shape, locks, given=given).text()
-    return llvm.compile_object(text, target, optimisation=llvm.PLAIN)
+    return Wrapper(program, shape, locks, given=given).text()
 
 
 def _callable(program: Program, locks: int) -> bool:
@@ -206,8 +205,9 @@ class Native:
         if self._into is None:
             assert self._given is not None
             p, definition = self.image.program, _MethodDef()
+            text = _builtin_text(p, "none", self._locks, given=True)
             code = jit.load(
-                [_compile_builtin(p, self._target, "none", self._locks, given=True)],
+                [llvm.compile_object(text, self._target, optimisation=llvm.PLAIN)],
                 exports=["gx_call"], imports=self._imports | {p.name: self._code[p.name]},
                 keep=[self._code, definition],
             )

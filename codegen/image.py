@@ -50,7 +50,7 @@ class Image:
         """The image of a program at hand."""
         return cls(
             objects, builtin, p.inputs, p.outputs, p.states, p.constants, p.dims, p.name,
-            "@graphc_parallel(" in p.llvm, lambda: p,
+            p.parallel, lambda: p,
         )
 
     @property

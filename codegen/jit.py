@@ -118,9 +118,14 @@ _LIBC = (
 )
 
 
-@functools.cache
 def _pool() -> Code:
-    """The thread pool, loaded at first use."""
+    """The thread pool, loaded at first use, whoever asks at the same time."""
+    with _lock:
+        return _loaded_pool()
+
+
+@functools.cache
+def _loaded_pool() -> Code:
     wanted = os.environ.get("GRAPHC_NUM_THREADS", "")
     if wanted and not (wanted.isascii() and wanted.isdecimal() and int(wanted) > 0):
         raise UsageError(f"GRAPHC_NUM_THREADS: must be an integer from 1 on, got {wanted!r}")
@@ -130,14 +135,13 @@ def _pool() -> Code:
 
         return runtime_text(native())
 
-    with _lock:
-        imports = {n: a for n in _LIBC if (a := linker.process_symbol(n))}
-        code = load(
-            [compile_resident("pool", text)], exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
-            imports=imports,
-        )
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
-        return code
+    imports = {n: a for n in _LIBC if (a := linker.process_symbol(n))}
+    code = load(
+        [compile_resident("pool", text)], exports=[f"graphc_{n}" for n in _POOL_EXPORTS],
+        imports=imports,
+    )
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return code
 
 
 @functools.cache

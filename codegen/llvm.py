@@ -24,7 +24,8 @@ from graphc.errors import CompileError
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
 PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
-SHARD_BYTES = 1 << 17  # of text that are worth a thread: some 80 ms of LLVM
+# Of text that are worth a thread: some 20 ms of LLVM, of which 1 is what a module takes by itself.
+SHARD_BYTES = 1 << 15
 
 
 @functools.cache
@@ -123,13 +124,25 @@ def compile_object(
     return obj
 
 
-def compile_objects(texts: Sequence[str], target: Target) -> list[bytes]:
+def compile_objects(
+    texts: Sequence[str], target: Target, *, plain: Sequence[str] = (),
+    beside: Sequence[Callable[[], object]] = (),
+) -> list[bytes]:
     """The objects that modules' texts become, made side by side where there are CPUs: one of each,
-    several of a long one."""
+    several of a long one; then those of `plain` texts. `beside`: what else is to be done."""
     cpus = _cpus()
-    parts = [p for t in texts for p in units.shards(t, min(cpus, len(t) // SHARD_BYTES))]
-    made = [b""] * len(parts)
-    waiting = sorted(range(len(parts)), key=lambda i: len(parts[i]))  # the longest is the first
+    parts = [(p, OPTIMISATION) for t in texts
+             for p in units.shards(t, min(cpus, len(t) // SHARD_BYTES))]
+    parts += [(t, PLAIN) for t in plain]
+    jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in parts]
+    made = _side_by_side([*jobs, *beside], [len(t) for t, _ in parts] + [0] * len(beside), cpus)
+    return made[: len(jobs)]
+
+
+def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], cpus: int) -> list[Any]:
+    """What the jobs return, of which the largest begin; the first mistake of one is raised."""
+    made: list[Any] = [None] * len(jobs)
+    waiting = sorted(range(len(jobs)), key=lambda i: sizes[i])
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -139,11 +152,11 @@ def compile_objects(texts: Sequence[str], target: Target) -> list[bytes]:
             except IndexError:
                 return
             try:
-                made[i] = compile_object(parts[i], target)
+                made[i] = jobs[i]()
             except BaseException as e:  # Ctrl-C, too, waits for what others are at
                 failed.append(e)
 
-    helpers = [threading.Thread(target=work) for _ in range(min(cpus, len(parts)) - 1)]
+    helpers = [threading.Thread(target=work) for _ in range(min(cpus, len(jobs)) - 1)]
     for h in helpers:
         h.start()
     work()

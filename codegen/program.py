@@ -65,6 +65,11 @@ class Program(NamedTuple):
     kernels: tuple[Kernel, ...]
     plan: str                          # printable memory plan
 
+    @property
+    def parallel(self) -> bool:
+        """Whether it uses the thread pool."""
+        return "@graphc_parallel(" in self.llvm
+
 
 # Status codes of an entry point; a site's code is FIRST_SITE + its index.
 OK = 0

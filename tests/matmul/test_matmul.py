@@ -23,6 +23,7 @@ from native import (
     text,
 )
 
+import graphc as gx
 from graphc.codegen.llvm import assembly
 from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
@@ -320,3 +321,23 @@ def test_no_library_is_called(dtype, level):
 def test_scratch_suffices(dtype):
     most = 1 << 40
     assert product_scratch(as_dtype(dtype), most, most, most) <= SCRATCH_BYTES
+
+
+@pytest.mark.parametrize(("columns", "kinds"), [
+    ((300, 7, 1), {"block_stream", "dots"}), ((300, 7, "m", 1), {"block_dots_stream"}),
+])  # fmt: skip
+def test_products_of_a_program_that_one_can_serve_are_one(columns, kinds):
+    """Kernels know more or less of their sizes; their results are those of kernels alone."""
+    x = gx.input("x", ("n", 600))
+    ws = [gx.input(f"w{k}", (600, n)) for k, n in enumerate(columns)]
+    together = gx.function([x, *ws], [gx.tanh(x @ w) for w in ws])
+    names = re.findall(r"define .*@graphc_matmul_f32_(\w+)_product\(", together.llvm_ir())
+    assert sorted(names) == sorted(kinds)
+    alone = [gx.function([x, w], gx.tanh(x @ w)) for w in ws]
+    rng = np.random.default_rng(0)
+    for rows in (1, 2, 61):
+        a = rng.normal(size=(rows, 600)).astype("f4") / 9
+        bs = [rng.normal(size=(600, 33 if n == "m" else n)).astype("f4") / 9 for n in columns]
+        for got, f, b in zip(together(a, *bs), alone, bs, strict=True):
+            np.testing.assert_array_equal(got, f(a, b))
+            np.testing.assert_allclose(got, np.tanh(a @ b), rtol=1e-4, atol=1e-5)
