@@ -32,7 +32,9 @@ LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
 FLAT_TILES = 4      # up to so many tiles lines of A are read where they are, not packed
+MANY_TILES = 8      # with more, the kernel asks for the next strip of A while it is at one
 WAY_BYTES = 1 << 12  # between rows of A that share sets of the nearest cache: see `Strips`
+MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
 HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
 
 
@@ -159,12 +161,19 @@ class _Block:
                  f"i64 {self.panel})")
 
     def _keeping_strip(self, b: str, c: str, depth: str, later: str) -> None:
-        """The first strip, which packs whole panels of B on its way."""
+        """The first strip, which packs whole panels of B on its way.
+
+        Its rows may come from memory, a piece from each: the next panel's are asked for with those
+        of this one, which takes 1 to 3 % off 1024x1024x1024. Few rows had better not: 32x4096x256
+        f64 would take 4 % longer.
+        """
         f, height = self.f, self.tiles.rows
+        beyond = f.select(f.cmp("sgt", "%m", str(MANY_ROWS)), str(self.panel), "0")
         x = self.a("0", height)
         kernel = strip(f.module, f.target, self.tiles, height, keep=True)
         f.do(f"call void @{kernel}(i64 {self.whole}, i64 {depth}, {x}, ptr {b}, i64 %b_row, "
-             f"i64 {self.panel}, ptr {c}, i64 {self.out_row}, i1 {later}, ptr %scratch)")
+             f"i64 {self.panel}, ptr {c}, i64 {self.out_row}, i1 {later}, ptr %scratch, "
+             f"i64 {beyond})")
         skip = f.mul(self.whole, self.tiles.bytes)
         kernel = strip(f.module, f.target, self.tiles, height)
         f.do(f"call void @{kernel}(i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
@@ -240,6 +249,7 @@ class Strips:
         elem = str(dtype.itemsize)
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
+        self.asked = _all(f, rows, f.cmp("sgt", n, str(MANY_TILES * tiles.columns)))
         either = f(f"or i1 {rows}, {self.flat}")
         most = f.select(either, str(FLAT_TILES * tiles.columns), str(tiles.columns))
         apart = f(f"xor i1 {rows}, true")
@@ -271,8 +281,12 @@ class Strips:
                  f"i64 {f.select(self.flat, '%a_col', '%a_row')}, "
                  f"i64 {f.select(self.flat, '%a_row', '%a_col')}, "
                  f"ptr {self.packed}, i64 {self.row})")
-        a = f.select(self.wanted, self.packed, a, "ptr")
-        return f"ptr {a}, i64 {self.a_row}, i64 {self.a_col}"
+        here = f.select(self.wanted, self.packed, a, "ptr")
+        strip = f"ptr {here}, i64 {self.a_row}, i64 {self.a_col}"
+        if height == self.height:
+            after = f.at(a, f.mul("%a_row", height))
+            strip += f", ptr {f.select(self.asked, after, 'null', 'ptr')}, i64 %a_row"
+        return strip
 
 
 def _all(f: Function, *conditions: str) -> str:

@@ -11,11 +11,15 @@ computes H rows of C, tile by tile, so that H rows of A stay in the nearest cach
 (as in K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, with rows and
 columns exchanged). B comes in panels of some registers: rows of a panel are b_row apart, panels
 b_panel, which serves packed panels and B as it is. C has unit column stride; strides are in bytes.
+The highest strips take (.., a_col, next, next_row, B, ..). Where the strip of A that comes next
+has contiguous rows and may be far away, it is at `next`, which is null elsewhere: each tile asks
+for a line of each of its rows.
 
-    strip_H_keeping(columns, k, A, a_row, a_col, B, b_row, b_panel, C, c_row, accumulate, packed)
+    strip_H_keeping(.., packed, beyond)
 
 does the same for whole panels, and copies them to `packed` on the way: packing takes no time, for
-the multiply-adds take longer than loads and stores.
+the multiply-adds take longer than loads and stores. With every row of a panel it asks for what is
+`beyond` bytes behind it.
 """
 
 from __future__ import annotations
@@ -32,10 +36,11 @@ from graphc.types import DType
 # nearest cache, which holds 8 or 12 of them: with 20, a product of few rows took a fifth longer.
 AHEAD = 8
 
-KERNEL_PARAMS = (
-    "i64 %columns, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, i64 %b_panel, "
-    "ptr noalias %c, i64 %c_row, i1 %accumulate"
+PARAMS = (
+    "i64 %columns, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ",
+    "ptr %b, i64 %b_row, i64 %b_panel, ptr noalias %c, i64 %c_row, i1 %accumulate",
 )
+NEXT_PARAMS = "ptr %next, i64 %next_row, "
 
 
 @dataclass(frozen=True)
@@ -115,9 +120,12 @@ def strip(
     name = f"{prefix(tiles.dtype)}_strip_{height}{'_keeping' * keep}{'_going_on' * begun}"
     if name in module.functions:
         return name
-    params = KERNEL_PARAMS + ", ptr noalias %packed" * keep + ", ptr %begun, i1 %on" * begun
+    params = (NEXT_PARAMS * (height == tiles.rows)).join(PARAMS)
+    params += ", ptr noalias %packed, i64 %beyond" * keep + ", ptr %begun, i1 %on" * begun
     f = Function(module, name, params, target, tuned=True)
     f.do(f"%ahead = mul i64 %b_row, {AHEAD}")
+    if height == tiles.rows:
+        f.do(f"%asked = select i1 {f('icmp eq ptr %next, null')}, i64 0, i64 {height}")
     done = "0"
     odd = {i: _opaque(f, f.mul("%a_row", i)) for i in range(1, height, 2)}
     rows = [("0", 0)] + [(odd[i // (i & -i)], (i & -i).bit_length() - 1) for i in range(1, height)]
@@ -162,6 +170,10 @@ def _tile(
             f.select("%on", L.load(tiles.dtype, f.at(p, j * lanes * size)), "zeroinitializer", t)
             for j, L in enumerate(vectors)
         ] for p in places]
+    if height == tiles.rows and width == tiles.tiles[0][1][0]:
+        line = f.at("%next", f.mul(f.udiv(col, width * lanes), 64))
+        with f.each("0", "%asked") as i:
+            f.prefetch(f.at(line, f.mul(i.index, "%next_row")), 2)
     sums = _chains(f, tiles, vectors, rows, b, packed, starts)
     where = [[f.at(line, j * lanes * size) for j in range(width)] for line in lines]
     with f.either("%accumulate") as branches:
@@ -215,6 +227,9 @@ def _chains(
     if packed:
         for j, (L, x) in enumerate(zip(vectors, loaded, strict=True)):
             L.store(tiles.dtype, x, f.at(pp, j * step))
+        beyond = f.at(pb, "%beyond")
+        for along in range(0, len(vectors) * step, 64):
+            f.prefetch(f.at(beyond, along), 2)
     if 2 * len(rows) * len(vectors) > tiles.rows * tiles.tiles[0][1][0]:
         # large tiles leave time to ask for B, which may be far away, and begin within a line
         ahead, width = f.at(pb, "%ahead"), len(vectors) * step

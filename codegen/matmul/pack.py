@@ -30,7 +30,7 @@ def define_pack(module: Module, target: Target, dtype: DType) -> str:
         module, name,
         "i64 %rows, i64 %cols, ptr %src, i64 %src_row, i64 %src_col, "
         "ptr noalias %dst, i64 %dst_row",
-        target,
+        target, tuned=True,
     )
     unit = f.cmp("eq", "%src_col", str(dtype.itemsize))
     with f.either(unit) as branches:
@@ -47,16 +47,19 @@ def define_pack(module: Module, target: Target, dtype: DType) -> str:
 def _copy(f: Function, dtype: DType) -> None:
     """Rows with unit stride: registers, then single elements.
 
-    Rows far apart lie in different pages, where hardware does not look ahead.
+    Rows far apart lie in different pages, where hardware does not look ahead. What lies behind the
+    last row is not asked for: the next strip of A, if this is one, by the kernels.
     """
     out = dtype.compute
     lanes = f.target.lanes(dtype)
     whole = f(f"and i64 %cols, {-lanes}")
     rest = f.sub("%cols", whole)
+    many = f.cmp("sgt", "%rows", str(AHEAD))
+    distance = f.select(many, f.mul("%src_row", AHEAD), "0")
     with f.each("0", "%rows") as row:
         src = f.at("%src", f.mul(row.index, "%src_row"))
         dst = f.at("%dst", f.mul(row.index, "%dst_row"))
-        ahead = f.at(src, f.mul("%src_row", AHEAD))
+        ahead = f.at(src, distance)
 
         def copy(L: Lanes, col: str) -> None:
             at = f.mul(col, dtype.itemsize)
