@@ -259,6 +259,8 @@ def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Sp
             length = _clamped(stop, n) - a
         elif dims.is_nonnegative(-apart):
             length = 0
+        elif not start[0] and all(map(dims.is_nonnegative, (start[1], n - stop[1]))):
+            length = dims.maximum(apart, 0)  # the axis cuts neither edge
         else:
             length = dims.maximum(_clamped(stop, n) - a, 0)
     elif stop[0] and not start[0]:

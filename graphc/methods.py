@@ -42,14 +42,20 @@ class Methods:
         return reductions.mean(self, axis, keepdims=keepdims)
 
     def var(
-        self, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
+        self, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
+        ddof: float | None = None,
     ) -> Tensor:
-        return reductions.var(self, axis, correction=correction, keepdims=keepdims)
+        return reductions.var(
+            self, axis, correction=correction, keepdims=keepdims, ddof=ddof
+        )
 
     def std(
-        self, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
+        self, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
+        ddof: float | None = None,
     ) -> Tensor:
-        return reductions.std(self, axis, correction=correction, keepdims=keepdims)
+        return reductions.std(
+            self, axis, correction=correction, keepdims=keepdims, ddof=ddof
+        )
 
     def max(self, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
         return reductions.max(self, axis, keepdims=keepdims)

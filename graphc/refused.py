@@ -15,6 +15,8 @@ _SORT = "the sort primitive does not exist yet"
 _COMPLEX = "complex numbers are not supported: keep real and imaginary parts as two Tensors"
 _LINALG = "the linear algebra primitives (cholesky, lu, triangular_solve, eigh) do not exist yet"
 _FFT = "the fft primitives do not exist yet"
+_BODIES = "conditions and loops over bodies do not exist yet"
+_STEP = f"{_BODIES}; repeat the steps in a Python loop, or compile one step and call it in a loop"
 _EXCHANGE = "a Tensor has no memory while the graph is declared: call compiled functions on arrays"
 
 REFUSED: dict[str, str] = {
@@ -22,12 +24,16 @@ REFUSED: dict[str, str] = {
     "bitwise_count": "the popcount primitive does not exist yet",
     "complex64": _COMPLEX,
     "complex128": _COMPLEX,
+    "cond": f"{_BODIES}; use gx.where(condition, x, y)",
     "conj": _COMPLEX,
+    "convolve": "convolutions do not exist yet; add up slices, each times an element of the kernel",
+    "fori_loop": _STEP,
     "from_dlpack": f"{_EXCHANGE}; use gx.constant(numpy.from_dlpack(x))",
     "imag": _COMPLEX,
     "isin": f"{_SORT}; use gx.any(x[..., None] == values, axis=-1)",
     "nonzero": f"{_SIZE}; use gx.where(condition, x, y), gx.argmax or gx.count_nonzero",
     "real": _COMPLEX,
+    "scan": _STEP,
     "searchsorted": f"{_SORT}; use gx.sum(sorted < x[..., None], axis=-1)",
     "sort": f"{_SORT}; gx.max and gx.min give the extremes",
     "unique": _SIZE,
@@ -35,6 +41,7 @@ REFUSED: dict[str, str] = {
     "unique_counts": f"{_SIZE}; count each of n classes with gx.sum(gx.one_hot(x, n), axis=0)",
     "unique_inverse": _SIZE,
     "unique_values": _SIZE,
+    "while_loop": _STEP,
 }
 
 LINALG = dict.fromkeys(

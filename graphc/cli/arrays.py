@@ -17,7 +17,7 @@ from graphc.types import Array, TensorType, array_text, bf16
 
 T = TypeVar("T")
 SMALL = 64  # elements that are printed in full
-_NAMED = re.compile(r"(@?[A-Za-z_][\w.]*)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"(@?[^\W\d][\w.]*)=(.*)", re.DOTALL)
 
 
 def split_input(text: str) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def read_value(name: str, text: str) -> Any:
             f"{name}={text}: an .npz names its arrays itself; give {text} without {name}="
         )
     try:
-        value = float(text) if text.lower() in _SPECIAL else ast.literal_eval(text)
+        value = ast.literal_eval(_Special().visit(ast.parse(text.strip(), mode="eval")))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
     if not _is_numeric(value):
@@ -49,7 +49,12 @@ def read_value(name: str, text: str) -> Any:
     return value
 
 
-_SPECIAL = ("nan", "inf", "-inf", "+inf")
+class _Special(ast.NodeTransformer):
+    """nan and inf are numbers as well, as they are printed."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        special = node.id.lower() in ("nan", "inf")
+        return ast.Constant(float(node.id)) if special else node
 
 
 def _is_numeric(value: Any) -> bool:

@@ -47,9 +47,17 @@ def test_not_a_value(graphc: Any, value: str) -> None:
         ran.fails(f"a={value}: expected a .npy file, a number or a list of them", 2)
 
 
-def test_special_numbers(graphc: Any) -> None:
+def test_special_numbers(graphc: Any, folder: Path) -> None:
     assert graphc("run", "one.py", "a=inf", "b=1").out == "output: f32[] = inf\n"
     assert graphc("run", "one.py", "a=nan", "b=-2.5e0").out == "output: f32[] = nan\n"
+    (folder / "ä.py").write_text(
+        "import graphc as gx\nx = gx.input('äpfel', ('n',))\nf = gx.function([x], x * 2)\n"
+    )
+    ran = graphc("run", "ä.py", "äpfel=[nan, -inf, +Inf, 1e999, -0.5]")
+    assert ran.out == "output: f32[5]\n  [ nan, -inf,  inf,  inf,  -1.]\n"
+    graphc("run", "ä.py", "äpfel=[nanometre]").fails(
+        "äpfel=[nanometre]: expected a .npy file, a number or a list of them", 2
+    )
 
 
 def test_files_that_are_no_arrays(graphc: Any, folder: Path) -> None:

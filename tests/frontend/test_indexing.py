@@ -71,6 +71,22 @@ def test_slices_up_to_a_size():
         f(np.zeros(2, "f4"), np.zeros(3, "f4"), np.zeros(1, "f4"))
 
 
+def test_slices_between_edges_counted_with_the_size():
+    x, k = gx.input("x", ("n",)), gx.input("k", (5,))
+    (n,) = x.shape
+    parts = [x[i : n - 4 + i] for i in range(5)]
+    assert {p.shape for p in parts} == {x[4:].shape}
+    f = gx.function([x, k], [sum(k[4 - i] * p for i, p in enumerate(parts)), *parts])
+    w = np.arange(1, 6, dtype="f4")
+    for m in (0, 1, 3, 4, 5, 9):
+        a = np.arange(m, dtype="f4")
+        got, *cut = f(a, w)
+        for i, part in enumerate(cut):
+            np.testing.assert_array_equal(part, a[i : max(m - 4 + i, 0)])
+        want = np.convolve(a, w, "valid") if m > 4 else []
+        np.testing.assert_array_equal(got, want)
+
+
 def test_diff_on_symbolic(run):
     x = gx.input("x", ("n", 3))
     a = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")

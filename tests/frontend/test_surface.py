@@ -67,6 +67,12 @@ def test_reductions(run, x, name, axis, keepdims):
         same(run, getattr(x, name)(axis, keepdims=keepdims), want, x=A)
 
 
+def test_divisors_as_numpy_names_them(run, x):
+    for name in ("var", "std"):
+        for got in (getattr(x, name)(ddof=1), getattr(x, name)(correction=1)):
+            same(run, got, getattr(np, name)(A, ddof=1), x=A)
+
+
 def test_reduction_dtypes(run):
     for dtype, total, mean in [("int8", "int64", "float32"), ("uint8", "uint64", "float32"),
                                ("bool", "int64", "float32"), ("int64", "int64", "float32"),
