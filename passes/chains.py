@@ -103,7 +103,7 @@ def find(g: Graph) -> tuple[list[Unit], Readers]:
     order: list[Unit | None] = [*g.nodes]
     search = Search(readers, position)
     for n in reversed(g.nodes):
-        chain = search.chain(n) if n.op.name == "fused" else None
+        chain = search.chain(n)
         if chain is not None and _place(chain, order, position):
             search.take(chain)
     return [u for u in order if u is not None], readers
@@ -111,6 +111,8 @@ def find(g: Graph) -> tuple[list[Unit], Readers]:
 
 def _rows(n: Node) -> int:
     """How many dimensions of a product's result its left operand shares, all that it keeps."""
+    if n.op.name != "fused":
+        return 0
     dots = [m for m in n.attrs["body"].nodes if m.op.kind is Kind.CONTRACT]
     return dots[0].args[0].type.ndim - len(dots[0].attrs["contract"][0]) if len(dots) == 1 else 0
 
@@ -134,7 +136,7 @@ class Search:
 
     def chain(self, last: Node, without: AbstractSet[Node] = frozenset()) -> Chain | None:
         """The chain that ends in a product, if it pays; `without` says who reads no longer."""
-        if (rows := _rows(last)) == 0 or last in self.taken:
+        if last in self.taken or (rows := _rows(last)) == 0:
             return None
         for again in (False,) if without else (True, False):
             found = self.grow(last, rows, again, without)

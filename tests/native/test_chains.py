@@ -327,6 +327,20 @@ def test_what_is_no_chain():
     assert not any(kinds([q, k, v], gx.matmul(p, v)))
 
 
+def test_weights_that_others_read_as_they_stand():
+    """A reshape is no kernel, and what reads it does not run by the rows of the weights."""
+    q, k, v, w = (gx.input(name, (1024, 8)) for name in "qkvw")
+    p = gx.nn.softmax(q @ gx.matrix_transpose(k), axis=-1)
+    inputs, outs = [q, k, v, w], [p @ v, gx.matrix_transpose(w)[:, :512] @ gx.reshape(p, (512, -1))]
+    outs.append(gx.reshape(p, (-1, 512)) @ w[:512])
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=(1024, 8)).astype("f4") for _ in inputs]
+    got = gx.function(inputs, outs)(*arrays)
+    want = gx.function(inputs, outs, mode="interpret")(*arrays)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_many_small_layers_are_kernels_of_their_own():
     """What is small stays in cache by itself, and layers that are alike share their code."""
     x, w = gx.input("x", ("n", 16)), gx.input("w", (16, 16))
