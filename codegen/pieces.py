@@ -82,7 +82,7 @@ def _cut(nest: Nest, name: str) -> list[Nest]:
         inner *= n if isinstance(n, int) else SHORTEST
     if max(b - a for a, b in pairwise(edges)) * inner < SHORTEST:
         return [nest]
-    return [_piece(nest, name, a, b) for a, b in pairwise(edges)]
+    return [_Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
 
 
 def _bounds(p: Pred, name: str) -> list[int]:
@@ -94,50 +94,78 @@ def _bounds(p: Pred, name: str) -> list[int]:
     return [low, high] if isinstance(low, int) and isinstance(high, int) else []
 
 
-def _piece(nest: Nest, name: str, begin: int, end: int) -> Nest:
-    """The part of the nest where begin <= name < end; the axis counts from 0 again."""
-    single = end == begin + 1
-    env: dict[str, Size] = {name: begin if single else axis(name) + begin}
-    gone = {name} if single else set()
-    known: dict[Expr, Expr] = {}   # a select that is decided: what it gives
-    wanted: set[Expr] = set()
+class _Piece:
+    """The part of a nest where begin <= name < end; the axis counts from 0 again."""
 
-    def kept(ps: Iterable[Pred]) -> tuple[Pred, ...] | None:
+    def __init__(self, nest: Nest, name: str, begin: int, end: int):
+        self.whole, self.name, self.begin, self.end = nest, name, begin, end
+        self.gone = {name} if end == begin + 1 else set()
+        self.env: dict[str, Size] = {name: begin if self.gone else axis(name) + begin}
+        self.given = self._decided()
+
+    def nest(self) -> Nest:
+        """The nest of the piece."""
+        whole, gone = self.whole, self.gone
+        wanted = self._wanted()
+        made: dict[Expr, Expr] = {}
+        for e in whole.exprs:
+            if e in wanted:
+                args = tuple(made[self.final(a)] for a in e.args)
+                made[e] = self._moved(e, len(made), args)
+        stores = [
+            Store(
+                s.output, substitute(s.offset, self.env), made[self.final(s.expr)],
+                tuple(a for a in s.axes if a not in gone),
+            )
+            for s in whole.stores
+        ]
+        sizes = whole.sizes | {self.name: self.end - self.begin}
+        return replace(
+            whole, outer=[a for a in whole.outer if a not in gone], exprs=list(made.values()),
+            stores=stores, sizes={a: n for a, n in sizes.items() if a not in gone},
+        )
+
+    def kept(self, conditions: Iterable[Pred]) -> tuple[Pred, ...] | None:
         """The conditions that are left; None where one never holds."""
         left = []
-        for p in ps:
-            moved = Pred(substitute(p.index, env), substitute(p.lo, env), substitute(p.hi, env))
-            held = _held(p, name, begin, end)
+        for p in conditions:
+            held = _held(p, self.name, self.begin, self.end)
             if held is False:
                 return None
             if held is None:
-                left.append(moved)
+                left.append(Pred(*(substitute(size, self.env) for size in (p.index, p.lo, p.hi))))
         return tuple(left)
 
-    def final(e: Expr) -> Expr:
-        while e in known:
-            e = known[e]
+    def _decided(self) -> dict[Expr, Expr]:
+        """What selects give that are decided in this piece."""
+        given = {}
+        for e in self.whole.exprs:
+            if e.kind == "op" and e.attrs[0] == "select" and e.args[0].kind == "inside":
+                left = self.kept(e.args[0].attrs)
+                if not left:
+                    given[e] = e.args[2] if left is None else e.args[1]
+        return given
+
+    def final(self, e: Expr) -> Expr:
+        """e, or what it is known to give."""
+        while e in self.given:
+            e = self.given[e]
         return e
 
-    for e in nest.exprs:
-        if e.kind == "op" and e.attrs[0] == "select" and e.args[0].kind == "inside":
-            left = kept(e.args[0].attrs)
-            if left is None or not left:
-                known[e] = e.args[2] if left is None else e.args[1]
-    stack = [final(s.expr) for s in nest.stores]
-    while stack:
-        e = stack.pop()
-        if e not in wanted:
-            wanted.add(e)
-            stack += [final(a) for a in e.args]
-    made: dict[Expr, Expr] = {}
-    exprs: list[Expr] = []
-    for e in nest.exprs:
-        if e not in wanted:
-            continue
-        attrs = e.attrs
-        kind = e.kind
-        left = kept(_preds(e))
+    def _wanted(self) -> set[Expr]:
+        """The expressions that what is stored here needs."""
+        wanted: set[Expr] = set()
+        stack = [self.final(s.expr) for s in self.whole.stores]
+        while stack:
+            e = stack.pop()
+            if e not in wanted:
+                wanted.add(e)
+                stack += [self.final(a) for a in e.args]
+        return wanted
+
+    def _moved(self, e: Expr, number: int, args: tuple[Expr, ...]) -> Expr:
+        """e in the piece, on these operands."""
+        kind, attrs, left = e.kind, e.attrs, self.kept(_preds(e))
         if kind == "inside" and not left:
             kind, attrs = "const", (np.array(left is not None).tobytes(),)
         elif kind == "inside":
@@ -145,25 +173,11 @@ def _piece(nest: Nest, name: str, begin: int, end: int) -> Nest:
         elif kind == "load" and left is None:  # nothing may be read there, and nothing is used
             kind, attrs = "const", (np.zeros((), e.dtype.numpy).tobytes(),)
         elif kind == "load":
-            attrs = (attrs[0], substitute(attrs[1], env), left)
+            attrs = (attrs[0], substitute(attrs[1], self.env), left)
         elif kind == "index":
-            attrs = (substitute(attrs[0], env),)
-        args = tuple(made[final(a)] for a in e.args)
-        axes = frozenset() if kind == "const" else e.axes - gone
-        made[e] = Expr(len(exprs), kind, e.dtype, args, attrs, axes, e.node)
-        exprs.append(made[e])
-    stores = [
-        Store(
-            s.output, substitute(s.offset, env), made[final(s.expr)],
-            tuple(a for a in s.axes if a not in gone),
-        )
-        for s in nest.stores
-    ]
-    return replace(
-        nest, outer=[a for a in nest.outer if a not in gone], exprs=exprs, stores=stores,
-        sizes={a: n for a, n in nest.sizes.items() if a not in gone} | (
-            {} if single else {name: end - begin}),
-    )
+            attrs = (substitute(attrs[0], self.env),)
+        axes = frozenset() if kind == "const" else e.axes - self.gone
+        return Expr(number, kind, e.dtype, args, attrs, axes, e.node)
 
 
 def _held(p: Pred, name: str, begin: int, end: int) -> bool | None:

@@ -155,7 +155,7 @@ class Elements:
                 return L.load_splat(d, self._at(self.memory[one], one))
             if one not in self.scalars and one in self.lanes:
                 v, lane = self.lanes[one]
-                return self._shuffle(v, None, [lane] * width)
+                return self._shuffle(v, [lane] * width)
             return L.splat(d, self.scalar(one))
         loaded = self._load(ids, width)
         if loaded:
@@ -163,11 +163,11 @@ class Elements:
         sources, single, fixed = self._sources(ids)
         current = ""
         if fixed:
-            items = [
-                f"{t} " + (literal(t, self._literal(x)) if x in self.constants else "poison")
+            numbers = [
+                literal(t, self.constants[x].item()) if x in self.constants else "poison"
                 for x in ids
             ]
-            current = f"<{', '.join(items)}>"
+            current = f"<{', '.join(f'{t} {x}' for x in numbers)}>"
         for v, places in sources.items():
             if not current and all(a == b for a, b in places):
                 current = self.wider(v, width)
@@ -176,7 +176,7 @@ class Elements:
             if not current:
                 for lane, source in places:
                     mask[lane] = source
-                current = self._shuffle(v, None, mask)
+                current = self._shuffle(v, mask)
                 continue
             have = {lane for lane, x in enumerate(ids) if x >= 0}
             for lane in have:
@@ -184,22 +184,20 @@ class Elements:
             for lane, source in places:
                 mask[lane] = width + source
             if v.width <= width:
-                current = self._two(current, self.wider(v, width), t, width, mask)
+                other = self.wider(v, width)
             else:
                 moved = [-1] * width
                 for lane, source in places:
                     moved[lane] = source
                     mask[lane] = width + lane
-                current = self._two(current, self._shuffle(v, None, moved), t, width, mask)
+                other = self._shuffle(v, moved)
+            current = self._shuffle(Vector(current, t, width), mask, other)
         for lane in single:
             base = current or "poison"
             current = self.e(
                 f"insertelement <{width} x {t}> {base}, {t} {self.scalar(ids[lane])}, i64 {lane}"
             )
         return current
-
-    def _literal(self, x: int) -> Any:
-        return self.constants[x].item()
 
     def _sources(
         self, ids: tuple[int, ...]
@@ -222,8 +220,7 @@ class Elements:
 
     def _load(self, ids: tuple[int, ...], width: int) -> str:
         """A load, where the elements stand in memory one after the other; else nothing."""
-        start, end = 0, 0
-        first = None
+        first, end = None, 0
         for lane, x in enumerate(ids):
             if x < 0:
                 continue
@@ -236,17 +233,14 @@ class Elements:
         if first < b.first:
             return ""
         if first + width <= b.first + b.size and b.dtype.kind != "b":
-            start, end = first, width
-        else:
-            start = first
-        L = self.writer(end)
+            end = width
         if end == 1:
             return ""
-        loaded = L.load(b.dtype, self._at(b, start))
+        loaded = self.writer(end).load(b.dtype, self._at(b, first))
         if end == width:
             return loaded
-        t = register_type(b.dtype)
-        return self._shuffle(Vector(loaded, t, end), None, [*range(end), *[-1] * (width - end)])
+        v = Vector(loaded, register_type(b.dtype), end)
+        return self._shuffle(v, [*range(end), *[-1] * (width - end)])
 
     def wider(self, v: Vector, width: int) -> str:
         """The first lanes of v as a register of another width."""
@@ -254,19 +248,14 @@ class Elements:
             return v.register
         if (v, width) not in self._wider:
             n = min(v.width, width)
-            self._wider[v, width] = self._shuffle(v, None, [*range(n), *[-1] * (width - n)])
+            self._wider[v, width] = self._shuffle(v, [*range(n), *[-1] * (width - n)])
         return self._wider[v, width]
 
-    def _shuffle(self, a: Vector, b: Vector | None, mask: Sequence[int]) -> str:
-        t = f"<{a.width} x {a.type}>"
-        return self.e(
-            f"shufflevector {t} {a.register}, {t} {b.register if b else 'poison'}, "
-            f"<{len(mask)} x i32> {_mask(mask)}"
-        )
-
-    def _two(self, a: str, b: str, t: str, width: int, mask: Sequence[int]) -> str:
-        """Lanes of two registers of one width, by number."""
-        return self._shuffle(Vector(a, t, width), Vector(b, t, width), mask)
+    def _shuffle(self, v: Vector, mask: Sequence[int], other: str = "poison") -> str:
+        """Lanes of a vector, and of another register of that type, by number; -1 for any."""
+        t = f"<{v.width} x {v.type}>"
+        lanes = ", ".join("i32 poison" if m < 0 else f"i32 {m}" for m in mask)
+        return self.e(f"shufflevector {t} {v.register}, {t} {other}, <{len(mask)} x i32> <{lanes}>")
 
     def vector_cost(self, ids: Sequence[int | None], width: int) -> float:
         """What `vector` will take."""
@@ -312,7 +301,7 @@ class Elements:
         if n == 1:
             return 1, ""
         whole = n == v.width
-        return n, v.register if whole else self._shuffle(v, None, range(lane, lane + n))
+        return n, v.register if whole else self._shuffle(v, range(lane, lane + n))
 
     def _readable(self, ids: Sequence[int], at: int) -> tuple[int, str]:
         """The same for elements that are constants, or side by side in memory."""
@@ -341,7 +330,3 @@ def _key(ids: Sequence[int | None], width: int) -> tuple[int, ...]:
     """Elements by lane; -1 where any will do."""
     own = tuple([-1 if x is None else x for x in ids])
     return own + (-1,) * (width - len(own))
-
-
-def _mask(mask: Sequence[int]) -> str:
-    return "<" + ", ".join("i32 poison" if m < 0 else f"i32 {m}" for m in mask) + ">"
