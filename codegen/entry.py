@@ -17,7 +17,7 @@ from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.fpmode import can_flush, define_flushed
 from graphc.codegen.kernels import Call
 from graphc.codegen.plan import Place, Plan, align, size_of
-from graphc.codegen.program import NEGATIVE_DIMENSION, SIZE_OVERFLOW
+from graphc.codegen.program import Status
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
 from graphc.codegen.waves import WaveRunner
@@ -85,7 +85,7 @@ class Entry:
         """Negative dimensions, overflow of sizes, and the conditions on dimensions."""
         e, sizes = self.e, self.sizes
         for n in self.dims.values():
-            self._return_if(e(f"icmp slt i64 {n}, 0"), NEGATIVE_DIMENSION)
+            self._return_if(e(f"icmp slt i64 {n}, 0"), Status.NEGATIVE_DIMENSION)
         seen: dict[Size, None] = {self.plan.arena: None}
         for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
             seen.setdefault(size_of(v))
@@ -95,7 +95,7 @@ class Entry:
             sizes.value(s)
         bad = sizes.bad()
         if bad != "false":
-            self._return_if(bad, SIZE_OVERFLOW)
+            self._return_if(bad, Status.SIZE_OVERFLOW)
         for size, zero, code in self.checks:
             test = "ne" if zero else "slt"
             self._return_if(e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)

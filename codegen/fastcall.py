@@ -224,7 +224,7 @@ class Native:
         self, inputs: Sequence[Array], outputs: Sequence[Array], dims: Mapping[str, int]
     ) -> int:
         """Call the entry through ctypes; the status. Arrays must be as the program expects."""
-        from graphc.codegen.program import OUT_OF_MEMORY
+        from graphc.codegen.program import Status
 
         p = self.image.program
         pointers = [a.ctypes.data for a in (*inputs, *outputs)] + list(self._table)
@@ -239,7 +239,7 @@ class Native:
             try:
                 arena = np.empty(max(64, need), np.uint8)
             except (MemoryError, ValueError):
-                return OUT_OF_MEMORY
+                return Status.OUT_OF_MEMORY
         status = int(self._entry(args, sizes, arena.ctypes.data))
         self._spare[:] = [arena]
         return status

@@ -11,6 +11,7 @@ returns a status code (see below), allocates nothing, and writes states only whe
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from graphc.dims import Size
@@ -71,31 +72,28 @@ class Program(NamedTuple):
         return "@graphc_parallel(" in self.llvm
 
 
-# Status codes of an entry point; a site's code is FIRST_SITE + its index.
-OK = 0
-NULL_ARGUMENT = 1
-NEGATIVE_DIMENSION = 2
-SIZE_OVERFLOW = 3
-OVERLAP = 4
-ARENA_TOO_SMALL = 5
-OUT_OF_MEMORY = 6
-UNSUPPORTED_CPU = 7
-FILE_ERROR = 8
-NOT_A_STATE = 9
-OTHER_LAYOUT = 10
-STATE_CUT = 11
-FIRST_SITE = 16
-STATUS_TEXT = {
-    OK: "success",
-    NULL_ARGUMENT: "a pointer argument is null",
-    NEGATIVE_DIMENSION: "a dimension is negative",
-    SIZE_OVERFLOW: "a dimension is so large that the size of an array overflows",
-    OVERLAP: "an output, the state or the arena overlaps another argument",
-    ARENA_TOO_SMALL: "the arena is too small",
-    OUT_OF_MEMORY: "out of memory",
-    UNSUPPORTED_CPU: "the library needs a newer CPU",
-    FILE_ERROR: "the file cannot be read or written",
-    NOT_A_STATE: "this is not a state file, or one of another version",
-    OTHER_LAYOUT: "the state file belongs to a library with other variables",
-    STATE_CUT: "the state file is cut short or damaged",
-}
+FIRST_SITE = 16  # the code of the first place that can fail; others follow
+
+
+class Status(IntEnum):
+    """The other codes that an entry point, or a function of a library, returns."""
+
+    text: str
+
+    OK = 0, "success"
+    NULL_ARGUMENT = 1, "a pointer argument is null"
+    NEGATIVE_DIMENSION = 2, "a dimension is negative"
+    SIZE_OVERFLOW = 3, "a dimension is so large that the size of an array overflows"
+    OVERLAP = 4, "an output, the state or the arena overlaps another argument"
+    ARENA_TOO_SMALL = 5, "the arena is too small"
+    OUT_OF_MEMORY = 6, "out of memory"
+    UNSUPPORTED_CPU = 7, "the library needs a newer CPU"
+    FILE_ERROR = 8, "the file cannot be read or written"
+    NOT_A_STATE = 9, "this is not a state file, or one of another version"
+    OTHER_LAYOUT = 10, "the state file belongs to a library with other variables"
+    STATE_CUT = 11, "the state file is cut short or damaged"
+
+    def __new__(cls, code: int, text: str) -> Status:
+        made = int.__new__(cls, code)
+        made._value_, made.text = code, text
+        return made

@@ -38,7 +38,7 @@ def failure(
     again: the same call by the interpreter on `graph`, unless that is too much work: it knows the
     failing value and its position.
     """
-    from graphc.codegen.program import FIRST_SITE, OUT_OF_MEMORY, STATUS_TEXT
+    from graphc.codegen.program import FIRST_SITE, Status
 
     if FIRST_SITE <= status < FIRST_SITE + len(program.sites):
         site = program.sites[status - FIRST_SITE]
@@ -52,8 +52,10 @@ def failure(
         if by_element and graph and again and elements(graph, sizes) <= MOST_ELEMENTS:
             text += _detail(kind, site.loc, again)
         return kind(f"{program.name}: {text}", site.loc)
-    text = STATUS_TEXT.get(status, f"native code returned status {status}")
-    if status != OUT_OF_MEMORY:
+    text = {s.value: s.text for s in Status}.get(
+        status, f"native code returned status {status}"
+    )
+    if status != Status.OUT_OF_MEMORY:
         return ExecutionError(f"{program.name}: {text}", user_loc())
     text += f"; the arena takes {dims.evaluate(program.arena, sizes)} bytes"
     if sizes:

@@ -297,13 +297,13 @@ class LoadedFunction(Callee):
         return made
 
     def _failure(self, status: int) -> GraphcError:
-        from graphc.codegen.program import OUT_OF_MEMORY
+        from graphc.codegen.program import Status
 
         text = self._library._explain(status).decode("utf-8", "replace")
         for site in self._data["failures"]:
             if site["code"] == status:
                 return BY_KIND.get(site["kind"], ExecutionError)(text)
-        kind = OutOfMemoryError if status == OUT_OF_MEMORY else ExecutionError
+        kind = OutOfMemoryError if status == Status.OUT_OF_MEMORY else ExecutionError
         return kind(f"{self.name}: {text}", user_loc())
 
 

@@ -13,23 +13,7 @@ from dataclasses import dataclass
 
 from graphc import dims
 from graphc.codegen.library.link import LIBC
-from graphc.codegen.program import (
-    ARENA_TOO_SMALL,
-    FILE_ERROR,
-    FIRST_SITE,
-    NEGATIVE_DIMENSION,
-    NOT_A_STATE,
-    NULL_ARGUMENT,
-    OK,
-    OTHER_LAYOUT,
-    OUT_OF_MEMORY,
-    OVERLAP,
-    SIZE_OVERFLOW,
-    STATE_CUT,
-    STATUS_TEXT,
-    UNSUPPORTED_CPU,
-    Program,
-)
+from graphc.codegen.program import FIRST_SITE, Program, Status
 from graphc.dims import Size
 from graphc.errors import CompileError
 from graphc.ir import Graph, State
@@ -70,13 +54,6 @@ SLACK = 8
 _OWN = ("init", "warmup", "set_threads", "strerror", "abi", "descriptor", "state", "status",
         "state_size_check", "save_state", "load_state", "pack_state", "unpack_state", "state_bytes")
 _MACROS = ("GRAPHC_H", "GRAPHC_HPP", "GRAPHC_VERSION", "ABI", "STATE_LAYOUT", "STATE_FILE_BYTES")
-STATUS_NAMES = {
-    OK: "OK", NULL_ARGUMENT: "NULL_ARGUMENT", NEGATIVE_DIMENSION: "NEGATIVE_DIMENSION",
-    SIZE_OVERFLOW: "SIZE_OVERFLOW", OVERLAP: "OVERLAP", ARENA_TOO_SMALL: "ARENA_TOO_SMALL",
-    OUT_OF_MEMORY: "OUT_OF_MEMORY", UNSUPPORTED_CPU: "UNSUPPORTED_CPU",
-    FILE_ERROR: "FILE_ERROR", NOT_A_STATE: "NOT_A_STATE", OTHER_LAYOUT: "OTHER_LAYOUT",
-    STATE_CUT: "STATE_CUT",
-}
 
 
 @dataclass(frozen=True)
@@ -149,9 +126,9 @@ class Api:
     def macro(self) -> str:
         return self.prefix.upper()
 
-    def status(self, code: int) -> str:
+    def status(self, code: Status) -> str:
         """The name of a status code in C."""
-        name = f"{self.macro}_{STATUS_NAMES[code]}"
+        name = f"{self.macro}_{code.name}"
         return f"{name}_" if name in _UNISTD else name
 
     @property
@@ -226,10 +203,10 @@ def make_api(
     held = {f.state for f in fields}
     symbols = Names((
         *(f"{prefix}_{n}" for n in _OWN), *_macros(prefix), *LIBC,
-        *(f"{prefix.upper()}_{n}" for n in ("FIRST_SITE", *STATUS_NAMES.values())),
+        *(f"{prefix.upper()}_{n}" for n in ("FIRST_SITE", *Status.__members__)),
     ))
     c_names = [symbols(f"{prefix}_{u.name}") for u in units]
-    messages = sorted(STATUS_TEXT.items())
+    messages = [(s.value, s.text) for s in Status]
     entries = []
     code = FIRST_SITE
     for u, c in zip(units, c_names, strict=True):

@@ -13,17 +13,7 @@ from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.library.abi import SLACK, Entry, Field
 from graphc.codegen.library.levels import NUMBERS
 from graphc.codegen.library.small import is_small, usual_call
-from graphc.codegen.program import (
-    ARENA_TOO_SMALL,
-    FIRST_SITE,
-    NEGATIVE_DIMENSION,
-    NULL_ARGUMENT,
-    OUT_OF_MEMORY,
-    OVERLAP,
-    SIZE_OVERFLOW,
-    UNSUPPORTED_CPU,
-    Program,
-)
+from graphc.codegen.program import FIRST_SITE, Program, Status
 from graphc.codegen.sizes import SizeCode
 from graphc.ir import Literal, State
 
@@ -154,18 +144,18 @@ class EntryText:
         e.do(f"%ranges = alloca [{2 * ranges} x i64], align 16")
         e.do(f"%args = alloca [{max(1, slots)} x i64], align 16")
         e.do(f"%dims = alloca [{max(1, len(entry.dims))} x i64], align 16")
-        self._check_dims(NEGATIVE_DIMENSION)
+        self._check_dims(Status.NEGATIVE_DIMENSION)
         bytes_ = [sizes.value(a.type.size * a.type.dtype.itemsize) for a in arrays]
         promised = sizes.value(entry.arena)
         work = sizes.value(entry.work)
-        self._leave_if(sizes.bad(), SIZE_OVERFLOW)
+        self._leave_if(sizes.bad(), Status.SIZE_OVERFLOW)
         self._check_null(pointers[:inputs], bytes_[:inputs])
         missing, present, arena_bytes = self._missing(pointers[inputs:], bytes_[inputs:], work)
         self._check_overlap(pointers, [*bytes_[:inputs], *present], promised)
         e.do("%level = call i32 @graphc.level()")
         lowest = NUMBERS[entry.unit.programs[0][0]]
         if lowest > 1:
-            self._leave_if(e(f"icmp slt i32 %level, {lowest}"), UNSUPPORTED_CPU)
+            self._leave_if(e(f"icmp slt i32 %level, {lowest}"), Status.UNSUPPORTED_CPU)
         arena, own = self._arena(arena_bytes)
         made = self._substitutes(pointers[inputs:], bytes_[inputs:], missing, arena, work)
         status = self.dispatch([*pointers[:inputs], *made], arena)
@@ -210,7 +200,7 @@ class EntryText:
         dims = ", ".join(f"i64 {r}" for r in self.regs.values())
         given = e("icmp ne ptr %arena, null")
         less = e(f"icmp slt i64 %bytes, {e(f'call i64 @{entry.arena_c}({dims})')}")
-        self._leave_if(e(f"and i1 {given}, {less}"), ARENA_TOO_SMALL)
+        self._leave_if(e(f"and i1 {given}, {less}"), Status.ARENA_TOO_SMALL)
         status = e(f"tail call i32 @{entry.c}({', '.join(params)})")
         e.do(f"ret i32 {status}")
         self.module.define(
@@ -233,7 +223,7 @@ class EntryText:
             if not size.isdigit():
                 null = e(f"and i1 {null}, {e(f'icmp sgt i64 {size}, 0')}")
             missing = null if missing == "false" else e(f"or i1 {missing}, {null}")
-        self._leave_if(missing, NULL_ARGUMENT)
+        self._leave_if(missing, Status.NULL_ARGUMENT)
 
     def _missing(self, pointers: list[str], sizes: list[str], work: str) -> tuple[
         list[str], list[str], str
@@ -291,7 +281,7 @@ class EntryText:
             f"call i1 @graphc.overlap(ptr %ranges, i64 {len(written)}, "
             f"i64 {len(written) + len(read)})"
         )
-        self._leave_if(bad, OVERLAP)
+        self._leave_if(bad, Status.OVERLAP)
 
     def _arena(self, size: str) -> tuple[str, str]:
         """The arena, and whether it is ours to free ("" if never)."""
@@ -304,7 +294,7 @@ class EntryText:
         e.label(make)
         self.module.declare("malloc", "declare ptr @malloc(i64)")
         made = e(f"call ptr @malloc(i64 {size})")
-        self._leave_if(e(f"icmp eq ptr {made}, null"), OUT_OF_MEMORY)
+        self._leave_if(e(f"icmp eq ptr {made}, null"), Status.OUT_OF_MEMORY)
         last = e.block
         e.do(f"br label %{ready}")
         e.label(ready)

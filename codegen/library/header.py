@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphc.codegen.library.abi import C_TYPES, Api, Arg, Entry, Field, nbytes
 from graphc.codegen.library.descriptor import file_size
-from graphc.codegen.program import FIRST_SITE, STATUS_TEXT
+from graphc.codegen.program import FIRST_SITE, Status
 from graphc.types import shape_text
 
 LONGEST_FORMULA = 400  # letters: beyond them nobody reads it, and the function tells the bytes
@@ -84,7 +84,7 @@ def header_text(api: Api, version: str) -> str:
             "/* changes with the struct below */",
         ]
     lines += ["", f"enum {p}_status {{"]
-    codes = [(api.status(c), c, t) for c, t in sorted(STATUS_TEXT.items())]
+    codes = [(api.status(s), s.value, s.text) for s in Status]
     lines += [f"  {n} = {c}, /* {comment_safe(t)} */" for n, c, t in codes]
     lines += [f"  {m}_FIRST_SITE = {FIRST_SITE} "
               "/* this code and greater ones are places in the declared program */", "};", ""]

@@ -17,14 +17,7 @@ from graphc.codegen.emitter import filled
 from graphc.codegen.library.abi import Api
 from graphc.codegen.library.data import string_constant
 from graphc.codegen.library.descriptor import file_size, state_header
-from graphc.codegen.program import (
-    FILE_ERROR,
-    NOT_A_STATE,
-    NULL_ARGUMENT,
-    OTHER_LAYOUT,
-    OUT_OF_MEMORY,
-    STATE_CUT,
-)
+from graphc.codegen.program import Status
 from graphc.codegen.runtime import system_call
 from graphc.codegen.target import Platform
 from graphc.state_file import CHECKSUM, HASH_AT, sums
@@ -294,7 +287,8 @@ def state_text(api: Api, platform: Platform) -> str:
         CHECKS=_checks(len(header), file_size(api)), HEADER=len(header), BYTES=api.state_bytes,
         ALL_AND_ONE=file_size(api) + 1, SUMS=CHECKSUM, WORD_BYTES=api.state_bytes - tail,
         TAIL_BYTES=tail, TAIL="true" if tail else "false", FIRST=first, SECOND=second,
-        LONGEST=_LONGEST, NULL=NULL_ARGUMENT, CUT=STATE_CUT, FILE=FILE_ERROR, MEMORY=OUT_OF_MEMORY,
+        LONGEST=_LONGEST, NULL=Status.NULL_ARGUMENT, CUT=Status.STATE_CUT,
+        FILE=Status.FILE_ERROR, MEMORY=Status.OUT_OF_MEMORY,
     )
     return "\n".join([
         string_constant("@graphc.state.header", header),
@@ -307,9 +301,9 @@ def state_text(api: Api, platform: Platform) -> str:
 def _checks(header: int, whole: int) -> str:
     """What is compared with the library's own header, in this order."""
     steps = (  # from, size, the length it takes, codes of a file too short and of another one
-        (0, _VERSION_END, f"sge i64 %bytes, {HASH_AT}", NOT_A_STATE, NOT_A_STATE),
-        (HASH_AT, 8, f"sge i64 %bytes, {HASH_AT + 8}", STATE_CUT, OTHER_LAYOUT),
-        (0, header, f"eq i64 %bytes, {whole}", STATE_CUT, STATE_CUT),
+        (0, _VERSION_END, f"sge i64 %bytes, {HASH_AT}", Status.NOT_A_STATE, Status.NOT_A_STATE),
+        (HASH_AT, 8, f"sge i64 %bytes, {HASH_AT + 8}", Status.STATE_CUT, Status.OTHER_LAYOUT),
+        (0, header, f"eq i64 %bytes, {whole}", Status.STATE_CUT, Status.STATE_CUT),
     )
     text = "".join(
         filled(_CHECK, K=k, NEXT=k + 1, FROM=at, SIZE=size, LENGTH=length, SHORT=short, OTHER=other)
