@@ -90,38 +90,23 @@ newaxis = None
 
 # Where each name lives that is imported at first use; None: a module of its own.
 _LAZY: dict[str, str | None] = {
-    "Function": "function",
-    "Graph": "ir",
-    "Kind": "ops",
-    "Op": "ops",
-    "PIPELINE": "passes",
-    "checkpoint": "composite",
-    "composite": "composite",
-    "define_op": "define",
-    "depends_on": "transforms",
-    "export": "export",
-    "fft": None,
-    "function": "function",
-    "grad": "transforms",
-    "hessian": "transforms",
-    "hvp": "transforms",
-    "jacobian": "transforms",
-    "jvp": "transforms",
-    "linalg": None,
-    "load": "loaded",
-    "load_state": "state",
-    "nn": None,
-    "optim": None,
-    "random": None,
-    "release_memory": "memory",
-    "same_float": "define",
-    "same_number": "define",
-    "same_type": "define",
-    "save_state": "state",
-    "testing": None,
-    "value_and_grad": "transforms",
-    "vjp": "transforms",
-    "vmap": "vmap",
+    name: home or None
+    for home, names in {
+        "": "fft linalg nn optim random testing",
+        "composite": "checkpoint composite",
+        "define": "define_op same_float same_number same_type",
+        "export": "export",
+        "function": "Function function",
+        "ir": "Graph",
+        "loaded": "load",
+        "memory": "release_memory",
+        "ops": "Kind Op",
+        "passes": "PIPELINE",
+        "state": "load_state save_state",
+        "transforms": "depends_on grad hessian hvp jacobian jvp value_and_grad vjp",
+        "vmap": "vmap",
+    }.items()
+    for name in names.split()
 }
 
 

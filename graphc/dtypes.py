@@ -129,14 +129,4 @@ def result_type(*arrays_and_dtypes: ArrayLike) -> DType:
 
 def can_cast(from_: Any, to: Any) -> Any:
     """Whether every value of one dtype is one of the other."""
-    a, b = _dtype_like(from_), dtype_of(to)
-    if a is b or a.kind == "b":
-        return True
-    if b.kind == "b" or (a.is_float and not b.is_float):
-        return False
-    if a.is_float:
-        return types.promote(a, b) is b
-    if b.is_float:
-        digits = {types.f16: 11, types.bf16: 8, types.f32: 24, types.f64: 53}[b]
-        return a.bits - (a.kind == "i") <= digits
-    return types.promote(a, b) is b
+    return types.lossless(_dtype_like(from_), dtype_of(to))

@@ -269,6 +269,20 @@ def promote(a: DType, b: DType) -> DType:
     return {8: i16, 16: i32, 32: i64, 64: f64}[unsigned.bits]
 
 
+def lossless(a: DType, b: DType) -> bool:
+    """Whether every value of a is a value of b."""
+    if a is b or a.kind == "b":
+        return True
+    if b.kind == "b" or (a.is_float and not b.is_float):
+        return False
+    if a.is_float:
+        return a.bits < b.bits  # f16 and bf16 do not hold each other
+    value_bits = a.bits - (a.kind == "i")
+    if b.is_float:
+        return value_bits <= {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[b.name]
+    return (a.kind == "u" or b.kind == "i") and value_bits <= b.bits - (b.kind == "i")
+
+
 def weak(scalar: bool | int | float, other: DType) -> DType:
     """The dtype a Python scalar takes beside an array of dtype `other`."""
     if isinstance(scalar, bool):

@@ -34,7 +34,7 @@ from graphc.passes.patterns import (
     var,
 )
 from graphc.passes.rewrite import Match, splat
-from graphc.types import DType
+from graphc.types import DType, lossless
 
 add, sub, mul, div, rem, pow = heads("add sub mul div rem pow")
 neg, abs_, exp = heads("neg abs exp")
@@ -100,20 +100,6 @@ def _limits(d: DType) -> tuple[Any, Any]:
         return False, True
     info = np.iinfo(d.numpy)
     return info.min, info.max
-
-
-def lossless(a: DType, b: DType) -> bool:
-    """Whether every value of a is a value of b."""
-    if a is b or a.kind == "b":
-        return True
-    if b.kind == "b" or (a.is_float and not b.is_float):
-        return False
-    if a.is_float:
-        return a.bits < b.bits  # f16 and bf16 do not hold each other
-    value_bits = a.bits - (a.kind == "i")
-    if b.is_float:
-        return value_bits <= {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[b.name]
-    return (a.kind == "u" or b.kind == "i") and value_bits <= b.bits - (b.kind == "i")
 
 
 def _casts_join(m: Match) -> bool:
