@@ -113,10 +113,7 @@ class Task:
         """Before a block: how many columns it has."""
         f, guards, n = self.f, self.guards, self.n
         assert guards is not None
-        alone = "true"
-        for a in range(n - 1):
-            one = f.cmp("eq", self.regs[self.chain.names[a]], "1")
-            alone = one if a == 0 else f(f"and i1 {alone}, {one}")
+        alone = f.all_of(f.cmp("eq", self.regs[name], "1") for name in self.chain.names[:-1])
         rows = self.regs[self.chain.names[-1]]
         used = guards.begin(self.at[-1], rows, alone, bool(self.chain.blocks.summed))
         args = self.chain.node.args
@@ -138,13 +135,15 @@ class Task:
         f, guards, chain = self.f, self.guards, self.chain
         assert guards is not None
         fewer = f.cmp("slt", self.regs[USED], guards.columns)
-        wrong = "false"
-        looked = [("nonzero", v) for v in chain.blocks.probes]
-        for what, v in looked + [("negative_zero", v) for v in chain.blocks.products]:
+
+        def found(what: str, v: Value) -> str:
             count = f.select(fewer, self.sizes.value(v.type.size), "0")
             there = self.pointers[chain.plan.places[v]]
-            found = guards.any(what, v.type.dtype, there, count)
-            wrong = found if wrong == "false" else f(f"or i1 {wrong}, {found}")
+            return guards.any(what, v.type.dtype, there, count)
+
+        looked = [("nonzero", v) for v in chain.blocks.probes]
+        looked += [("negative_zero", v) for v in chain.blocks.products]
+        wrong = f.any_of(found(what, v) for what, v in looked)
         with f.when(wrong):
             f.do(f"store i64 {guards.columns}, ptr {guards.used}, align 8")
         return wrong

@@ -6,7 +6,7 @@ of LLVM, and because the result is readable as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -83,6 +83,19 @@ class Emitter:
         name = f"%t{next(self.numbers)}"
         self.lines.append(f"  {name} = {rhs}")
         return name
+
+    def all_of(self, conditions: Iterable[str]) -> str:
+        """Whether all of some i1 registers hold; what makes one is emitted when it is its turn."""
+        return self._folded("and", "true", conditions)
+
+    def any_of(self, conditions: Iterable[str]) -> str:
+        """Whether one of some i1 registers holds."""
+        return self._folded("or", "false", conditions)
+
+    def _folded(self, op: str, total: str, conditions: Iterable[str]) -> str:
+        for k, c in enumerate(conditions):
+            total = c if k == 0 else self(f"{op} i1 {total}, {c}")
+        return total
 
     def do(self, line: str) -> None:
         """Append an instruction without a result."""

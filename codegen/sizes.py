@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emitter import Emitter
 from graphc.dims import Atom, Dim, Size
 
 _OVERFLOW = {"add": "sadd", "mul": "smul"}
@@ -58,9 +58,7 @@ class SizeCode:
 
     def bad(self) -> str:
         """Whether anything went wrong so far."""
-        out = "false"
-        for b in self._bad:
-            out = b if out == "false" else self.emit(f"or i1 {out}, {b}")
+        out = self.emit.any_of(self._bad)
         self._bad = [out] if out != "false" else []
         return out
 
@@ -109,8 +107,3 @@ class SizeCode:
                 out = e(f"add i64 {q}, {down}")
         self._known[a] = out
         return out
-
-
-def emitter() -> Emitter:
-    """An emitter into a module of its own."""
-    return Emitter(Module())

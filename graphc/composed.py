@@ -17,18 +17,8 @@ from graphc.floats import signbit
 from graphc.tensor import Tensor
 
 __all__ = [
-    "arctan2",
-    "atan2",
-    "cbrt",
-    "deg2rad",
-    "degrees",
-    "exp2",
-    "hypot",
-    "logaddexp",
-    "logaddexp2",
-    "rad2deg",
-    "radians",
-    "sinc",
+    "arctan2", "atan2", "cbrt", "deg2rad", "degrees", "exp2", "hypot", "logaddexp", "logaddexp2",
+    "rad2deg", "radians", "sinc",
 ]
 
 

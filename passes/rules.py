@@ -5,9 +5,9 @@ A new law is one row in one of these tables (and a golden under `tests/passes/go
     rules_arithmetic   numbers, casts
     rules_logic        bools, comparisons, select
     rules_layout       transpose, reshape, broadcast, slice, pad, concat, reverse
-    rules_views    elementwise ops before a broadcast
+    rules_views        elementwise ops before a broadcast
     rules_reduce       reductions, dot, gather
-    rules_stable       accurate forms (the pass `stabilize`)
+    rules_stable       accurate forms (the pass `stabilize`), with rules_sigmoid
     rules_fastmath     opt-in
 """
 

@@ -212,18 +212,18 @@ class EntryText:
     def _check_null(self, pointers: list[str], sizes: list[str]) -> None:
         """An array that has elements must be somewhere."""
         e = self.emit
-        missing = "false"
         checked = list(zip(pointers, sizes, strict=True))
         if self.entry.state and self.state_bytes:
             checked.append(("%s", "1"))
-        for p, size in checked:
-            if size == "0":
-                continue
+
+        def missing(p: str, size: str) -> str:
             null = e(f"icmp eq ptr {p}, null")
-            if not size.isdigit():
-                null = e(f"and i1 {null}, {e(f'icmp sgt i64 {size}, 0')}")
-            missing = null if missing == "false" else e(f"or i1 {missing}, {null}")
-        self._leave_if(missing, Status.NULL_ARGUMENT)
+            return null if size.isdigit() else e(
+                f"and i1 {null}, {e(f'icmp sgt i64 {size}, 0')}"
+            )
+
+        nulls = (missing(p, size) for p, size in checked if size != "0")
+        self._leave_if(e.any_of(nulls), Status.NULL_ARGUMENT)
 
     def _missing(self, pointers: list[str], sizes: list[str], work: str) -> tuple[
         list[str], list[str], str

@@ -49,7 +49,7 @@ def usual_call(t: EntryText, sizes: list[int], arena: int, rest: str) -> str:
         e.do("%level = load atomic i32, ptr @graphc.level.known monotonic, align 4")
         good.append(e(f"icmp sge i32 %level, {NUMBERS[lowest]}"))
     usual, other, plain, given = (e.fresh(x) for x in ("usual", "other", "plain", "given"))
-    e.do(f"br i1 {_all(e, good)}, label %{plain}, label %{other}")
+    e.do(f"br i1 {e.all_of(good)}, label %{plain}, label %{other}")
     e.label(other)
     params = ", ".join(t.params())
     e.do(f"ret i32 {e(f'tail call i32 @{rest}({params})')}")
@@ -58,7 +58,7 @@ def usual_call(t: EntryText, sizes: list[int], arena: int, rest: str) -> str:
     e.label(given)
     room = e("ptrtoint ptr %arena to i64"), arena
     good = [_apart(e, room, b) for b in every if arena]
-    e.do(f"br i1 {_all(e, good)}, label %{usual}, label %{other}")
+    e.do(f"br i1 {e.all_of(good)}, label %{usual}, label %{other}")
     e.label(usual)
     e.do(f"ret i32 {t.status(t.dispatch([p for p, _ in arrays], 'null'))}")
     return e.text()
@@ -72,10 +72,3 @@ def _apart(e: Emitter, a: tuple[str, int], b: tuple[str, int]) -> str:
     (begin, n), (other, m) = a, b
     moved = e(f"add i64 {e(f'sub i64 {begin}, {other}')}, {n - 1}")
     return e(f"icmp uge i64 {moved}, {n + m - 1}")
-
-
-def _all(e: Emitter, conditions: list[str]) -> str:
-    total = "true"
-    for c in conditions:
-        total = c if total == "true" else e(f"and i1 {total}, {c}")
-    return total

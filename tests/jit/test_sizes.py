@@ -6,7 +6,8 @@ import random
 import pytest
 
 from graphc.codegen import jit, llvm
-from graphc.codegen.sizes import SizeCode, emitter
+from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import host
 from graphc.dims import Dim, dim, evaluate, floordiv, maximum, minimum, mod
 
@@ -19,7 +20,7 @@ def native(sizes):
     texts = []
     declared = {}
     for k, size in enumerate(sizes):
-        e = emitter()
+        e = Emitter(Module())
         e.label("entry")
         code = SizeCode(e, {n: f"%{n}" for n in NAMES})
         value = code.value(size)
