@@ -1,12 +1,4 @@
-import os
-import sys
-
 import pytest
-
-HERE = os.path.dirname(__file__)
-sys.path.insert(0, HERE)
-for other in ("passes", "native"):  # their random graphs
-    sys.path.append(os.path.join(os.path.dirname(HERE), other))
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from guarded import guarded
 from native import (
     ALONE,

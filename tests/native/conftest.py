@@ -1,11 +1,3 @@
-"""Helpers of this folder stand in op_cases.py; importlib mode needs the folder on the path."""
-
-import os
-import sys
-
-sys.path.insert(0, os.path.dirname(__file__))
-
-
 def pytest_terminal_summary(terminalreporter):
     """What the random graphs were, over all shards and worker processes."""
     counts, total = {}, {}
