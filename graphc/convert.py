@@ -266,15 +266,18 @@ def axis_of(op: str, x: Tensor, axis: Any, extra: int = 0) -> int:
     return i % n
 
 
+def axis_list(axis: Any) -> list[Any]:
+    """One axis or several, as they were given, as a list."""
+    return list(axis) if isinstance(axis, (tuple, list)) else [axis]
+
+
 def axes_of(op: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
     """Axes, sorted; None means all of them."""
     if axis is None:
         return tuple(range(x.ndim))
-    if not isinstance(axis, (tuple, list)):
-        return (axis_of(op, x, axis),)
-    out = sorted(axis_of(op, x, a) for a in axis)
+    out = sorted(axis_of(op, x, a) for a in axis_list(axis))
     if len(set(out)) != len(out):
-        raise ArgumentError(f"{op}: an axis appears twice in {tuple(axis)}", user_loc())
+        raise ArgumentError(f"{op}: an axis appears twice in {tuple(axis_list(axis))}", user_loc())
     return tuple(out)
 
 

@@ -15,6 +15,7 @@ from graphc.convert import (
     as_shape,
     as_tensor,
     axes_of,
+    axis_list,
     axis_of,
     broadcast_args,
     promote_args,
@@ -128,8 +129,8 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Tensor:
 def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Tensor:
     """Axes moved to new places; the others keep their order."""
     t = as_tensor(x)
-    src = [axis_of("moveaxis", t, a) for a in _as_list(source)]
-    dst = [axis_of("moveaxis", t, a) for a in _as_list(destination)]
+    src = [axis_of("moveaxis", t, a) for a in axis_list(source)]
+    dst = [axis_of("moveaxis", t, a) for a in axis_list(destination)]
     if len(src) != len(dst) or len(set(src)) != len(src) or len(set(dst)) != len(dst):
         raise ArgumentError(
             f"moveaxis: source and destination must pair up, got {source} and {destination}",
@@ -141,14 +142,10 @@ def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Tensor:
     return permute_dims(t, perm)
 
 
-def _as_list(a: Any) -> list[Any]:
-    return list(a) if isinstance(a, (tuple, list)) else [a]
-
-
 def expand_dims(x: ArrayLike, axis: Axes = 0) -> Tensor:
     """New axes of size 1 at the given places of the result."""
     t = as_tensor(x)
-    places = _as_list(axis)
+    places = axis_list(axis)
     at = {axis_of("expand_dims", t, a, extra=len(places)) for a in places}
     if len(at) != len(places):
         raise ArgumentError(f"expand_dims: an axis appears twice in {axis}", user_loc())
@@ -330,7 +327,7 @@ def roll(x: ArrayLike, shift: Any, axis: Axes = None) -> Tensor:
     t = as_tensor(x)
     if axis is None:
         return reshape(roll(ravel(t), shift, 0), t.shape)
-    shifts, axes = _as_list(shift), _as_list(axis)
+    shifts, axes = axis_list(shift), axis_list(axis)
     if len(shifts) == 1:
         shifts *= len(axes)
     if len(shifts) != len(axes):

@@ -13,6 +13,7 @@ from graphc import elementwise as ew
 from graphc import reductions as red
 from graphc.convert import (
     ArrayLike,
+    axis_list,
     axis_of,
     broadcast_shapes,
     broadcast_to,
@@ -29,13 +30,11 @@ __all__ = [
     "diagonal", "dot", "einsum", "inner", "matmul", "outer", "tensordot", "trace", "vecdot",
 ]
 
-_NUMBERS = "an integer or float dtype"
-
 
 def _operands(op: str, *xs: ArrayLike) -> list[Tensor]:
     ts = promote_args(*xs)
     for t in ts:
-        require_dtype(op, t, "iuf", _NUMBERS)
+        require_dtype(op, t, "iuf", ew.NUMERIC)
     return ts
 
 
@@ -57,8 +56,6 @@ def matmul(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     m, n = a.shape[-1], b.shape[-2 if b.ndim > 1 else 0]
     if m != n:
         raise _inner_error("matmul", a, b, m, n, "@")
-    if a.ndim <= 2 and b.ndim <= 2:
-        return prim.dot(a, b, contract=((a.ndim - 1,), (max(b.ndim - 2, 0),)))
     if b.ndim <= 2:  # leading axes of a are free axes
         return prim.dot(a, b, contract=((a.ndim - 1,), (max(b.ndim - 2, 0),)))
     if a.ndim == 1:
@@ -103,8 +100,8 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, axes: Any = 2) -> Tensor:
                 f"tensordot: axes must be a number or two lists of axes, got {axes!r}", user_loc()
             )
         first, second = axes
-        left = [axis_of("tensordot", a, i) for i in _listed(first)]
-        right = [axis_of("tensordot", b, i) for i in _listed(second)]
+        left = [axis_of("tensordot", a, i) for i in axis_list(first)]
+        right = [axis_of("tensordot", b, i) for i in axis_list(second)]
         if len(left) != len(right):
             raise ArgumentError(f"tensordot: axes must pair up, got {axes}", user_loc())
     return _contracted("tensordot", a, b, left, right)
@@ -116,10 +113,6 @@ def _contracted(op: str, a: Tensor, b: Tensor, left: list[int], right: list[int]
         if a.shape[i] != b.shape[j]:
             raise _inner_error(op, a, b, a.shape[i], b.shape[j], "and")
     return prim.dot(a, b, contract=(tuple(left), tuple(right)))
-
-
-def _listed(a: Any) -> list[int]:
-    return list(a) if isinstance(a, (tuple, list)) else [a]
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, *, axis: int = -1) -> Tensor:
@@ -301,8 +294,6 @@ def diagonal(x: ArrayLike, offset: int = 0, axis1: int = -2, axis2: int = -1) ->
     return prim.gather(
         flat, ew.add(ew.multiply(rows, n), columns), axis=t.ndim - 2, batch=0, negative=False
     )
-
-
 
 
 def trace(

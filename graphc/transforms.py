@@ -17,13 +17,13 @@ from typing import Any, overload
 from graphc import ir, prim
 from graphc.convert import as_tensor, listed
 from graphc.copies import expand, substitute
-from graphc.dims import Size
+from graphc.creation import eye
 from graphc.errors import ArgumentError, DTypeError, GradientError, ShapeError, user_loc
 from graphc.ir import Node, Value
 from graphc.ops import Kind
 from graphc.passes import autodiff, stabilize
 from graphc.tensor import Tensor
-from graphc.types import TensorType, i64
+from graphc.types import TensorType
 from graphc.vmap import batch_values
 
 Tensors = Sequence[Tensor]
@@ -105,7 +105,7 @@ def jacobian(output: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
     ct = _dummy("ct", y.type)
     found = _pull("jacobian", [y], [ct], ws, unconnected)
     n = y.type.size
-    basis = prim.reshape(_eye(n, y.type), shape=(n, *y.type.shape))
+    basis = prim.reshape(eye(n, dtype=y.type.dtype), shape=(n, *y.type.shape))
     rows = []
     for w, (v, batched) in zip(ws, batch_values(n, {ct: basis._value}, found), strict=True):
         full = v if batched else autodiff.zeros(w.type.with_shape((n, *w.type.shape)))
@@ -224,11 +224,6 @@ def _dummy(name: str, t: TensorType) -> Value:
     """A stand-in that never reaches a result."""
     (v,) = ir.apply("input", (), name=name, type=t)
     return v
-
-
-def _eye(n: Size, t: TensorType) -> Tensor:
-    row, column = (prim.iota(dtype=i64, shape=(n, n), axis=a) for a in (0, 1))
-    return prim.cast(prim.equal(row, column), dtype=t.dtype)
 
 
 def _check_cost(what: str, cost: Tensor) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 
-
 # References
 
 

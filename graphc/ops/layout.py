@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 
-
 # reshape
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 
-
 def _iota_type(types: Types, attrs: Attrs) -> TensorType:
     dtype, shape, axis = attrs["dtype"], attrs["shape"], attrs["axis"]
     if dtype.kind == "b":

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 
-
 def _shaped(x: Tensor, shape: Shape) -> Tensor:
     """x, whose shape is `shape` at run time though it may not be provable."""
     return x if x.shape == shape else prim.reshape(x, shape, checked=True)

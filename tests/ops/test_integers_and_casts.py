@@ -16,9 +16,6 @@ SIGNED = INTS[:4]
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 
 
-
-
-
 def corners(dtype):
     info = np.iinfo(dtype)
     some = {int(info.min), int(info.min) + 1, -7, -2, -1, 0, 1, 2, 7, 13, int(info.max)}
