@@ -222,6 +222,10 @@ class Results:
     def __init__(self, name: str, types: Sequence[TensorType], kind: str, keys: Sequence[str]):
         self.name, self.types, self.kind, self.keys = name, tuple(types), kind, tuple(keys)
 
+    def __str__(self) -> str:
+        pairs = zip(self.keys, self.types, strict=True)
+        return ", ".join(f"{k}: {t}" if k else str(t) for k, t in pairs)
+
     def pack(self, arrays: Sequence[Array]) -> Any:
         """What the caller gets."""
         if self.kind == "one":

@@ -34,11 +34,8 @@ class Callee(Direct):  # type: ignore[misc]
         self._native: Native | None = None
 
     def _execute(
-        self,
-        arrays: Sequence[Array],
-        dims: Mapping[str, int],
-        shapes: Sequence[tuple[int, ...]],
-        out: Sequence[Array] | None,
+        self, arrays: Sequence[Array], dims: Mapping[str, int],
+        shapes: Sequence[tuple[int, ...]], out: Sequence[Array] | None,
     ) -> Sequence[Array]:
         """The outputs, in arrays of `out` where they may be written there; all is checked."""
         raise NotImplementedError

@@ -135,14 +135,10 @@ class Function(Callee):
         return self
 
     def __repr__(self) -> str:
-        outs = ", ".join(
-            f"{k}: {t}" if k else str(t)
-            for k, t in zip(self.graph.output_names, self._results.types, strict=True)
-        )
         state = f" [{self.mode}]"
         if self.mode == "jit":
             state = "" if self._native else " [not compiled]"
-        return f"<graphc.Function {self.name}({self._signature}) -> ({outs}){state}>"
+        return f"<graphc.Function {self.name}({self._signature}) -> ({self._results}){state}>"
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -237,11 +233,8 @@ class Function(Callee):
         return self._call(*args, **kwargs)
 
     def _execute(
-        self,
-        arrays: Sequence[Array],
-        dims: Mapping[str, int],
-        shapes: Sequence[tuple[int, ...]],
-        out: Sequence[Array] | None,
+        self, arrays: Sequence[Array], dims: Mapping[str, int],
+        shapes: Sequence[tuple[int, ...]], out: Sequence[Array] | None,
     ) -> Sequence[Array]:
         if self.mode != "jit":
             return self._interpret(arrays, dims)

@@ -238,11 +238,8 @@ class LoadedFunction(Callee):
         )
 
     def __repr__(self) -> str:
-        outs = ", ".join(
-            f"{a['name']}: {t}" for a, t in zip(self._data["outputs"], self._results.types,
-                                                strict=True)
-        )
-        return f"<function {self.name}({self._signature}) -> ({outs}) of {self._library.path}>"
+        said = f"{self.name}({self._signature}) -> ({self._results})"
+        return f"<function {said} of {self._library.path}>"
 
     def with_state(self, state: LoadedState) -> LoadedFunction:
         """The same function on another state of its library."""
@@ -277,12 +274,10 @@ class LoadedFunction(Callee):
             keys=self._results.keys, slow=self._call, plain=self._run_converted,
             given=self._run_into,
         )
+
     def _execute(
-        self,
-        arrays: Sequence[Array],
-        dims: Mapping[str, int],
-        shapes: Sequence[tuple[int, ...]],
-        out: Sequence[Array] | None,
+        self, arrays: Sequence[Array], dims: Mapping[str, int],
+        shapes: Sequence[tuple[int, ...]], out: Sequence[Array] | None,
     ) -> Sequence[Array]:
         """By way of ctypes."""
         made = self._targets(arrays, shapes, out)
