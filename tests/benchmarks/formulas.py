@@ -15,22 +15,23 @@ class Formulas:
 
     def softmax(self: Any, x: Any) -> Any:
         """Along the last axis."""
-        e = self.exp(x - self.max(x, -1, True))
-        return e / self.sum(e, -1, True)
+        e = self.exp(x - self.max(x, axis=-1, keepdims=True))
+        return e / self.sum(e, axis=-1, keepdims=True)
 
     def logsumexp(self: Any, x: Any) -> Any:
         """Along the last axis."""
-        top = self.max(x, -1, True)
-        return self.log(self.sum(self.exp(x - top), -1)) + top[..., 0]
+        top = self.max(x, axis=-1, keepdims=True)
+        return self.log(self.sum(self.exp(x - top), axis=-1)) + top[..., 0]
 
     def var(self: Any, x: Any, axis: int) -> Any:
-        centred = x - self.mean(x, axis, True)
-        return self.mean(centred * centred, axis)
+        centred = x - self.mean(x, axis=axis, keepdims=True)
+        return self.mean(centred * centred, axis=axis)
 
     def layer_norm(self: Any, x: Any, weight: Any, bias: Any) -> Any:
         """Over the last axis, eps 1e-5."""
-        centred = x - self.mean(x, -1, True)
-        return centred / self.sqrt(self.mean(centred * centred, -1, True) + 1e-5) * weight + bias
+        centred = x - self.mean(x, axis=-1, keepdims=True)
+        spread = self.mean(centred * centred, axis=-1, keepdims=True)
+        return centred / self.sqrt(spread + 1e-5) * weight + bias
 
     def cross_entropy(self: Any, logits: Any, labels: Any) -> Any:
         """Mean over rows of -log softmax at the labels."""

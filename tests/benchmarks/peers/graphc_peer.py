@@ -19,34 +19,18 @@ class GraphcNames(Formulas):
     erf, abs, where = staticmethod(gx.erf), staticmethod(gx.abs), staticmethod(gx.where)
     arctan2 = staticmethod(gx.atan2)
     maximum, minimum = staticmethod(gx.maximum), staticmethod(gx.minimum)
-    reshape = staticmethod(gx.reshape)
+    sum, mean, max = staticmethod(gx.sum), staticmethod(gx.mean), staticmethod(gx.max)
+    var, argmax, reshape = staticmethod(gx.var), staticmethod(gx.argmax), staticmethod(gx.reshape)
     swap = staticmethod(lambda x, a=-1, b=-2: gx.swapaxes(x, a, b))
     softmax, gelu, relu = (
         staticmethod(gx.nn.softmax), staticmethod(gx.nn.gelu), staticmethod(gx.nn.relu)
     )
     softplus = staticmethod(gx.nn.softplus)
+    layer_norm = staticmethod(gx.nn.layer_norm)
     cross_entropy = staticmethod(gx.nn.cross_entropy)
-
-    def argmax(self, x: Any, axis: int) -> Any:
-        return gx.argmax(x, axis=axis)
 
     def logsumexp(self, x: Any) -> Any:
         return gx.logsumexp(x, axis=-1)
-
-    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
-        return gx.nn.layer_norm(x, weight, bias)
-
-    def sum(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return gx.sum(x, axis=axis, keepdims=keepdims)
-
-    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return gx.mean(x, axis=axis, keepdims=keepdims)
-
-    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return gx.max(x, axis=axis, keepdims=keepdims)
-
-    def var(self, x: Any, axis: int) -> Any:
-        return gx.var(x, axis=axis)
 
 
 class Peer:

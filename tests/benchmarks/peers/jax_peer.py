@@ -24,17 +24,8 @@ class JaxNames(Formulas):
     softmax, relu = staticmethod(jax.nn.softmax), staticmethod(jax.nn.relu)
     softplus = staticmethod(jax.nn.softplus)
     gelu = staticmethod(lambda x: jax.nn.gelu(x, approximate=False))
-    argmax = staticmethod(jnp.argmax)
-    var = staticmethod(jnp.var)
-
-    def sum(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return jnp.sum(x, axis=axis, keepdims=keepdims)
-
-    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return jnp.mean(x, axis=axis, keepdims=keepdims)
-
-    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return jnp.max(x, axis=axis, keepdims=keepdims)
+    sum, mean, max = staticmethod(jnp.sum), staticmethod(jnp.mean), staticmethod(jnp.max)
+    var, argmax = staticmethod(jnp.var), staticmethod(jnp.argmax)
 
     def logsumexp(self, x: Any) -> Any:
         return jax.nn.logsumexp(x, axis=-1)

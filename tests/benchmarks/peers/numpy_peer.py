@@ -20,7 +20,8 @@ class NumpyNames(Formulas):
     sin, cos, tanh = staticmethod(np.sin), staticmethod(np.cos), staticmethod(np.tanh)
     abs, where, arctan2 = staticmethod(np.abs), staticmethod(np.where), staticmethod(np.arctan2)
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
-    argmax, reshape = staticmethod(np.argmax), staticmethod(np.reshape)
+    sum, mean, max = staticmethod(np.sum), staticmethod(np.mean), staticmethod(np.max)
+    var, argmax, reshape = staticmethod(np.var), staticmethod(np.argmax), staticmethod(np.reshape)
     swap = staticmethod(lambda x, a=-1, b=-2: np.swapaxes(x, a, b))
 
     def erf(self, x: Any) -> Any:
@@ -29,18 +30,6 @@ class NumpyNames(Formulas):
         import math
 
         return np.vectorize(math.erf, otypes=[x.dtype])(x)
-
-    def sum(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.sum(x, axis=axis, keepdims=keepdims)
-
-    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.mean(x, axis=axis, keepdims=keepdims)
-
-    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return np.max(x, axis=axis, keepdims=keepdims)
-
-    def var(self, x: Any, axis: int) -> Any:
-        return np.var(x, axis=axis)
 
     def take_along(self, x: Any, labels: Any) -> Any:
         return x[np.arange(len(labels)), labels]

@@ -19,23 +19,10 @@ class PytensorNames(Formulas):
     arctan2 = staticmethod(pt.arctan2)
     maximum, minimum = staticmethod(pt.maximum), staticmethod(pt.minimum)
     reshape = staticmethod(lambda x, shape: x.reshape(shape))
+    sum, mean, max = staticmethod(pt.sum), staticmethod(pt.mean), staticmethod(pt.max)
+    var, argmax = staticmethod(pt.var), staticmethod(pt.argmax)
     softplus = staticmethod(pt.softplus)
     swap = staticmethod(lambda x, a=-1, b=-2: pt.swapaxes(x, a, b))
-
-    def sum(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return pt.sum(x, axis=axis, keepdims=keepdims)
-
-    def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return pt.mean(x, axis=axis, keepdims=keepdims)
-
-    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return pt.max(x, axis=axis, keepdims=keepdims)
-
-    def var(self, x: Any, axis: int) -> Any:
-        return pt.var(x, axis=axis)
-
-    def argmax(self, x: Any, axis: int) -> Any:
-        return pt.argmax(x, axis=axis)
 
     def softmax(self, x: Any) -> Any:
         return pt.special.softmax(x, axis=-1)
