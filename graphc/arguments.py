@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.binding import bind_dims, lone_name, size_value
 from graphc.convert import keeps_dtype, literal_array
-from graphc.errors import DTypeError, Loc, ShapeError, UsageError, user_loc
+from graphc.errors import DTypeError, Loc, OutOfMemoryError, ShapeError, UsageError, user_loc
 from graphc.types import Array, DType, TensorType, array_text, as_dtype, shape_text
 
 
@@ -111,9 +111,20 @@ def as_input(function: str, name: str, value: Any, type: TensorType, loc: Loc | 
     """`value` as an array of type's dtype; safe casts only, Python numbers by their kind."""
     dtype = type.dtype
     if type_of(value) is np.ndarray and value.dtype is dtype.numpy and value.flags.carray:
-        array: Array = value
-        return array
+        whole: Array = value
+        return whole
     what = f"{function}: input {name!r}"
+    try:
+        return _converted(what, value, type, loc)
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"{what}: out of memory for a copy as {type} in C order, of shape "
+            f"{shape_text(np.shape(value))}", loc
+        ) from None
+
+
+def _converted(what: str, value: Any, type: TensorType, loc: Loc | None) -> Array:
+    dtype = type.dtype
     if hasattr(value, "_value") and hasattr(value, "node"):
         raise UsageError(
             f"{what} must be an array of {type}, got the Tensor {value!r}; pass numbers, or "
@@ -124,6 +135,7 @@ def as_input(function: str, name: str, value: Any, type: TensorType, loc: Loc | 
             f"{what} must be an array of {type}, got a masked array, whose mask would be lost; "
             "pass value.filled(...)", loc
         )
+    array: Array
     if isinstance(value, np.ndarray):
         array = _cast(what, value, type, loc)
     elif isinstance(value, np.float64):  # a Python float too, and what np.mean gives

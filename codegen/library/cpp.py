@@ -40,6 +40,10 @@ says what it means.
 #ifndef <M>_GRAPHC_HPP
 #define <M>_GRAPHC_HPP
 
+#if __cplusplus < 201703L && !(defined(_MSVC_LANG) && _MSVC_LANG >= 201703L)
+#error "this header needs C++17 (-std=c++17, /std:c++17); <HEADER> does with any C or C++"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>

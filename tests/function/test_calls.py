@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.errors import DTypeError, ShapeError, UsageError
+from graphc.errors import DTypeError, OutOfMemoryError, ShapeError, UsageError
 
 
 @pytest.fixture(params=["jit", "interpret"])
@@ -77,6 +77,13 @@ def test_int_dtypes_of_one_width(mode):
     f = gx.function([x], x + 1, mode=mode)
     for d in (np.longlong, np.int64, np.int32, np.uint16):
         assert f(np.array([4], d)).tolist() == [5]
+
+
+def test_no_memory_for_a_copy(inc):
+    endless = np.lib.stride_tricks.as_strided(np.zeros(1, "f4"), (1 << 50,), (0,))
+    with pytest.raises(OutOfMemoryError, match=r"inc: input 'x': out of memory for a copy as "
+                       r"f32\[n\] in C order, of shape \[1125899906842624\] \(test_calls"):
+        inc(endless)
 
 
 class HasGrad:

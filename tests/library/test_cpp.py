@@ -245,6 +245,15 @@ def test_codes_instead_of_exceptions(folder):
     assert said[2:] == ["the file cannot be read or written", "a dimension is negative"]
 
 
+def test_an_older_language_is_named(folder):
+    done = subprocess.run(
+        [COMPILERS[0], "-std=c++14", "-fsyntax-only", "-x", "c++", "libdigits.hpp"], cwd=folder,
+        capture_output=True, text=True,
+    )
+    assert done.returncode != 0
+    assert '#error "this header needs C++17 (-std=c++17, /std:c++17); libdigits.h' in done.stderr
+
+
 def test_a_header_of_another_version(folder, tmp_path):
     text = (folder / "libdigits.h").read_text()
     at = text.index("UINT64_C(0x") + 11
