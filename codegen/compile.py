@@ -18,13 +18,7 @@ from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.product import unite
 from graphc.codegen.plan import make_plan
-from graphc.codegen.program import (
-    FIRST_SITE,
-    Kernel,
-    Param,
-    Program,
-    Site,
-)
+from graphc.codegen.program import FIRST_SITE, Kernel, Param, Program, Site
 from graphc.codegen.scalars import EMIT
 from graphc.codegen.straight.function import straight
 from graphc.codegen.target import Target

@@ -11,15 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.loops import (
-    Expr,
-    Idx,
-    Pred,
-    Preds,
-    axis,
-    flatten,
-    reindex,
-)
+from graphc.codegen.loops import Expr, Idx, Pred, Preds, axis, flatten, reindex
 from graphc.dims import Size
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind

@@ -8,13 +8,7 @@ from graphc import elementwise as ew
 from graphc import prim, reals
 from graphc import reductions as red
 from graphc.composite import composite
-from graphc.convert import (
-    ArrayLike,
-    as_float,
-    as_tensor,
-    axis_of,
-    cast,
-)
+from graphc.convert import ArrayLike, as_float, as_tensor, axis_of, cast
 from graphc.errors import ArgumentError, user_loc
 from graphc.tensor import Tensor
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc import dims, prim
-from graphc.convert import (
-    ArrayLike,
-    as_tensor,
-    broadcast_to,
-    common_dtype,
-)
+from graphc.convert import ArrayLike, as_tensor, broadcast_to, common_dtype
 from graphc.dims import Dim, Size
 from graphc.errors import UsageError, user_loc
 from graphc.indexing import Span, apply_spans, getitem, plan_index

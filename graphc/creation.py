@@ -12,14 +12,7 @@ import numpy as np
 
 from graphc import dims, prim, types
 from graphc import elementwise as ew
-from graphc.convert import (
-    ArrayLike,
-    as_shape,
-    as_tensor,
-    broadcast_to,
-    common_dtype,
-    dtype_of,
-)
+from graphc.convert import ArrayLike, as_shape, as_tensor, broadcast_to, common_dtype, dtype_of
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, UsageError, user_loc
 from graphc.manipulation import reshape

@@ -7,14 +7,7 @@ import re
 from typing import Any
 
 from graphc import dims, ir, prim
-from graphc.convert import (
-    ArrayLike,
-    as_shape,
-    as_tensor,
-    axis_of,
-    dtype_of,
-    literal_array,
-)
+from graphc.convert import ArrayLike, as_shape, as_tensor, axis_of, dtype_of, literal_array
 from graphc.dims import Dim, Size
 from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.ir import DeclaringAs, State

@@ -24,15 +24,7 @@ from graphc.activations import (
     softsign,
 )
 from graphc.composite import composite
-from graphc.convert import (
-    ArrayLike,
-    Axes,
-    as_float,
-    as_tensor,
-    axes_of,
-    cast,
-    require_dtype,
-)
+from graphc.convert import ArrayLike, Axes, as_float, as_tensor, axes_of, cast, require_dtype
 from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.losses import (
     binary_cross_entropy_with_logits,

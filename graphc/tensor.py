@@ -278,12 +278,6 @@ def _refuse(what: str, instead: str) -> NoReturn:
 
 
 # The operations need the class above and the class needs them; they are looked up when called.
-from graphc import (  # noqa: E402
-    at,
-    elementwise,
-    indexing,
-    manipulation,
-    products,
-)
+from graphc import at, elementwise, indexing, manipulation, products  # noqa: E402
 
 methods.link()

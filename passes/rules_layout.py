@@ -13,17 +13,7 @@ import numpy as np
 from graphc.dims import Size, is_nonnegative
 from graphc.ir import Value
 from graphc.passes.bodies import array_of
-from graphc.passes.patterns import (
-    C,
-    Head,
-    Rule,
-    X,
-    attr,
-    exact,
-    heads,
-    rule,
-    var,
-)
+from graphc.passes.patterns import C, Head, Rule, X, attr, exact, heads, rule, var
 from graphc.passes.rewrite import Match, splat
 from graphc.types import Shape
 

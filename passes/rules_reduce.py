@@ -11,17 +11,7 @@ from typing import Any
 
 from graphc.dims import Dim, Size, is_nonnegative, product
 from graphc.ir import Value
-from graphc.passes.patterns import (
-    I,
-    Rule,
-    X,
-    Y,
-    attr,
-    exact,
-    heads,
-    once,
-    rule,
-)
+from graphc.passes.patterns import I, Rule, X, Y, attr, exact, heads, once, rule
 from graphc.passes.rewrite import Match
 from graphc.passes.roles import counts_right
 from graphc.passes.rules_layout import AX, AXI, AXIS, P, only_ones

@@ -33,16 +33,7 @@ import math
 
 from graphc.dims import is_nonnegative
 from graphc.ir import Node, Value
-from graphc.passes.forms import (
-    ONE,
-    VIEWS,
-    exponent,
-    is_number,
-    node_of,
-    peel,
-    plus_one,
-    wrap,
-)
+from graphc.passes.forms import ONE, VIEWS, exponent, is_number, node_of, peel, plus_one, wrap
 from graphc.passes.patterns import F, G, Rule, heads, rule, stable
 from graphc.passes.rewrite import Match, splat
 from graphc.passes.rules_sigmoid import (

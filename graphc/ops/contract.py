@@ -12,14 +12,7 @@ from graphc.dims import Size
 from graphc.ops.batching import move_axis_to_front, shift
 from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Kind, op
-from graphc.ops.typerules import (
-    NUMBER,
-    Types,
-    bad_dtype,
-    bad_shape,
-    check_dtype,
-    is_axis,
-)
+from graphc.ops.typerules import NUMBER, Types, bad_dtype, bad_shape, check_dtype, is_axis
 from graphc.types import Array, TensorType
 
 if TYPE_CHECKING:

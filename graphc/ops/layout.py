@@ -11,13 +11,7 @@ from graphc import dims, prim
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
 from graphc.ops.row import Attrs, Condition, Grads, Kind, op
-from graphc.ops.typerules import (
-    Types,
-    bad_shape,
-    certainly_negative,
-    check_axes,
-    text,
-)
+from graphc.ops.typerules import Types, bad_shape, certainly_negative, check_axes, text
 from graphc.types import Array, Shape, TensorType
 
 if TYPE_CHECKING:

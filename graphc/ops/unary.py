@@ -13,15 +13,7 @@ from graphc.ops import special
 from graphc.ops.batching import elementwise_batch
 from graphc.ops.numeric import quiet, wide
 from graphc.ops.row import Attrs, Grads, Kind, op
-from graphc.ops.typerules import (
-    BITS,
-    FLOAT,
-    NUMBER,
-    Types,
-    bad_argument,
-    check_dtype,
-    elementwise,
-)
+from graphc.ops.typerules import BITS, FLOAT, NUMBER, Types, bad_argument, check_dtype, elementwise
 from graphc.types import Array, TensorType, bool_, f16
 
 if TYPE_CHECKING:

@@ -15,14 +15,7 @@ from typing import Any
 from graphc.dims import Dim, names
 from graphc.errors import Loc
 from graphc.ir import Graph, Literal, Node, State, Value
-from graphc.text.literals import (
-    INLINE,
-    RESERVED,
-    elements_text,
-    float_text,
-    name_text,
-    string_text,
-)
+from graphc.text.literals import INLINE, RESERVED, elements_text, float_text, name_text, string_text
 from graphc.types import BY_NAME, DType, TensorType
 
 

@@ -14,15 +14,7 @@ from cross_programs import LEVELS, MACHINES, MUSL, run
 from cross_samples import inputs, op_functions
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from library_samples import (
-    Loaded,
-    arrays,
-    batch,
-    digits_functions,
-    export_loaded,
-    plain,
-    same_bits,
-)
+from library_samples import Loaded, arrays, batch, digits_functions, export_loaded, plain, same_bits
 from random_graphs import graphs
 
 import graphc as gx

@@ -9,15 +9,7 @@ import re
 import numpy as np
 import pytest
 from guarded import guarded
-from native import (
-    ALONE,
-    BACKWARDS,
-    EPILOGUE,
-    call,
-    compiled,
-    levels,
-    text,
-)
+from native import ALONE, BACKWARDS, EPILOGUE, call, compiled, levels, text
 
 import graphc as gx
 from graphc.codegen.llvm import assembly

@@ -6,20 +6,7 @@ import pytest
 
 from graphc.errors import UsageError, VerifyError
 from graphc.ir import Graph
-from graphc.passes.patterns import (
-    C,
-    F,
-    I,
-    K,
-    Rule,
-    X,
-    Y,
-    attr,
-    exact,
-    heads,
-    once,
-    rule,
-)
+from graphc.passes.patterns import C, F, I, K, Rule, X, Y, attr, exact, heads, once, rule
 from graphc.passes.rewrite import MAX_DEPTH, RuleSet, apply_rules
 from graphc.text import parse
 

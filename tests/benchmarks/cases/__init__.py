@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from ..case import Case
-from . import (
-    elementwise,
-    gradients,
-    lstm,
-    products,
-    reductions,
-    small,
-    training,
-    transformer,
-)
+from . import elementwise, gradients, lstm, products, reductions, small, training, transformer
 
 FAMILIES = (
     elementwise, reductions, products, gradients, training, transformer, lstm, small,
