@@ -21,10 +21,7 @@ class Signature:
     """The inputs of a function, and the dimensions that come by keyword."""
 
     def __init__(
-        self,
-        name: str,
-        inputs: Sequence[tuple[str, TensorType]],
-        locs: Sequence[Loc | None],
+        self, name: str, inputs: Sequence[tuple[str, TensorType]], locs: Sequence[Loc | None],
         dims: Sequence[str],
     ):
         self.name = name

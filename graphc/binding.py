@@ -23,8 +23,7 @@ def lone_name(size: Size) -> str | None:
 
 
 def bind_dims(
-    params: Sequence[tuple[str, TensorType]],
-    shapes: Sequence[Sequence[int]],
+    params: Sequence[tuple[str, TensorType]], shapes: Sequence[Sequence[int]],
     given: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Name -> value for inputs of these (name, type) pairs and actual shapes.
@@ -70,12 +69,7 @@ def size_value(size: Size, env: Mapping[str, int]) -> int:
 
 
 def _mismatch(
-    name: str,
-    type: TensorType,
-    shape: Sequence[int],
-    axis: int,
-    want: int,
-    env: Mapping[str, int],
+    name: str, type: TensorType, shape: Sequence[int], axis: int, want: int, env: Mapping[str, int],
     origin: Mapping[str, str],
 ) -> str:
     size = type.shape[axis]

@@ -103,11 +103,8 @@ class Callee(Direct):  # type: ignore[misc]
         return out
 
     def _targets(
-        self,
-        arrays: Sequence[Array],
-        shapes: Sequence[tuple[int, ...]],
-        out: Sequence[Array] | None,
-        empty: Any = np.empty,
+        self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]],
+        out: Sequence[Array] | None, empty: Any = np.empty,
     ) -> list[Array]:
         """What native code writes into: arrays of `out` where it may, new ones (`empty`) else."""
         made: list[Array] = []

@@ -91,10 +91,7 @@ def _wrap(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _trace(
-    fn: Callable[..., Any],
-    name: str,
-    signature: inspect.Signature,
-    form: Container,
+    fn: Callable[..., Any], name: str, signature: inspect.Signature, form: Container,
     operands: Sequence[Tensor],
 ) -> _Body:
     """Declare fn on stand-ins, and close the body over what it took from outside."""

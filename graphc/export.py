@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 
 
 def export(
-    functions: Function | Sequence[Function],
-    path: str | os.PathLike[str],
-    *,
-    state: Any = "current",
-    cpu: str | Sequence[str] | None = None,
-    kinds: Sequence[str] = (),
-    target: str = "native",
-    debug_info: bool = False,
+    functions: Function | Sequence[Function], path: str | os.PathLike[str], *,
+    state: Any = "current", cpu: str | Sequence[str] | None = None, kinds: Sequence[str] = (),
+    target: str = "native", debug_info: bool = False,
 ) -> Path:
     """Write functions as one native library, with a C header of the same name beside it.
 

@@ -92,11 +92,7 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def isclose(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
-    equal_nan: bool = False,
+    x1: ArrayLike, x2: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False,
 ) -> Tensor:
     """Whether |x1 - x2| <= atol + rtol * |x2|; infinities are close to themselves only."""
     a, b = strict("isclose", x1, x2, floating=True)

@@ -28,15 +28,8 @@ if TYPE_CHECKING:
 
 
 def function(
-    inputs: Any,
-    outputs: Any,
-    *,
-    updates: Any = None,
-    name: str | None = None,
-    mode: str = "jit",
-    pipeline: Sequence[Any] | None = None,
-    fastmath: bool = False,
-    stabilise: bool = True,
+    inputs: Any, outputs: Any, *, updates: Any = None, name: str | None = None, mode: str = "jit",
+    pipeline: Sequence[Any] | None = None, fastmath: bool = False, stabilise: bool = True,
     threads: int | None = None,
 ) -> Function:
     """A callable that computes `outputs`, and the `updates` of variables, from `inputs`.

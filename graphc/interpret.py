@@ -39,13 +39,8 @@ _MOVES = frozenset({Kind.LEAF, Kind.LAYOUT, Kind.META, Kind.RANDOM})
 
 
 def evaluate(
-    graph: Graph,
-    inputs: Sequence[Array],
-    *,
-    states: Mapping[State, Array] | None = None,
-    dims: Mapping[str, int] | None = None,
-    watch: Watch | None = None,
-    debug: bool = False,
+    graph: Graph, inputs: Sequence[Array], *, states: Mapping[State, Array] | None = None,
+    dims: Mapping[str, int] | None = None, watch: Watch | None = None, debug: bool = False,
 ) -> tuple[list[Array], dict[State, Array]]:
     """Outputs, and the new value of every updated variable; no state is written.
 
@@ -172,12 +167,8 @@ def _deaths(graph: Graph) -> list[list[Value]]:
 
 
 def _run(
-    graph: Graph,
-    arrays: Sequence[Array],
-    env: Mapping[str, int],
-    states: Mapping[State, Array],
-    watch: Callable[[Value, Array], None] | None,
-    debug: bool,
+    graph: Graph, arrays: Sequence[Array], env: Mapping[str, int], states: Mapping[State, Array],
+    watch: Callable[[Value, Array], None] | None, debug: bool,
 ) -> list[Array]:
     stack = [_Frame(graph, arrays, None)]
     if watch is not None:

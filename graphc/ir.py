@@ -66,12 +66,8 @@ class Node:
     __slots__ = ("__weakref__", "args", "attrs", "op", "origin", "outs", "serial")
 
     def __init__(
-        self,
-        op: Op,
-        args: tuple[Value, ...],
-        attrs: Mapping[str, Any],
-        types: Sequence[TensorType],
-        origin: Origin = NOWHERE,
+        self, op: Op, args: tuple[Value, ...], attrs: Mapping[str, Any],
+        types: Sequence[TensorType], origin: Origin = NOWHERE,
     ):
         self.op, self.args, self.attrs, self.origin = op, args, attrs, origin
         self.outs = tuple([Value(self, i, t) for i, t in enumerate(types)])
@@ -175,13 +171,8 @@ class Graph:
     __slots__ = ("__weakref__", "inputs", "name", "nodes", "output_names", "outputs", "updates")
 
     def __init__(
-        self,
-        name: str,
-        inputs: Iterable[Value],
-        nodes: Iterable[Node],
-        outputs: Iterable[Value],
-        updates: Iterable[tuple[State, Value]] = (),
-        output_names: Iterable[str] | None = None,
+        self, name: str, inputs: Iterable[Value], nodes: Iterable[Node], outputs: Iterable[Value],
+        updates: Iterable[tuple[State, Value]] = (), output_names: Iterable[str] | None = None,
     ):
         self.name = name
         self.inputs = tuple(inputs)
@@ -357,12 +348,8 @@ def finish_as(b: Builder, g: Graph, env: Mapping[Value, Value]) -> Graph:
 
 
 def finish(
-    b: Builder,
-    name: str,
-    inputs: Iterable[Value],
-    outputs: Sequence[Value],
-    updates: Sequence[tuple[State, Value]] = (),
-    output_names: Iterable[str] | None = None,
+    b: Builder, name: str, inputs: Iterable[Value], outputs: Sequence[Value],
+    updates: Sequence[tuple[State, Value]] = (), output_names: Iterable[str] | None = None,
 ) -> Graph:
     """The Graph of a builder's live nodes."""
     live = set(outputs)
@@ -389,11 +376,8 @@ def reachable(values: Iterable[Value], stop: Iterable[Value] = ()) -> list[Node]
 
 
 def collect(
-    name: str,
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    updates: Sequence[tuple[State, Value]] = (),
-    output_names: Iterable[str] | None = None,
+    name: str, inputs: Sequence[Value], outputs: Sequence[Value],
+    updates: Sequence[tuple[State, Value]] = (), output_names: Iterable[str] | None = None,
 ) -> Graph:
     """The Graph that computes `outputs` and `updates` from `inputs`, equal pure nodes merged."""
     given = set(inputs)

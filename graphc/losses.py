@@ -41,11 +41,7 @@ def _reduce(op: str, loss: Tensor, reduction: str) -> Tensor:
 
 
 def cross_entropy(
-    logits: ArrayLike,
-    labels: ArrayLike,
-    *,
-    axis: int = -1,
-    reduction: str = "mean",
+    logits: ArrayLike, labels: ArrayLike, *, axis: int = -1, reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log softmax(logits) at the labels: class numbers, or probabilities of logits' shape.
@@ -117,11 +113,7 @@ def nll_loss(log_probabilities: ArrayLike, labels: ArrayLike, *, reduction: str 
 
 
 def binary_cross_entropy_with_logits(
-    logits: ArrayLike,
-    targets: ArrayLike,
-    *,
-    pos_weight: ArrayLike = None,
-    reduction: str = "mean",
+    logits: ArrayLike, targets: ArrayLike, *, pos_weight: ArrayLike = None, reduction: str = "mean",
 ) -> Tensor:
     """-(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))); pos_weight multiplies the first term."""
     x, t = strict("binary_cross_entropy_with_logits", logits, targets, floating=True)

@@ -88,11 +88,7 @@ def dropout(x: ArrayLike, key: ArrayLike, p: float = 0.5, *, training: bool = Tr
 
 
 def layer_norm(
-    x: ArrayLike,
-    weight: ArrayLike = None,
-    bias: ArrayLike = None,
-    *,
-    axis: Axes = -1,
+    x: ArrayLike, weight: ArrayLike = None, bias: ArrayLike = None, *, axis: Axes = -1,
     eps: float = 1e-5,
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps) over the last axis or axes, times weight, plus bias.

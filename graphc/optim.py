@@ -83,13 +83,8 @@ def _counter(name: str) -> tuple[Variable, Tensor]:
 
 
 def sgd(
-    params: Sequence[Variable],
-    grads: Sequence[Tensor],
-    lr: ArrayLike = 1e-3,
-    *,
-    momentum: float = 0.0,
-    dampening: float = 0.0,
-    weight_decay: float = 0.0,
+    params: Sequence[Variable], grads: Sequence[Tensor], lr: ArrayLike = 1e-3, *,
+    momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
     nesterov: bool = False,
 ) -> Updates:
     """p -= lr * d, where d is the gradient, or with momentum its running sum
@@ -121,13 +116,8 @@ def sgd(
 
 
 def adam(
-    params: Sequence[Variable],
-    grads: Sequence[Tensor],
-    lr: ArrayLike = 1e-3,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
+    params: Sequence[Variable], grads: Sequence[Tensor], lr: ArrayLike = 1e-3, *,
+    betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
 ) -> Updates:
     """p -= lr / (1 - b1**t) * m / (sqrt(v) / sqrt(1 - b2**t) + eps), where m and v are running
     means of the gradient and its square (Kingma and Ba, 2015); weight decay adds to the gradient.
@@ -137,13 +127,8 @@ def adam(
 
 
 def adamw(
-    params: Sequence[Variable],
-    grads: Sequence[Tensor],
-    lr: ArrayLike = 1e-3,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 1e-2,
+    params: Sequence[Variable], grads: Sequence[Tensor], lr: ArrayLike = 1e-3, *,
+    betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
 ) -> Updates:
     """`adam` with decoupled weight decay: p *= 1 - lr * weight_decay before the step
     (Loshchilov and Hutter, 2019).
@@ -152,14 +137,8 @@ def adamw(
 
 
 def _adam(
-    op: str,
-    params: Sequence[Variable],
-    grads: Sequence[Tensor],
-    lr: ArrayLike,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
+    op: str, params: Sequence[Variable], grads: Sequence[Tensor], lr: ArrayLike,
+    betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool,
 ) -> Updates:
     pairs = _pairs(op, params, grads)
     b1, b2 = betas
@@ -203,14 +182,8 @@ def _correction(beta: float, count: Tensor, p: Tensor) -> Tensor:
 
 
 def rmsprop(
-    params: Sequence[Variable],
-    grads: Sequence[Tensor],
-    lr: ArrayLike = 1e-2,
-    *,
-    alpha: float = 0.99,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    momentum: float = 0.0,
+    params: Sequence[Variable], grads: Sequence[Tensor], lr: ArrayLike = 1e-2, *,
+    alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
     centered: bool = False,
 ) -> Updates:
     """p -= lr * g / (sqrt(v) + eps), where v is the running mean of g**2, minus the square of

@@ -228,10 +228,7 @@ def cummax(x: Tensor, axis: int, reverse: bool = False) -> Tensor:
 
 
 def dot(
-    a: Tensor,
-    b: Tensor,
-    contract: tuple[Axes, Axes],
-    batch: tuple[Axes, Axes] = ((), ()),
+    a: Tensor, b: Tensor, contract: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ()),
 ) -> Tensor:
     """Result axes: the batch axes, a's free axes, b's free axes."""
     return one(

@@ -116,10 +116,7 @@ def _unit(k: Tensor, shape: Shape, dtype: DType, lift: float = 0.0) -> Tensor:
 
 
 def uniform(
-    key: ArrayLike,
-    shape: Any = (),
-    dtype: Any = "float32",
-    low: ArrayLike = 0.0,
+    key: ArrayLike, shape: Any = (), dtype: Any = "float32", low: ArrayLike = 0.0,
     high: ArrayLike = 1.0,
 ) -> Tensor:
     """Numbers from [low, high): multiples of 2**-24, scaled.
@@ -150,10 +147,7 @@ def _is(x: Any, value: float) -> bool:
 
 
 def normal(
-    key: ArrayLike,
-    shape: Any = (),
-    dtype: Any = "float32",
-    mean: ArrayLike = 0.0,
+    key: ArrayLike, shape: Any = (), dtype: Any = "float32", mean: ArrayLike = 0.0,
     std: ArrayLike = 1.0,
 ) -> Tensor:
     """Normal numbers, by Box and Muller: sqrt(-2 log u) cos(2 pi v)."""

@@ -121,11 +121,7 @@ def mean(
 
 
 def var(
-    x: ArrayLike,
-    axis: Axes = None,
-    *,
-    correction: float = 0.0,
-    keepdims: bool = False,
+    x: ArrayLike, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
     ddof: float | None = None,
 ) -> Tensor:
     """The mean squared distance from the mean, over n - correction; NumPy calls it ddof."""
@@ -139,11 +135,7 @@ def var(
 
 
 def std(
-    x: ArrayLike,
-    axis: Axes = None,
-    *,
-    correction: float = 0.0,
-    keepdims: bool = False,
+    x: ArrayLike, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
     ddof: float | None = None,
 ) -> Tensor:
     """The square root of `var`."""
@@ -184,11 +176,7 @@ def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Ten
 
 
 def _scan(
-    op: str,
-    primitive: Callable[..., Tensor],
-    x: ArrayLike,
-    axis: int | None,
-    dtype: Any,
+    op: str, primitive: Callable[..., Tensor], x: ArrayLike, axis: int | None, dtype: Any,
     initial: int | None,
 ) -> Tensor:
     t = as_tensor(x)

@@ -18,14 +18,9 @@ from graphc.types import Array, TensorType, as_dtype
 
 
 def check_grad(
-    fn: Callable[..., Any] | Tensor | Sequence[Tensor],
-    args: Sequence[Any] | Mapping[Tensor, Any],
-    *,
-    order: int = 1,
-    eps: float | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    seed: int = 0,
+    fn: Callable[..., Any] | Tensor | Sequence[Tensor], args: Sequence[Any] | Mapping[Tensor, Any],
+    *, order: int = 1, eps: float | None = None, rtol: float | None = None,
+    atol: float | None = None, seed: int = 0,
 ) -> None:
     """Raise AssertionError unless the derivatives of fn up to `order` agree with differences.
 
@@ -103,9 +98,7 @@ def _run(outputs: Sequence[Tensor], feeds: Mapping[Value, Array]) -> list[Array]
 
 
 def _draw(
-    rng: np.random.Generator,
-    like: Sequence[Tensor],
-    shapes: Sequence[tuple[int, ...]],
+    rng: np.random.Generator, like: Sequence[Tensor], shapes: Sequence[tuple[int, ...]],
     feeds: dict[Value, Array],
 ) -> list[Tensor]:
     """Inputs of the types of `like`, fed with random arrays that together have length 1."""

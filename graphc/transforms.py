@@ -184,11 +184,8 @@ def _pullback(
 
 
 def _add_piece(
-    totals: dict[Value, list[Value]],
-    ys: Sequence[Value],
-    cts: Sequence[Value],
-    ws: Sequence[Value],
-    cut: Sequence[Value],
+    totals: dict[Value, list[Value]], ys: Sequence[Value], cts: Sequence[Value],
+    ws: Sequence[Value], cut: Sequence[Value],
 ) -> None:
     if not ws:
         return

@@ -79,10 +79,7 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
 
 
 def batch_values(
-    size: Size,
-    env: Mapping[Value, Value],
-    outputs: Sequence[Value],
-    bodies: Bodies | None = None,
+    size: Size, env: Mapping[Value, Value], outputs: Sequence[Value], bodies: Bodies | None = None,
 ) -> list[tuple[Value, bool]]:
     """`outputs` with the keys of `env` replaced by values that have a new axis 0 of `size`.
 

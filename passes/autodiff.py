@@ -75,9 +75,7 @@ def run(g: Graph) -> Graph:
 
 
 def backward(
-    outputs: Sequence[Value],
-    cotangents: Sequence[Value],
-    wrt: Sequence[Value],
+    outputs: Sequence[Value], cotangents: Sequence[Value], wrt: Sequence[Value],
     stop: Iterable[Value] = (),
 ) -> list[Value | None]:
     """The cotangent of each of `wrt`, or None where no differentiable path leads to it.

@@ -61,13 +61,8 @@ class Report:
 
 
 def run_pipeline(
-    g: Graph,
-    pipeline: Sequence[str | Pass] | None = None,
-    *,
-    fastmath: bool = False,
-    stabilise: bool = True,
-    verify: bool | None = None,
-    report: Report | None = None,
+    g: Graph, pipeline: Sequence[str | Pass] | None = None, *, fastmath: bool = False,
+    stabilise: bool = True, verify: bool | None = None, report: Report | None = None,
 ) -> Graph:
     """The graph after the passes, which are names or functions Graph -> Graph.
 

@@ -83,11 +83,7 @@ class Match:
     __slots__ = ("args", "attrs", "bound", "origin", "rewriter", "type")
 
     def __init__(
-        self,
-        rewriter: Rewriter,
-        args: Sequence[Value],
-        attrs: Mapping[str, Any],
-        type: TensorType,
+        self, rewriter: Rewriter, args: Sequence[Value], attrs: Mapping[str, Any], type: TensorType,
         origin: Origin,
     ):
         self.rewriter, self.args, self.attrs = rewriter, args, attrs
@@ -221,11 +217,7 @@ class Rewriter:
         return self.builder.emit(n.op, args, origin, **n.attrs)
 
     def try_rules(
-        self,
-        op: Op,
-        args: Sequence[Value],
-        origin: Origin,
-        attrs: Mapping[str, Any],
+        self, op: Op, args: Sequence[Value], origin: Origin, attrs: Mapping[str, Any],
         type: TensorType | None,
     ) -> Value | None:
         """What the first rule that applies makes of the node, or None."""
@@ -295,9 +287,7 @@ def count_uses(g: Graph) -> dict[Value, int]:
 
 
 def apply_rules(
-    g: Graph,
-    rules: RuleSet,
-    protect: frozenset[Value] = frozenset(),
+    g: Graph, rules: RuleSet, protect: frozenset[Value] = frozenset(),
     fired: list[Rule] | None = None,
 ) -> Graph:
     """g in the rules' normal form, bodies of region nodes included.

@@ -23,11 +23,8 @@ Vjp: TypeAlias = "Callable[..., Grads]"
 
 
 def _unary(
-    name: str,
-    kinds: str,
-    ref: Callable[..., Array],
-    vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | None,
-    result: Any = None,
+    name: str, kinds: str, ref: Callable[..., Array],
+    vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | None, result: Any = None,
 ) -> None:
     rule: Vjp | None = None
     if vjp is not None:
