@@ -76,11 +76,12 @@ def log1p(F: Floats, x: str) -> str:
 
 
 def log_of_sum(F: Floats, a: Operand, b: str) -> Pair:
-    """(log(a + b), u): u + c = a + b exactly, u = 2^e m: e ln 2 + log(m + 2^-e c).
+    """(log(a + b), u) for a of 0 or 1, b > -1: e ln 2 + log(m + 2^-e c), u = 2^e m.
 
+    u + c = a + b exactly: u - 1 is exact, but for u so large that c does not matter.
     As `_log_parts` at special values of u.
     """
-    u, c = F.two_sum(a, b)
+    u, c = F.fast_two_sum(a, b)
     e, m = F.split_exponent(u)
     # the bits of 2^-e, 0 for the largest u, where c does not matter
     down = F.ints("add", F.ints("sub", F.to_bits(m), F.to_bits(u)), F.bias << F.mantissa)
