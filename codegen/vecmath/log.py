@@ -60,10 +60,14 @@ def _at_any(F: Floats, name: str, x: str, log: Callable[[Floats, str, str], str]
         G, (v,) = Floats(L, F.t), args
         return _log_specials(G, v, log(G, *G.split_exponent(v)))
 
-    least, inf = 1 << F.mantissa, (2 * F.bias + 1) << F.mantissa
-    other = F.L.cmp("uge", F.i, F.ints("sub", F.to_bits(x), least), F.ki(inf - least))
-    return unless(F.L, other, F.t, lambda: log(F, *F.split_exponent(x, normal=True)),
+    return unless(F.L, _other(F, x), F.t, lambda: log(F, *F.split_exponent(x, normal=True)),
                   lambda: outlined(F.L, name, F.t, [x], of_others))
+
+
+def _other(F: Floats, x: str) -> str:
+    """Whether x is something else than a normal number above 0."""
+    least, inf = 1 << F.mantissa, (2 * F.bias + 1) << F.mantissa
+    return F.L.cmp("uge", F.i, F.ints("sub", F.to_bits(x), least), F.ki(inf - least))
 
 
 def log(F: Floats, x: str) -> str:
@@ -71,22 +75,38 @@ def log(F: Floats, x: str) -> str:
 
 
 def log1p(F: Floats, x: str) -> str:
-    y, u = log_of_sum(F, 1.0, x)
-    return F.copysign(_log_specials(F, u, y), x)
+    """Takes sums apart as `_at_any` does numbers; 1 + x is never subnormal."""
+
+    def any_sum(G: Floats, v: str) -> str:
+        y, u = log_of_sum(G, 1.0, v)
+        return G.copysign(_log_specials(G, u, y), v)
+
+    if F.avx512:
+        return any_sum(F, x)
+    u, c = F.fast_two_sum(1.0, x)
+    return unless(
+        F.L, _other(F, u), F.t,
+        lambda: F.copysign(_log_of_exact(F, u, c, normal=True), x),
+        lambda: outlined(F.L, "log1p", F.t, [x], lambda L, v: any_sum(Floats(L, F.t), *v)),
+    )
 
 
 def log_of_sum(F: Floats, a: Operand, b: str) -> Pair:
-    """(log(a + b), u) for a of 0 or 1, b > -1: e ln 2 + log(m + 2^-e c), u = 2^e m.
-
-    u + c = a + b exactly: u - 1 is exact, but for u so large that c does not matter.
-    As `_log_parts` at special values of u.
-    """
+    """(log(a + b), u = a + b) for a of 0 or 1, b > -1: as `_log_parts` at special values of u."""
     u, c = F.fast_two_sum(a, b)
-    e, m = F.split_exponent(u)
+    return _log_of_exact(F, u, c), u
+
+
+def _log_of_exact(F: Floats, u: str, c: str, normal: bool = False) -> str:
+    """log(u + c), c what `log_of_sum` lost: e ln 2 + log(m + 2^-e c), u = 2^e m.
+
+    u - 1 is exact, and so is u + c, but for u so large that c does not matter.
+    """
+    e, m = F.split_exponent(u, normal)
     # the bits of 2^-e, 0 for the largest u, where c does not matter
     down = F.ints("add", F.ints("sub", F.to_bits(m), F.to_bits(u)), F.bias << F.mantissa)
     down = F.L.intrinsic("smax", F.i, down, F.ki(0))
-    return _log_parts(F, e, m, F.mul(c, F.from_bits(down))), u
+    return _log_parts(F, e, m, F.mul(c, F.from_bits(down)))
 
 
 def log2(F: Floats, x: str) -> str:
