@@ -10,11 +10,15 @@ What is stored for each element, or added up by column, is best computed row by 
 memory. What ends a row is not: a scalar's logarithm takes as long as that of a vector. So the ends
 come first, for rows in lanes (`tiles.ends`), and the elements are computed a second time. Columns
 are added up in the order of the kernel as a whole. 1000 rows and their gradient of log-sum-exp take
-so many us as a whole and cut, with AVX-512:
+so many us as a whole and cut:
 
-    elements     10        16        25        31
-    f32       26   11   26   13   34   19   33   22
-    f64       32   19   28   24   40   38   42   43
+    elements          10        16        24        31
+    f32, AVX-512    26   11   26   13   29   17   31   20
+    f32, AVX2       23   16   23   20   28   28   34   38
+    f64, AVX-512    32   19   28   24   31   30   41   41
+    f64, AVX2       35   44   40   62   54   88   70  116
+
+What is done must not depend on the CPU (totals over rows have another order), so f64 stays whole.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ from graphc.codegen.schedule import LONG_ROW, plan
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.types import TensorType
+from graphc.types import TensorType, f32
 
 LINE = 64
-AGAIN = 48  # cycles of a row's elements up to which they are computed a second time
+AGAIN = 48  # cycles (AVX-512) of a row's elements up to which they are computed a second time
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,7 @@ def cut(nest: Nest, target: Target) -> Cut | None:
     if found is None:
         return None
     ends = plan(coalesce(found.ends), target)
-    bits = max(t.dtype.bits for t in found.rows)
-    vectors = -(-length * bits // 512)
+    vectors = -(-length * f32.bits // 512)
     again = vectors * sum(cost_of(e) for e in found.elements.exprs if k in e.axes)
     if ends.tile is None or ends.tile.turned is None or again > AGAIN:
         return None
@@ -94,7 +97,7 @@ def _parts(nest: Nest, k: str, late: list[Store]) -> Cut | None:
             after.add(e)
     wanted, taken = _reached([x.expr for x in late], after)
     every = set(nest.outer)
-    if not taken or any(e.axes != every or not e.dtype.is_float for e in taken):
+    if not taken or any(e.axes != every or e.dtype is not f32 for e in taken):
         return None
     shape = tuple(nest.sizes[n] for n in nest.outer)
     at = flatten(tuple(axis(n) for n in nest.outer), shape)

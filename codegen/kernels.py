@@ -23,7 +23,7 @@ from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 
-LONG_IN_PLACE = 512  # elements of a row that takes long beside waiting for the one before
+LONG_IN_PLACE = 768  # elements of a row that takes long beside waiting for the one before
 
 
 @dataclass
