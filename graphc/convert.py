@@ -22,6 +22,12 @@ ArrayLike: TypeAlias = Any  # a Tensor, an ndarray, a number, a Dim, or a nested
 Axes: TypeAlias = "int | Sequence[int] | None"
 
 
+def check_device(op: str, device: object) -> None:
+    """UsageError for a device that is not there."""
+    if device is not None and device != "cpu":
+        raise UsageError(f"{op}: the only device is 'cpu', got {device!r}", user_loc())
+
+
 def is_weak(x: Any) -> bool:
     """Whether x is a Python number (or a size), which takes the dtype of what stands beside it."""
     return isinstance(x, (bool, int, float, Dim)) and not isinstance(x, np.generic)

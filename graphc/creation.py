@@ -12,7 +12,15 @@ import numpy as np
 
 from graphc import dims, prim, types
 from graphc import elementwise as ew
-from graphc.convert import ArrayLike, as_shape, as_tensor, broadcast_to, common_dtype, dtype_of
+from graphc.convert import (
+    ArrayLike,
+    as_shape,
+    as_tensor,
+    broadcast_to,
+    check_device,
+    common_dtype,
+    dtype_of,
+)
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, UsageError, user_loc
 from graphc.manipulation import reshape
@@ -25,55 +33,73 @@ __all__ = [
 ]
 
 
-def asarray(obj: ArrayLike, dtype: Any = None, *, copy: bool | None = None) -> Tensor:
+def asarray(
+    obj: ArrayLike, dtype: Any = None, *, copy: bool | None = None, device: str | None = None
+) -> Tensor:
     """obj as a Tensor; numbers and lists become float32 or int64."""
+    check_device("asarray", device)
     return as_tensor(obj, dtype)
 
 
-def full(shape: Any, fill_value: ArrayLike, dtype: Any = None) -> Tensor:
+def full(
+    shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: str | None = None
+) -> Tensor:
     """One value everywhere."""
+    check_device("full", device)
     value = as_tensor(fill_value, common_dtype(fill_value) if dtype is None else dtype)
     return broadcast_to(value, as_shape(shape), op="full")
 
 
-def zeros(shape: Any, dtype: Any = "float32") -> Tensor:
+def zeros(shape: Any, dtype: Any = "float32", *, device: str | None = None) -> Tensor:
     """0 everywhere."""
+    check_device("zeros", device)
     return prim.full(TensorType(dtype_of(dtype), as_shape(shape)), 0)
 
 
-def ones(shape: Any, dtype: Any = "float32") -> Tensor:
+def ones(shape: Any, dtype: Any = "float32", *, device: str | None = None) -> Tensor:
     """1 everywhere."""
+    check_device("ones", device)
     return prim.full(TensorType(dtype_of(dtype), as_shape(shape)), 1)
 
 
-def empty(shape: Any, dtype: Any = "float32") -> Tensor:
+def empty(shape: Any, dtype: Any = "float32", *, device: str | None = None) -> Tensor:
     """0 everywhere: no Tensor has undefined values."""
+    check_device("empty", device)
     return zeros(shape, dtype)
 
 
-def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: Any = None) -> Tensor:
+def full_like(
+    x: ArrayLike, fill_value: ArrayLike, dtype: Any = None, *, device: str | None = None
+) -> Tensor:
     """One value everywhere, in the shape (and dtype) of x."""
+    check_device("full_like", device)
     t = as_tensor(x)
     return full(t.shape, fill_value, t.dtype if dtype is None else dtype)
 
 
-def zeros_like(x: ArrayLike, dtype: Any = None) -> Tensor:
+def zeros_like(x: ArrayLike, dtype: Any = None, *, device: str | None = None) -> Tensor:
     """0 everywhere, in the shape (and dtype) of x."""
+    check_device("zeros_like", device)
     return full_like(x, 0, dtype)
 
 
-def ones_like(x: ArrayLike, dtype: Any = None) -> Tensor:
+def ones_like(x: ArrayLike, dtype: Any = None, *, device: str | None = None) -> Tensor:
     """1 everywhere, in the shape (and dtype) of x."""
+    check_device("ones_like", device)
     return full_like(x, 1, dtype)
 
 
-def empty_like(x: ArrayLike, dtype: Any = None) -> Tensor:
+def empty_like(x: ArrayLike, dtype: Any = None, *, device: str | None = None) -> Tensor:
     """0 everywhere, in the shape (and dtype) of x."""
+    check_device("empty_like", device)
     return zeros_like(x, dtype)
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
+def arange(
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: str | None = None
+) -> Tensor:
     """start, start + step, ... below stop; bounds are numbers, or sizes with an integer step."""
+    check_device("arange", device)
     if stop is None:
         start, stop = 0, start
     for bound in (start, stop, step):
@@ -114,10 +140,12 @@ def _arange_size(start: Any, stop: Any, step: Any) -> Size:
 
 
 def linspace(
-    start: ArrayLike, stop: ArrayLike, num: Size, dtype: Any = None, *, endpoint: bool = True
+    start: ArrayLike, stop: ArrayLike, num: Size, dtype: Any = None, *, endpoint: bool = True,
+    device: str | None = None,
 ) -> Tensor:
     """`num` evenly spaced numbers from start to stop, which is met exactly unless endpoint=False.
     """
+    check_device("linspace", device)
     common = common_dtype(start, stop)
     want = dtype_of(dtype) if dtype is not None else common if common.is_float else types.f32
     work: DType = want if want.is_float else types.f64
@@ -135,8 +163,12 @@ def linspace(
     return as_tensor(out, want)
 
 
-def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: Any = "float32") -> Tensor:
+def eye(
+    n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: Any = "float32",
+    device: str | None = None,
+) -> Tensor:
     """1 on diagonal k, 0 elsewhere."""
+    check_device("eye", device)
     shape = as_shape((n_rows, n_rows if n_cols is None else n_cols))
     rows, columns = prim.iota(types.i64, shape, 0), prim.iota(types.i64, shape, 1)
     return as_tensor(prim.equal(ew.add(rows, k) if k else rows, columns), dtype)

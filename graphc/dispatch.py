@@ -6,6 +6,8 @@ or NumPy's arguments cannot be honoured (out=, where=), the error says so.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +85,30 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             "it with graphc's operations",
             user_loc(),
         )
-    return _call(full, target, args, kwargs)
+    return _call(full, target, *_by_name(fn, target, args, kwargs))
+
+
+def _by_name(
+    fn: Any, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments with those by name that stand elsewhere in NumPy: np.diff(x, n, axis)."""
+    theirs = _parameters(fn)[: len(args)]
+    ours = _parameters(target)
+    for k, name in enumerate(_RENAMED.get(n, n) for n in theirs):
+        elsewhere = k >= len(ours) or ours[k] != name
+        if elsewhere and (name in _IGNORED or name == "dtype" or _takes(target, name)):
+            return args[:k], dict(zip(theirs[k:], args[k:], strict=False)) | dict(kwargs)
+    return args, kwargs
+
+
+@functools.cache
+def _parameters(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of arguments by position; none where a function written in C does not say."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except ValueError:
+        return ()
+    return tuple(p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD)
 
 
 def _find(name: str) -> Callable[..., Any] | None:
@@ -122,4 +147,5 @@ def _call(
 
 def _takes(target: Callable[..., Any], parameter: str) -> bool:
     code = getattr(target, "__code__", None)
-    return code is not None and parameter in code.co_varnames
+    named = code.co_argcount + code.co_kwonlyargcount if code is not None else 0
+    return code is not None and parameter in code.co_varnames[:named]

@@ -18,6 +18,7 @@ from graphc.convert import (
     as_tensor,
     broadcast_args,
     cast,
+    check_device,
     common_dtype,
     require_dtype,
     strict,
@@ -353,9 +354,12 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike) -> Tensor:
     return prim.select(*broadcast_args("where", c, a, b))
 
 
-def astype(x: ArrayLike, dtype: Any, *, copy: bool = True) -> Tensor:
+def astype(
+    x: ArrayLike, dtype: Any, *, copy: bool = True, device: str | None = None
+) -> Tensor:
     """x in another dtype: float to integer saturates (NaN gives 0), integers wrap, to bool is != 0.
     """
+    check_device("astype", device)
     return as_tensor(x, dtype)
 
 

@@ -22,7 +22,7 @@ from graphc.convert import (
 from graphc.dims import Size
 from graphc.errors import ShapeError, UsageError, user_loc
 from graphc.indexing import getitem, index_array
-from graphc.manipulation import moveaxis, ravel, reshape
+from graphc.manipulation import concat, moveaxis, ravel, reshape
 from graphc.tensor import Tensor
 from graphc.types import DType, i64
 
@@ -99,10 +99,20 @@ def _triangle(op: str, x: ArrayLike, k: int, keep_lower: bool) -> Tensor:
     return prim.select(keep, t, prim.full_like(t, 0))
 
 
-def diff(x: ArrayLike, axis: int = -1, n: int = 1) -> Tensor:
-    """Differences of neighbours along an axis, n times."""
+def diff(
+    x: ArrayLike, *, axis: int = -1, n: int = 1, prepend: ArrayLike | None = None,
+    append: ArrayLike | None = None,
+) -> Tensor:
+    """Differences of neighbours along an axis, n times; prepend and append lengthen x before."""
     t = as_tensor(x)
     i = axis_of("diff", t, axis)
+    ends = [as_tensor(e) for e in (prepend, append) if e is not None]
+    ends = [
+        broadcast_to(e, (*t.shape[:i], 1, *t.shape[i + 1 :]), op="diff") if not e.ndim else e
+        for e in ends
+    ]
+    if ends:
+        t = concat([*ends[: prepend is not None], t, *ends[prepend is not None :]], axis=i)
     key = (slice(None),) * i
     for _ in range(n):
         t = getitem(t, (*key, slice(1, None))) - getitem(t, (*key, slice(None, -1)))

@@ -9,6 +9,7 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import graphc as gx
@@ -64,23 +65,26 @@ METHODS = ("__bool__", "__complex__", "__dlpack__", "__dlpack_device__", "__floa
            "__int__", "__setitem__")
 
 ARGUMENTS = {
-    "arange": "start stop step dtype", "asarray": "obj dtype copy", "astype": "x dtype copy",
+    "arange": "start stop step dtype device", "asarray": "obj dtype device copy",
+    "astype": "x dtype copy device",
     "argmax": "x axis keepdims", "argmin": "x axis keepdims", "all": "x axis keepdims",
     "any": "x axis keepdims", "broadcast_to": "x shape", "can_cast": "from_ to",
     "clip": "x min max", "concat": "arrays axis", "count_nonzero": "x axis keepdims",
     "cumulative_sum": "x axis dtype include_initial", "cumulative_prod":
-    "x axis dtype include_initial", "diff": "x axis n", "expand_dims": "x axis",
-    "eye": "n_rows n_cols k dtype", "flip": "x axis", "full": "shape fill_value dtype",
-    "full_like": "x fill_value dtype", "isdtype": "dtype kind",
-    "linspace": "start stop num dtype endpoint", "matmul": "x1 x2", "max": "x axis keepdims",
+    "x axis dtype include_initial", "diff": "x axis n prepend append", "expand_dims": "x axis",
+    "eye": "n_rows n_cols k dtype device", "flip": "x axis",
+    "full": "shape fill_value dtype device",
+    "full_like": "x fill_value dtype device", "isdtype": "dtype kind",
+    "linspace": "start stop num dtype device endpoint", "matmul": "x1 x2", "max": "x axis keepdims",
     "mean": "x axis keepdims", "min": "x axis keepdims", "moveaxis": "x source destination",
-    "ones": "shape dtype", "permute_dims": "x axes", "prod": "x axis dtype keepdims",
+    "ones": "shape dtype device", "permute_dims": "x axes", "prod": "x axis dtype keepdims",
     "repeat": "x repeats axis", "reshape": "x shape copy", "roll": "x shift axis",
     "squeeze": "x axis", "stack": "arrays axis", "std": "x axis correction keepdims",
     "sum": "x axis dtype keepdims", "take": "x indices axis", "take_along_axis": "x indices axis",
     "tensordot": "x1 x2 axes", "tile": "x repetitions", "tril": "x k", "triu": "x k",
     "unstack": "x axis", "var": "x axis correction keepdims", "vecdot": "x1 x2 axis",
-    "where": "condition x1 x2", "zeros": "shape dtype", "zeros_like": "x dtype",
+    "where": "condition x1 x2", "zeros": "shape dtype device", "zeros_like": "x dtype device",
+    "empty": "shape dtype device", "empty_like": "x dtype device", "ones_like": "x dtype device",
 }
 
 
@@ -124,6 +128,22 @@ def test_the_table_tells_the_truth(name, refuses):
 def test_argument_names(name):
     have = list(inspect.signature(getattr(gx, name)).parameters)
     assert [a for a in ARGUMENTS[name].split() if a not in have] == []
+
+
+def test_devices(refuses):
+    x = gx.input("x", (2, 2))
+    makers = {
+        "asarray": [1.0], "arange": [3], "empty": [3], "empty_like": [x], "eye": [3],
+        "full": [3, 1], "full_like": [x, 1], "linspace": [0, 1, 3], "ones": [3], "ones_like": [x],
+        "zeros": [3], "zeros_like": [x], "astype": [x, "float32"],
+    }
+    for name, args in makers.items():
+        make = getattr(gx, name)
+        want = gx.function([x], make(*args))(np.ones((2, 2), "f4"))
+        got = gx.function([x], make(*args, device=x.device))(np.ones((2, 2), "f4"))
+        assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
+        with refuses(f"{name}: the only device is 'cpu', got 'gpu'"):
+            make(*args, device="gpu")
 
 
 def test_namespace_info():

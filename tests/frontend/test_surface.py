@@ -273,6 +273,22 @@ def test_numpy_dispatch(run, x):
     same(run, A[0, :, :3] @ x[:, :, 0].T, A[0, :, :3] @ A[:, :, 0].T, x=A)
 
 
+NUMPY_CALLS = [  # with arguments by position where NumPy has them
+    "np.diff(a, 2)", "np.diff(a, 1, 0)", "np.diff(a, 2, axis=1)", "np.diff(a, prepend=1.5)",
+    "np.diff(a, 2, 0, a[:1], a)", "np.diff(a, axis=1, append=0)", "np.nan_to_num(a, True, 5.0)",
+    "np.sum(a, 1, None, None, True)", "np.std(a, 1, None, None, 1, True)",
+    "np.var(a, 0, None, None, 1)", "np.max(a, 1, None, True)", "np.mean(a, 0, None, None, True)",
+    "np.reshape(a, (-1,), 'C')", "np.roll(a, 1, 2)", "np.isclose(a, a, 1, 1, True)",
+    "np.linspace(a[1, 1, 1], 2, 5, False)", "np.concatenate([a, a], 1)", "np.round(a, 1, None)",
+]
+
+
+@pytest.mark.parametrize("call", NUMPY_CALLS)
+def test_arguments_stand_where_numpy_has_them(run, x, call):
+    want = eval(call, {"np": np, "a": A})
+    same(run, eval(call, {"np": np, "a": x}), want, x=A)
+
+
 def test_known_length_iterates(run):
     t = gx.input("t", (3, 2))
     a = np.arange(6, dtype="f4").reshape(3, 2)
