@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 DIRECT_FROM = 1  # calls by way of ctypes, before loading the code generator is worth it
 
+_files: dict[str, tuple[int, int]] = {}  # what was opened by a path first
+
 
 def load(path: str | os.PathLike[str]) -> Library:
     """Open a library that `gx.export` or `graphc compile` wrote for this machine.
@@ -49,13 +52,29 @@ def load(path: str | os.PathLike[str]) -> Library:
     return Library(os.path.abspath(path))
 
 
+def _open(path: str) -> ctypes.CDLL:
+    """The library at a path, also where another one was opened there before.
+
+    The system would take the name for the old one's; a file that has come there since is opened
+    by another name. (One that was written over, and not replaced, is lost to whoever has it open.)
+    """
+    found = os.stat(path)
+    file = found.st_dev, found.st_ino
+    if _files.setdefault(path, file) == file:
+        return ctypes.CDLL(path)
+    with tempfile.TemporaryDirectory() as folder:
+        alias = os.path.join(folder, os.path.basename(path))
+        os.symlink(path, alias)
+        return ctypes.CDLL(alias)
+
+
 class Library:
     """A loaded library: its functions, and the state they share unless given another."""
 
     def __init__(self, path: str):
         found = read_descriptor(path)
         try:
-            self._c = ctypes.CDLL(path)
+            self._c = _open(path)
         except OSError as e:
             raise ArgumentError(
                 f"load: this library for {found['target']} does not load here: {e}", user_loc()
@@ -84,6 +103,12 @@ class Library:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.functions]
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "a loaded library cannot be pickled or copied; gx.load its path where it is needed, "
+            "and call new_state() for another state", user_loc()
+        )
 
     def __repr__(self) -> str:
         return f"<graphc library {self.path}: {', '.join(self.functions)}>"
@@ -140,6 +165,8 @@ class LoadedState(Mapping[str, Array]):
 
     Assignment (`state["w"] = array`) checks dtype and shape and copies in.
     """
+
+    __slots__ = ("__weakref__", "_layout", "_library", "_raw", "_views", "lock")
 
     def __init__(self, library: Library, layout: Layout):
         self._library, self._layout = library, layout
@@ -236,6 +263,9 @@ class LoadedFunction(Callee):
             data["c"], ctypes.c_int, *[ctypes.c_void_p] * arrays,
             *[ctypes.c_int64] * len(self._dims), ctypes.c_void_p,
         )
+
+    def __reduce__(self) -> NoReturn:
+        self._library.__reduce__()
 
     def __repr__(self) -> str:
         said = f"{self.name}({self._signature}) -> ({self._results})"

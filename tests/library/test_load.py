@@ -1,7 +1,9 @@
 """gx.load: libraries called from Python, and the descriptor they are called by."""
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -330,3 +332,41 @@ def test_the_loader_that_needs_only_numpy(digits, lib, tmp_path):
     ).stdout
     assert shown.splitlines()[0] == (
         "step(x: f32['batch', 64], y: i64['batch']) -> loss: f32[]")
+
+
+def test_a_library_that_has_changed_since(tmp_path):
+    """Written anew or put back: always what the file holds now."""
+    x, path = gx.input("x", ("n",)), tmp_path / "libchange.so"
+
+    def save(k, to=path):
+        v = gx.variable(np.full(k, 1.0, "f4"), "v")
+        gx.export(gx.function([x], x * k + gx.sum(v), updates={v: v + 1}, name="f"), to, cpu="v2")
+
+    def first(lib):
+        lib.state.reset()
+        return [float(lib.f(np.ones(2, "f4"))[0]) for _ in range(2)]
+
+    libs = []
+    for k in (2, 3, 5):
+        save(k)
+        libs += [gx.load(path), gx.load(path)]
+        assert [first(lib) for lib in libs[-2:]] == [[2 * k, 3 * k]] * 2
+    os.replace(path, tmp_path / "moved.so")
+    save(7)
+    os.replace(tmp_path / "moved.so", path)
+    assert first(gx.load(path)) == [10, 15]
+    for lib, k in zip(libs, (2, 2, 3, 3, 5, 5), strict=True):
+        assert first(lib) == [2 * k, 3 * k]
+
+
+def test_what_a_library_is_not(tmp_path):
+    x = gx.input("x", ("n",))
+    v = gx.variable(np.ones(2, "f4"), "v")
+    gx.export(gx.function([x], x, updates={v: v + 1}, name="f"), tmp_path / "libf.so", cpu="v2")
+    lib = gx.load(tmp_path / "libf.so")
+    for use in (pickle.dumps, copy.copy, copy.deepcopy):
+        for thing in (lib, lib.f):
+            with pytest.raises(UsageError, match=r"cannot be pickled or copied; gx\.load its path"):
+                use(thing)
+    with pytest.raises(AttributeError):
+        lib.state.v = 1  # state["v"] = ...
