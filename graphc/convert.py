@@ -50,8 +50,7 @@ def literal_array(
     if isinstance(value, Tensor):
         raise UsageError(
             "a Tensor has no value while the graph is declared, so it cannot be made a constant; "
-            "use the Tensor itself, or t.eval({...}) for its value",
-            user_loc(),
+            "use the Tensor itself, or t.eval({...}) for its value", user_loc(),
         )
     subclass = isinstance(value, np.ndarray) and type(value) is not np.ndarray
     if subclass and isinstance(value, np.ma.MaskedArray):
@@ -71,8 +70,7 @@ def literal_array(
         advice = "; join Tensors with gx.stack or gx.concat" if _holds_tensor(value) else ""
         raise UsageError(
             f"{what} must be a number or a rectangular array of numbers, got "
-            f"{type(value).__name__} {reprlib.repr(value)}{advice}",
-            user_loc(),
+            f"{type(value).__name__} {reprlib.repr(value)}{advice}", user_loc(),
         )
     try:
         if dtype is not None:

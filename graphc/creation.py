@@ -106,8 +106,7 @@ def arange(
         if isinstance(bound, Tensor) or not isinstance(bound, (int, float, Dim, np.number)):
             raise UsageError(
                 f"arange: bounds must be numbers or sizes, got {bound!r}: the size of the result "
-                "cannot depend on data",
-                user_loc(),
+                "cannot depend on data", user_loc(),
             )
     if step == 0:
         raise ArgumentError("arange: step must not be 0", user_loc())

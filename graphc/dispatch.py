@@ -82,8 +82,7 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if target is None:
         raise UsageError(
             f"np.{full}: not available on Tensors; compute constants with NumPy before, or write "
-            "it with graphc's operations",
-            user_loc(),
+            "it with graphc's operations", user_loc(),
         )
     return _call(full, target, *_by_name(fn, target, args, kwargs))
 

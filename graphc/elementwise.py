@@ -122,8 +122,7 @@ def pow(x1: ArrayLike, x2: ArrayLike) -> Tensor:
         if x.dtype.is_int and x2 < 0:
             raise ArgumentError(
                 f"pow: integers to the negative power {x2} are not integers, got {x.type}; "
-                "use x.astype('float32')",
-                user_loc(),
+                "use x.astype('float32')", user_loc(),
             )
         power = _CONSTANT_POWERS.get(float(x2))
         if power is not None and (x.dtype.is_float or x2 == int(x2)) and x.dtype is not bool_:

@@ -27,16 +27,14 @@ def evaluate(t: Tensor, values: Any, named: Mapping[str, Any]) -> Any:
         if name not in by_name or (isinstance(key, Tensor) and key._value is not by_name[name]):
             raise UsageError(
                 f"eval: {key!r} is not an input that {t!r} needs; those are "
-                f"{', '.join(map(repr, by_name)) or 'none'}",
-                user_loc(),
+                f"{', '.join(map(repr, by_name)) or 'none'}", user_loc(),
             )
         given[name] = value
     missing = [name for name in by_name if name not in given]
     if missing:
         raise UsageError(
             f"eval: {t!r} needs a value for {', '.join(map(repr, missing))}: "
-            f"t.eval({{{missing[0]!r}: array}})",
-            user_loc(),
+            f"t.eval({{{missing[0]!r}: array}})", user_loc(),
         )
     run = function([Tensor(v) for v in needed], t, name="eval", mode="interpret")
     return run(*[given[name] for name in by_name])

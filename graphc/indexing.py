@@ -105,8 +105,7 @@ def plan_index(x: Tensor, key: Any) -> Plan:
     if sum(idx.ndim > 0 for _, idx in gathers) > 1:
         raise UsageError(
             f"index: only one axis may be indexed by an array, got {_describe(items)} on {x.type}; "
-            "use gx.take_along_axis, or gx.take one axis after the other",
-            user_loc(),
+            "use gx.take_along_axis, or gx.take one axis after the other", user_loc(),
         )
     return Plan(tuple(spans), tuple(gathers), tuple(layout), frozenset(removed))
 
@@ -139,8 +138,7 @@ def _check_item(item: Any) -> None:
     if is_mask:
         raise UsageError(
             "index: boolean masks are not supported, because the size of the result would depend "
-            "on data; use gx.where(mask, x, other), or gx.sum(gx.where(mask, x, 0))",
-            user_loc(),
+            "on data; use gx.where(mask, x, other), or gx.sum(gx.where(mask, x, 0))", user_loc(),
         )
     if isinstance(item, (str, float)):
         raise UsageError(f"index: an index is an int, a slice, None, ... or an integer array, "

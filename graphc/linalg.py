@@ -65,8 +65,7 @@ def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: Any = "fro") -> Te
     if ord in (2, -2, "nuc"):
         raise UsageError(
             f"matrix_norm: ord={ord!r} needs singular values, whose primitive does not exist yet; "
-            "use 'fro', 1, -1, inf or -inf",
-            user_loc(),
+            "use 'fro', 1, -1, inf or -inf", user_loc(),
         )
     if ord not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"matrix_norm: unknown ord {ord!r}", user_loc())

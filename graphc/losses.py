@@ -60,8 +60,7 @@ def cross_entropy(
     if y.shape != want:
         raise ShapeError(
             "cross_entropy: labels must be integers of the shape of logits without the class "
-            f"axis, or floats of their shape, got logits {x.type} and labels {y.type}",
-            user_loc(),
+            f"axis, or floats of their shape, got logits {x.type} and labels {y.type}", user_loc(),
         )
     x = moveaxis(x, i, -1)
     if y.dtype.is_float:
@@ -103,8 +102,7 @@ def nll_loss(log_probabilities: ArrayLike, labels: ArrayLike, *, reduction: str 
     if y.shape != x.shape[:-1]:
         raise ShapeError(
             f"nll_loss: labels must have the shape without the class axis, got {x.type} and "
-            f"{y.type}",
-            user_loc(),
+            f"{y.type}", user_loc(),
         )
     n = x.ndim - 1
     return _reduce(
@@ -130,8 +128,7 @@ def _difference(op: str, prediction: ArrayLike, target: ArrayLike) -> Tensor:
     if a.shape != b.shape:
         raise ShapeError(
             f"{op}: prediction and target must have one shape, got {a.type} and {b.type}; "
-            "broadcast one explicitly if that is meant",
-            user_loc(),
+            "broadcast one explicitly if that is meant", user_loc(),
         )
     return ew.subtract(a, b)
 

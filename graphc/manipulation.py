@@ -58,8 +58,7 @@ def reshape(x: ArrayLike, shape: Any, *, copy: bool | None = None) -> Tensor:
     if exact is None and (rest == 0 or not (isinstance(t.size, Dim) or isinstance(rest, Dim))):
         raise ShapeError(
             f"reshape: {t.size} elements of {t.type} cannot be divided by {rest}, "
-            f"for shape {shape_text(sizes)}",
-            user_loc(),
+            f"for shape {shape_text(sizes)}", user_loc(),
         )
     solved = exact if exact is not None else dims.floordiv(t.size, dims.maximum(rest, 1))
     want = (*want[:hole], solved, *want[hole + 1 :])
@@ -165,8 +164,7 @@ def squeeze(x: ArrayLike, axis: Axes = None) -> Tensor:
                 advice = "; a named size may be 1 but is not declared so: use gx.assert_dim first"
                 raise ShapeError(
                     f"squeeze: axis {i} of {t.type} must have size 1"
-                    + advice * isinstance(t.shape[i], Dim),
-                    user_loc(),
+                    + advice * isinstance(t.shape[i], Dim), user_loc(),
                 )
     return reshape(t, [s for i, s in enumerate(t.shape) if i not in axes])
 
@@ -304,8 +302,7 @@ def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Tensor:
     if not isinstance(repeats, (int, Dim, np.integer)):
         raise UsageError(
             "repeat: repeats must be one int, because sizes cannot depend on data; "
-            "use gx.take(x, indices, axis=...)",
-            user_loc(),
+            "use gx.take(x, indices, axis=...)", user_loc(),
         )
     i = axis_of("repeat", t, axis)
     (r,) = as_shape((repeats,), "repeat: repeats")

@@ -144,8 +144,7 @@ def _norm_operands(
         if u is not None and u.shape != sizes:
             raise ShapeError(
                 f"{op}: {name} must have the sizes of the normalised axes "
-                f"{shape_text(sizes)}, got {u.type}",
-                user_loc(),
+                f"{shape_text(sizes)}, got {u.type}", user_loc(),
             )
         pair.append(u)
     return t, pair[0], pair[1]

@@ -32,8 +32,7 @@ def _pairs(op: str, params: Any, grads: Any) -> list[tuple[Variable, Tensor]]:
     if len(ps) != len(gs):
         raise ArgumentError(
             f"{op}: needs one gradient for each parameter, got {len(ps)} parameters and "
-            f"{len(gs)} gradients",
-            user_loc(),
+            f"{len(gs)} gradients", user_loc(),
         )
     for p, g in zip(ps, gs, strict=True):
         if not isinstance(p, Variable):

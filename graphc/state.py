@@ -144,8 +144,7 @@ def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
         arrays = read_npz(path)
     except ValueError as e:
         raise ArgumentError(
-            f"load_state: {path} is not an .npz of arrays, as save_state writes: {e}",
-            user_loc(),
+            f"load_state: {path} is not an .npz of arrays, as save_state writes: {e}", user_loc(),
         ) from None
     for name in [n for n in arrays if n.startswith(_BF16)]:
         arrays[name[len(_BF16):]] = arrays.pop(name).view(types.bf16.numpy)

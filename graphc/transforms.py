@@ -146,8 +146,7 @@ def _pull(
     """`_pullback` with zeros, or an error, for what is not connected."""
     if unconnected not in ("raise", "zero"):
         raise ArgumentError(
-            f'{what}: unconnected must be "raise" or "zero", got {unconnected!r}',
-            user_loc(),
+            f'{what}: unconnected must be "raise" or "zero", got {unconnected!r}', user_loc(),
         )
     out = []
     for i, (w, v) in enumerate(zip(ws, _pullback(ys, cts, ws), strict=True)):

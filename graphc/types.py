@@ -215,8 +215,7 @@ def _check_possible(t: TensorType) -> None:
     """Raise ShapeError for what no array can be."""
     if t.ndim > MAX_AXES:
         raise ShapeError(
-            f"a tensor has at most {MAX_AXES} axes, as an ndarray has, got {t.ndim}",
-            user_loc(),
+            f"a tensor has at most {MAX_AXES} axes, as an ndarray has, got {t.ndim}", user_loc(),
         )
     if len(str(t)) > MAX_TEXT:
         axis = max(range(t.ndim), key=lambda a: len(str(t.shape[a])))
