@@ -115,6 +115,28 @@ class Emitter:
         self.lines.append(f"{name}:")
         self.block = name
 
+    def require(self, condition: str, otherwise: str) -> None:
+        """Go on only where a condition holds; to the block `otherwise` elsewhere."""
+        going_on = self.fresh()
+        self.do(f"br i1 {condition}, label %{going_on}, label %{otherwise}")
+        self.label(going_on)
+
+    def leave(self, condition: str, to: str) -> None:
+        """Go to the block `to` where a condition holds."""
+        going_on = self.fresh()
+        self.do(f"br i1 {condition}, label %{to}, label %{going_on}")
+        self.label(going_on)
+
+    def return_if(self, condition: str, code: int | str, type: str = "i32") -> None:
+        """Return a code where a condition holds, which may be known not to."""
+        if condition == "false":
+            return
+        bad, good = self.fresh("bad"), self.fresh("good")
+        self.do(f"br i1 {condition}, label %{bad}, label %{good}")
+        self.label(bad)
+        self.do(f"ret {type} {code}")
+        self.label(good)
+
     def enter(self, hint: str) -> str:
         """Fall through into a new block."""
         name = self.fresh(hint)

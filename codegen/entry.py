@@ -85,7 +85,7 @@ class Entry:
         """Negative dimensions, overflow of sizes, and the conditions on dimensions."""
         e, sizes = self.e, self.sizes
         for n in self.dims.values():
-            self._return_if(e(f"icmp slt i64 {n}, 0"), Status.NEGATIVE_DIMENSION)
+            e.return_if(e(f"icmp slt i64 {n}, 0"), Status.NEGATIVE_DIMENSION)
         seen: dict[Size, None] = {self.plan.arena: None}
         for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
             seen.setdefault(size_of(v))
@@ -93,12 +93,10 @@ class Entry:
             seen.setdefault(size)
         for s in seen:
             sizes.value(s)
-        bad = sizes.bad()
-        if bad != "false":
-            self._return_if(bad, Status.SIZE_OVERFLOW)
+        e.return_if(sizes.bad(), Status.SIZE_OVERFLOW)
         for size, zero, code in self.checks:
             test = "ne" if zero else "slt"
-            self._return_if(e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
+            e.return_if(e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
 
     def _divide_arena(self) -> None:
         """The addresses of the plan's slots, the first one at a cache line."""
@@ -129,7 +127,7 @@ class Entry:
             runner.run(w, [plan.calls[k] for k in wave], filled)
             if last_failing in wave:
                 code = e("load i32, ptr %error, align 4")
-                self._return_if(e(f"icmp ne i32 {code}, -1"), code)
+                e.return_if(e(f"icmp ne i32 {code}, -1"), code)
 
     def _context(self, k: int, c: Call) -> dict[int, tuple[str, str]]:
         """(type, value) of what kernel k takes, by slot."""
@@ -191,12 +189,3 @@ class Entry:
     def _load(self, ty: str, base: str, k: int) -> str:
         p = self.e(f"getelementptr inbounds i64, ptr {base}, i64 {k}")
         return self.e(f"load {ty}, ptr {p}, align 8")
-
-    def _return_if(self, cond: str, code: int | str) -> None:
-        """Return a code if a condition holds."""
-        e = self.e
-        bad, good = e.fresh("bad"), e.fresh("good")
-        e.do(f"br i1 {cond}, label %{bad}, label %{good}")
-        e.label(bad)
-        e.do(f"ret i32 {code}")
-        e.label(good)

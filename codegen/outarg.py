@@ -18,9 +18,7 @@ def slow_text(shape: str, inputs: int, outputs: int) -> str:
     e = Emitter(Module())
 
     def require(condition: str) -> None:
-        ok = e.fresh()
-        e.do(f"br i1 {condition}, label %{ok}, label %explain")
-        e.label(ok)
+        e.require(condition, "explain")
 
     def field(base: str, offset: int, type: str = "ptr") -> str:
         at = e(f"getelementptr i8, ptr {base}, i64 {offset}")

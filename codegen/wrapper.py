@@ -105,12 +105,7 @@ class Wrapper:
 
     def _require(self, *conditions: str) -> None:
         """Go on only if all conditions hold; nothing has to be undone yet."""
-        e, all_true = self.emit, conditions[0]
-        for c in conditions[1:]:
-            all_true = e(f"and i1 {all_true}, {c}")
-        ok = e.fresh()
-        e.do(f"br i1 {all_true}, label %{ok}, label %slow")
-        e.label(ok)
+        self.emit.require(self.emit.all_of(conditions), "slow")
 
     def _field(self, base: str, offset: int, type: str) -> str:
         """Load a field of a struct."""
@@ -237,9 +232,7 @@ class Wrapper:
                 )
             else:
                 a = e(f"call ptr @gx_new({what}, i64 {out_bytes[k]})")
-            none, ok = e(f"icmp eq ptr {a}, null"), e.fresh()
-            e.do(f"br i1 {none}, label %nomemory{k}, label %{ok}")
-            e.label(ok)
+            e.leave(e(f"icmp eq ptr {a}, null"), f"nomemory{k}")
             self.made.append(a)
             self._store("%argv", len(p.inputs) + k, self._field(a, py.DATA, "ptr"), "ptr")
 
@@ -289,9 +282,7 @@ class Wrapper:
         if self._arena_on_stack():
             return "%room"
         self.block = block = e(f"call ptr @gx_take_arena(i64 {self.arena_bytes})")
-        failed, ok = e(f"icmp eq ptr {block}, null"), e.fresh()
-        e.do(f"br i1 {failed}, label %noarena, label %{ok}")
-        e.label(ok)
+        e.leave(e(f"icmp eq ptr {block}, null"), "noarena")
         return e(f"getelementptr i8, ptr {block}, i64 64")
 
     def _give_back(self) -> None:
@@ -325,9 +316,7 @@ class Wrapper:
             if big != "true":
                 e.label(large)
             if self.locks:
-                taken, ok = e(f"call i1 @gx_acquire(i64 {self.locks})"), e.fresh()
-                e.do(f"br i1 {taken}, label %{ok}, label %interrupted")
-                e.label(ok)
+                e.require(e(f"call i1 @gx_acquire(i64 {self.locks})"), "interrupted")
             thread = e("call ptr @PyEval_SaveThread()")
             s = e(call)
             e.do(f"call void @PyEval_RestoreThread(ptr {thread})")
@@ -338,9 +327,7 @@ class Wrapper:
         e.label(after)
         code = e("phi i32 " + ", ".join(f"[ {s}, %{b} ]" for s, b in status))
         self._give_back()
-        failed, ok = e(f"icmp ne i32 {code}, 0"), e.fresh()
-        e.do(f"br i1 {failed}, label %nomemory{len(self.made)}, label %{ok}")
-        e.label(ok)
+        e.leave(e(f"icmp ne i32 {code}, 0"), f"nomemory{len(self.made)}")
 
     def _result(self) -> None:
         """Return the outputs in the shape that is wanted."""
@@ -354,9 +341,7 @@ class Wrapper:
             return
         kind = {"list": "PyList", "tuple": "PyTuple", "dict": "PyDict"}[self.shape]
         box = e(f"call ptr @{kind}_New({'' if kind == 'PyDict' else f'i64 {len(made)}'})")
-        none, ok = e(f"icmp eq ptr {box}, null"), e.fresh()
-        e.do(f"br i1 {none}, label %failed{len(made)}, label %{ok}")
-        e.label(ok)
+        e.leave(e(f"icmp eq ptr {box}, null"), f"failed{len(made)}")
         for i, o in enumerate(made):
             if kind == "PyDict":
                 key = self._field("@gx_keys", 8 * i, "ptr")

@@ -103,7 +103,7 @@ class EntryText:
         e.label("entry")
         self._check_dims(-1)
         n = sizes.size(self.entry.arena)
-        self._leave_if(sizes.bad(), -1, "i64")
+        e.return_if(sizes.bad(), -1, "i64")
         e.do(f"ret i64 {n}")
         params = ", ".join(f"i64 {r}" for r in self.regs.values())
         name = self.entry.arena_c
@@ -112,20 +112,8 @@ class EntryText:
     def _check_dims(self, code: int) -> None:
         """Return a code for a negative dimension."""
         for r in self.regs.values():
-            self._leave_if(
-                self.emit(f"icmp slt i64 {r}, 0"), code, "i64" if code < 0 else "i32"
-            )
-
-    def _leave_if(self, condition: str, code: int, ty: str = "i32") -> None:
-        """Return a code if a condition holds."""
-        if condition == "false":
-            return
-        e = self.emit
-        bad, good = e.fresh("bad"), e.fresh("good")
-        e.do(f"br i1 {condition}, label %{bad}, label %{good}")
-        e.label(bad)
-        e.do(f"ret {ty} {code}")
-        e.label(good)
+            negative = self.emit(f"icmp slt i64 {r}, 0")
+            self.emit.return_if(negative, code, "i64" if code < 0 else "i32")
 
     # -- the call ------------------------------------------------------------------------------
 
@@ -148,14 +136,14 @@ class EntryText:
         bytes_ = [sizes.value(a.type.size * a.type.dtype.itemsize) for a in arrays]
         promised = sizes.value(entry.arena)
         work = sizes.value(entry.work)
-        self._leave_if(sizes.bad(), Status.SIZE_OVERFLOW)
+        e.return_if(sizes.bad(), Status.SIZE_OVERFLOW)
         self._check_null(pointers[:inputs], bytes_[:inputs])
         missing, present, arena_bytes = self._missing(pointers[inputs:], bytes_[inputs:], work)
         self._check_overlap(pointers, [*bytes_[:inputs], *present], promised)
         e.do("%level = call i32 @graphc.level()")
         lowest = NUMBERS[entry.unit.programs[0][0]]
         if lowest > 1:
-            self._leave_if(e(f"icmp slt i32 %level, {lowest}"), Status.UNSUPPORTED_CPU)
+            e.return_if(e(f"icmp slt i32 %level, {lowest}"), Status.UNSUPPORTED_CPU)
         arena, own = self._arena(arena_bytes)
         made = self._substitutes(pointers[inputs:], bytes_[inputs:], missing, arena, work)
         status = self.dispatch([*pointers[:inputs], *made], arena)
@@ -200,7 +188,7 @@ class EntryText:
         dims = ", ".join(f"i64 {r}" for r in self.regs.values())
         given = e("icmp ne ptr %arena, null")
         less = e(f"icmp slt i64 %bytes, {e(f'call i64 @{entry.arena_c}({dims})')}")
-        self._leave_if(e(f"and i1 {given}, {less}"), Status.ARENA_TOO_SMALL)
+        e.return_if(e(f"and i1 {given}, {less}"), Status.ARENA_TOO_SMALL)
         status = e(f"tail call i32 @{entry.c}({', '.join(params)})")
         e.do(f"ret i32 {status}")
         self.module.define(
@@ -223,7 +211,7 @@ class EntryText:
             )
 
         nulls = (missing(p, size) for p, size in checked if size != "0")
-        self._leave_if(e.any_of(nulls), Status.NULL_ARGUMENT)
+        e.return_if(e.any_of(nulls), Status.NULL_ARGUMENT)
 
     def _missing(self, pointers: list[str], sizes: list[str], work: str) -> tuple[
         list[str], list[str], str
@@ -281,7 +269,7 @@ class EntryText:
             f"call i1 @graphc.overlap(ptr %ranges, i64 {len(written)}, "
             f"i64 {len(written) + len(read)})"
         )
-        self._leave_if(bad, Status.OVERLAP)
+        e.return_if(bad, Status.OVERLAP)
 
     def _arena(self, size: str) -> tuple[str, str]:
         """The arena, and whether it is ours to free ("" if never)."""
@@ -294,7 +282,7 @@ class EntryText:
         e.label(make)
         self.module.declare("malloc", "declare ptr @malloc(i64)")
         made = e(f"call ptr @malloc(i64 {size})")
-        self._leave_if(e(f"icmp eq ptr {made}, null"), Status.OUT_OF_MEMORY)
+        e.return_if(e(f"icmp eq ptr {made}, null"), Status.OUT_OF_MEMORY)
         last = e.block
         e.do(f"br label %{ready}")
         e.label(ready)
