@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphc.codegen.tails import USED, find, product_of
-from graphc.dims import Dim, Size
+from graphc.dims import Size, atom
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
@@ -169,8 +169,7 @@ class Blocks:
 
     def size(self, axis: int) -> Size:
         """The size of a block on a shared axis, or how many columns it uses."""
-        name = USED if axis == self.cut else self.names[axis]
-        return Dim((((name,), 1),))
+        return atom(USED if axis == self.cut else self.names[axis])
 
     def type_of(self, v: Value, label: Label) -> TensorType:
         """The type of a block of v."""

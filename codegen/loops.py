@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphc import dims
-from graphc.dims import Apply, Dim, Size
+from graphc.dims import Apply, Dim, Size, atom
 from graphc.ir import Node
 from graphc.types import DType, TensorType
 
@@ -89,7 +89,7 @@ class Nest:
 
 def axis(name: str) -> Dim:
     """A loop axis or dynamic position as an atom of index polynomials."""
-    return Dim((((name,), 1),))
+    return atom(name)
 
 
 def strides(shape: Iterable[Size]) -> list[Size]:
@@ -120,9 +120,9 @@ def join_split(offset: Size) -> Size:
                 rest = list(mono)
                 rest.remove(a)
                 scale = Dim(((tuple(rest), c),)) if rest else c
-                quotient = Dim((((Apply("floordiv", a.a, a.b),), 1),))
+                quotient = atom(Apply("floordiv", a.a, a.b))
                 whole = scale * a.b * quotient
-                both = whole + scale * Dim((((a,), 1),))
+                both = whole + scale * atom(a)
                 found = dict(offset.terms)
                 if isinstance(whole, Dim) and all(found.get(m) == k for m, k in whole.terms):
                     return join_split(offset - both + scale * a.a)

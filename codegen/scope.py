@@ -21,7 +21,7 @@ from graphc.codegen.philox import philox
 from graphc.codegen.positions import Positions
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scalars import emit
-from graphc.dims import Dim, Size
+from graphc.dims import Dim, Size, atom
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
@@ -227,7 +227,7 @@ class Scope(Positions):
         if v is not None and v in self.known and isinstance(offset, Dim):
             c = coefficient(offset, v)
             if c is not None and not isinstance(c, Dim):
-                inner = Dim((((v,), 1),)) * c if c else 0
+                inner = atom(v) * c if c else 0
         fixed = offset - inner
         p = base
         if fixed != 0:

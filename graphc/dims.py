@@ -153,7 +153,12 @@ def dim(name: str) -> Dim:
     """The dimension called `name`."""
     if not name.isidentifier():
         raise ValueError(f"a dimension name must be an identifier, got {name!r}")
-    return Dim((((name,), 1),))
+    return atom(name)
+
+
+def atom(a: Atom) -> Dim:
+    """A size that is one name, or one function of sizes."""
+    return Dim((((a,), 1),))
 
 
 def _term_text(m: Monomial, c: int) -> str:
@@ -267,7 +272,7 @@ def minimum(a: Size, b: Size) -> Size:
 
 
 def _apply(fn: str, a: Size, b: Size) -> Size:
-    return Dim((((Apply(fn, a, b),), 1),))
+    return atom(Apply(fn, a, b))
 
 
 def is_nonnegative(x: Size) -> bool:
@@ -353,7 +358,7 @@ def substitute(x: Size, env: Mapping[str, Size]) -> Size:
         term: Size = c
         for a in m:
             if isinstance(a, str):
-                term = term * (env[a] if a in env else Dim((((a,), 1),)))
+                term = term * (env[a] if a in env else atom(a))
             else:
                 term = term * _FN[a.fn](substitute(a.a, env), substitute(a.b, env))
         out = out + term
