@@ -115,6 +115,10 @@ class Emitter:
         self.lines.append(f"{name}:")
         self.block = name
 
+    def field(self, base: str, offset: int, type: str = "ptr") -> str:
+        """A field of a struct, loaded."""
+        return self(f"load {type}, ptr {self(f'getelementptr i8, ptr {base}, i64 {offset}')}")
+
     def require(self, condition: str, otherwise: str) -> None:
         """Go on only where a condition holds; to the block `otherwise` elsewhere."""
         going_on = self.fresh()

@@ -107,21 +107,16 @@ class Wrapper:
         """Go on only if all conditions hold; nothing has to be undone yet."""
         self.emit.require(self.emit.all_of(conditions), "slow")
 
-    def _field(self, base: str, offset: int, type: str) -> str:
-        """Load a field of a struct."""
-        at = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
-        return self.emit(f"load {type}, ptr {at}")
-
     def _number(self, i: int, type: TensorType) -> None:
         """Argument i is a 0-d array, or a Python float, which is put where an array would be."""
         e = self.emit
-        o = self._field("%args", 8 * i, "ptr")
-        kind = self._field(o, py.TYPE, "ptr")
+        o = self.emit.field("%args", 8 * i, "ptr")
+        kind = self.emit.field(o, py.TYPE, "ptr")
         is_float = e(f"icmp eq ptr {kind}, @PyFloat_Type")
         number, array, done = e.fresh(), e.fresh(), e.fresh()
         e.do(f"br i1 {is_float}, label %{number}, label %{array}")
         e.label(number)
-        value = self._field(o, py.FLOAT_VALUE, "double")
+        value = self.emit.field(o, py.FLOAT_VALUE, "double")
         if type.dtype is f32:
             value = e(f"fptrunc double {value} to float")
         e.do(f"store {'float' if type.dtype is f32 else 'double'} {value}, ptr %number{i}")
@@ -135,29 +130,29 @@ class Wrapper:
     def _array(self, i: int, type: TensorType, wanted: int) -> None:
         """Argument i is a native array of this type, with the flags wanted."""
         e = self.emit
-        o = self._field("%args", 8 * i, "ptr")
-        kind = self._field(o, py.TYPE, "ptr")
+        o = self.emit.field("%args", 8 * i, "ptr")
+        kind = self.emit.field(o, py.TYPE, "ptr")
         self._require(e(f"icmp eq ptr {kind}, @PyArray_Type"))
-        descr = self._field(o, py.DESCR, "ptr")
-        number = self._field(descr, py.TYPE_NUM, "i32")
-        order = self._field(descr, py.BYTEORDER, "i8")
-        flags = self._field(o, py.FLAGS, "i32")
+        descr = self.emit.field(o, py.DESCR, "ptr")
+        number = self.emit.field(descr, py.TYPE_NUM, "i32")
+        order = self.emit.field(descr, py.BYTEORDER, "i8")
+        flags = self.emit.field(o, py.FLAGS, "i32")
         masked = e(f"and i32 {flags}, {wanted}")
-        ndim = self._field(o, py.NDIM, "i32")
+        ndim = self.emit.field(o, py.NDIM, "i32")
         self._require(
             e(f"icmp eq i32 {number}, {type.dtype.numpy.num}"),
             e(f"icmp ne i8 {order}, {ord('>')}"),
             e(f"icmp eq i32 {masked}, {wanted}"),
             e(f"icmp eq i32 {ndim}, {len(type.shape)}"),
         )
-        data = self._field(o, py.DATA, "ptr")
+        data = self.emit.field(o, py.DATA, "ptr")
         self._store("%argv", i, data, "ptr")
         if not type.shape:
             return
-        shape = self._field(o, py.SHAPE, "ptr")
+        shape = self.emit.field(o, py.SHAPE, "ptr")
         same = []
         for axis, size in enumerate(type.shape):
-            n = self._field(shape, 8 * axis, "i64")
+            n = self.emit.field(shape, 8 * axis, "i64")
             if isinstance(size, int):
                 same.append(e(f"icmp eq i64 {n}, {size}"))
             elif (name := lone_name(size)) is None:
@@ -234,7 +229,7 @@ class Wrapper:
                 a = e(f"call ptr @gx_new({what}, i64 {out_bytes[k]})")
             e.leave(e(f"icmp eq ptr {a}, null"), f"nomemory{k}")
             self.made.append(a)
-            self._store("%argv", len(p.inputs) + k, self._field(a, py.DATA, "ptr"), "ptr")
+            self._store("%argv", len(p.inputs) + k, self.emit.field(a, py.DATA, "ptr"), "ptr")
 
     def _given(self, in_bytes: list[str], out_bytes: list[str]) -> None:
         """Outputs that the caller brings: of the right type and size, and apart from the rest."""
@@ -243,7 +238,7 @@ class Wrapper:
             self._array(len(p.inputs) + k, o.type, py.C_CONTIGUOUS | py.ALIGNED | py.WRITEABLE)
         self._check_later()
         for i, n in enumerate((*in_bytes, *out_bytes)):
-            data = self._field("%argv", 8 * i, "i64")
+            data = self.emit.field("%argv", 8 * i, "i64")
             self._store("%ranges", 2 * i, data, "i64")
             self._store("%ranges", 2 * i + 1, e(f"add i64 {data}, {n}"), "i64")
         count = len(in_bytes) + len(out_bytes)
@@ -259,7 +254,7 @@ class Wrapper:
         count = len(p.states) + len(p.constants)
         if count <= 16:
             for i in range(count):
-                self._store("%argv", first + i, self._field("@gx_table", 8 * i, "ptr"), "ptr")
+                self._store("%argv", first + i, self.emit.field("@gx_table", 8 * i, "ptr"), "ptr")
             return
         before, loop, after, at = e.block, e.fresh(), e.fresh(), "%" + e.fresh("i")
         up = "%" + e.fresh("i")
@@ -344,7 +339,7 @@ class Wrapper:
         e.leave(e(f"icmp eq ptr {box}, null"), f"failed{len(made)}")
         for i, o in enumerate(made):
             if kind == "PyDict":
-                key = self._field("@gx_keys", 8 * i, "ptr")
+                key = self.emit.field("@gx_keys", 8 * i, "ptr")
                 e(f"call i32 @PyDict_SetItem(ptr {box}, ptr {key}, ptr {o})")
                 e.do(f"call void @Py_DecRef(ptr {o})")
             else:
