@@ -29,17 +29,20 @@ class Apply(NamedTuple):
         return f"{self.fn}({self.a}, {self.b})"
 
 
+_AS_NUMBER = "which is whole; as a number in a formula, a size is gx.dim_value({}), a Tensor"
 Atom: TypeAlias = "str | Apply"
 Monomial: TypeAlias = tuple[Atom, ...]
 _Operator = TypeVar("_Operator", bound=Callable[..., Any])
 
 
 def _of_sizes(method: _Operator) -> _Operator:
-    """An operator of sizes: anything else (a Tensor, a float) gets its own turn, or a TypeError."""
+    """An operator of sizes: a float is a TypeError, anything else (a Tensor) gets its own turn."""
 
     @functools.wraps(method)
     def operator(self: Dim, other: Any) -> Any:
         if not isinstance(other, (int, Dim, Integral)):
+            if isinstance(other, float):
+                raise TypeError(f"{self} and {other} make no size, {_AS_NUMBER.format(self)}")
             return NotImplemented
         return method(self, other)
 
@@ -123,6 +126,25 @@ class Dim:
                 "of np.arange use gx.arange"
             )
         return NotImplemented
+
+    @_of_sizes
+    def __rtruediv__(self, other: object) -> Size:
+        raise TypeError(f"{other} / ({self}) is no size, {_AS_NUMBER.format(self)}")
+
+    @_of_sizes
+    def __pow__(self, other: int) -> Size:
+        if not isinstance(other, Integral) or other < 0:
+            raise TypeError(f"({self}) ** {other} is no size; a power of one is an int from 0 on")
+        return product([self] * int(other))
+
+    @_of_sizes
+    def __lt__(self, other: object) -> bool:
+        raise TypeError(
+            f"the symbolic dimension {self} is not compared with {other} while the graph is "
+            f"declared; compare gx.dim_value({self}), a Tensor, in gx.where"
+        )
+
+    __le__ = __gt__ = __ge__ = __lt__
 
     @_of_sizes
     def __mod__(self, other: Size) -> Size:

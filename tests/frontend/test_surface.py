@@ -154,6 +154,7 @@ def test_creation(run, fn):
 def test_creation_with_symbolic_sizes(run):
     x = gx.input("x", ("n",))
     n = x.shape[0]
+    assert gx.ones(n**2).shape == (n * n,) and gx.ones((n + 1) ** 0).shape == (1,)
     for k in (0, 1, 4):
         a = np.zeros(k, "f4")
         both = run([x + gx.arange(n), gx.arange(n), gx.eye(n), gx.linspace(0, 1, n), gx.ones(n),
