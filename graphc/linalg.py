@@ -35,13 +35,11 @@ def vector_norm(
 ) -> Tensor:
     """The norm sum(|x|**ord)**(1/ord) over axes; inf, -inf and 0 have their usual meanings.
 
-    The gradient of the 2-norm at 0 is 0.
+    The gradient at 0 is 0.
     """
     t = as_float(x)
     if ord == 2:
-        total = red.sum(ew.square(t), axis, keepdims=keepdims)
-        zero = ew.equal(total, 0.0)
-        return ew.where(zero, 0.0, reals.sqrt(ew.where(zero, 1.0, total)))
+        return red.flat_at_zero(reals.sqrt, red.sum(ew.square(t), axis, keepdims=keepdims))
     size = ew.abs(t)
     if ord == math.inf:
         return red.max(size, axis, keepdims=keepdims)
@@ -52,7 +50,9 @@ def vector_norm(
     if ord == 1:
         return red.sum(size, axis, keepdims=keepdims)
     total = red.sum(ew.pow(size, ord), axis, keepdims=keepdims)
-    return ew.pow(total, 1.0 / ord)
+    if ord < 0:
+        return ew.pow(total, 1.0 / ord)
+    return red.flat_at_zero(lambda s: ew.pow(s, 1.0 / ord), total)
 
 
 def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

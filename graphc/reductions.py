@@ -138,8 +138,15 @@ def std(
     x: ArrayLike, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
     ddof: float | None = None,
 ) -> Tensor:
-    """The square root of `var`."""
-    return reals.sqrt(var(x, axis, correction=correction, keepdims=keepdims, ddof=ddof))
+    """The square root of `var`; its gradient at 0 is 0."""
+    of_squares = var(x, axis, correction=correction, keepdims=keepdims, ddof=ddof)
+    return flat_at_zero(reals.sqrt, of_squares)
+
+
+def flat_at_zero(root: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """root(x), but 0 with slope 0 where x is 0: the slope of the root is infinite there."""
+    zero = ew.equal(x, 0.0)
+    return ew.where(zero, 0.0, root(ew.where(zero, 1.0, x)))
 
 
 def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
