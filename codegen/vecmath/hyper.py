@@ -56,13 +56,14 @@ def acosh(F: Floats, x: str) -> str:
     """log(1 + z) with z = t + sqrt(t^2 + 2 t), t = x - 1; log x + log 2 for large x."""
     far = F.cmp("ogt", x, FAR)
     t = F.sub(x, 1.0)
-    z = F.add(t, F.sqrt(F.fma(t, t, F.add(t, t))))
-    return F.select(F.cmp("ult", x, 1.0), NAN, _log_or_twice(F, x, z, far))
+    z, low = F.fast_two_sum(F.sqrt(F.fma(t, t, F.add(t, t))), t)
+    y = _log_or_twice(F, x, z, far, F.select(far, 0.0, low))
+    return F.select(F.cmp("ult", x, 1.0), NAN, y)
 
 
-def _log_or_twice(F: Floats, a: str, z: str, far: str) -> str:
-    """log(1 + z), but log(2 a) where a is `far`; infinity and NaN for such a."""
-    y, _ = log_of_sum(F, F.select(far, 0.0, 1.0), F.select(far, a, z))
+def _log_or_twice(F: Floats, a: str, z: str, far: str, low: str | None = None) -> str:
+    """log(1 + z + low), but log(2 a) where a is `far`; infinity and NaN for such a."""
+    y, _ = log_of_sum(F, F.select(far, 0.0, 1.0), F.select(far, a, z), low)
     y = F.select(far, F.add(y, math.log(2)), y)
     return F.select(F.cmp("ueq", a, INF), a, y)
 

@@ -91,10 +91,13 @@ def log1p(F: Floats, x: str) -> str:
     )
 
 
-def log_of_sum(F: Floats, a: Operand, b: str) -> Pair:
-    """(log(a + b), u = a + b) for a of 0 or 1, b > -1: as `_log_parts` at special values of u."""
+def log_of_sum(F: Floats, a: Operand, b: str, low: str | None = None) -> Pair:
+    """(log(a + b + low), u = a + b) for a of 0 or 1, b > -1, low below the last digit of b.
+
+    As `_log_parts` at special values of u.
+    """
     u, c = F.fast_two_sum(a, b)
-    return _log_of_exact(F, u, c), u
+    return _log_of_exact(F, u, c if low is None else F.add(c, low)), u
 
 
 def _log_of_exact(F: Floats, u: str, c: str, normal: bool = False) -> str:

@@ -50,8 +50,11 @@ def tan(F: Floats, x: str) -> str:
     q, r, tail = reduced(F, x)
     z = F.mul(r, r)
     if F.double:
-        above = F.add(r, F.fma(F.mul(r, z), F.poly(z, co.TAN_P_F64), tail))
-        below = F.fma(z, F.poly(z, co.TAN_Q_F64), 1.0)
+        poly = F.poly(z, co.TAN_Q_F64)
+        below = F.fma(z, poly, 1.0)
+        lost = F.fma(z, poly, F.sub(1.0, below))  # from below: by so much less of above, at 1.2 r
+        rest = F.fma(F.mul(r, z), F.poly(z, co.TAN_P_F64), tail)
+        above = F.add(r, F.fma(F.mul(r, -1.2), lost, rest))
     else:
         above = F.add(r, F.fma(F.mul(r, z), F.poly(z, co.TAN_F32), tail))
         below = F.k(1.0)
