@@ -34,6 +34,7 @@ PLACES = {
         "LARGE_CYCLES": (1, 1000), "BOTH_ELEMENTS": (16, 512),
     },
     "codegen.guards": {"UNROLL": (1, 2, 8)},
+    "codegen.kernels": {"LONG_IN_PLACE": (0, 9999)},
     "codegen.masked": {"MOST_STEPS": (1, 64)},
     "codegen.matmul.product": {
         "SPLIT_FLOPS": (64, 4096), "TASK_FLOPS": (64, 4096), "MOST_TASKS": (1, 64),
@@ -72,6 +73,7 @@ ORDERS = {
     "codegen.across": {"CHEAP": (0, 400)},
     "codegen.bands": {"ROWS": (8, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
     "codegen.costs": {"COSTLY": (1, 100)},
+    "codegen.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
     "codegen.pieces": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 500)},
     "codegen.schedule": {
