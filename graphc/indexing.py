@@ -261,7 +261,7 @@ def _forward(start: Edge, stop: Edge, step: int, n: Size, backwards: bool) -> Sp
             length = dims.maximum(apart, 0)  # the axis cuts neither edge
         else:
             length = dims.maximum(_clamped(stop, n) - a, 0)
-    elif stop[0] and not start[0]:
+    elif stop[0] and not start[0] and (stop[1] == 0 or dims.is_nonnegative(start[1])):
         length = dims.maximum(n - start[1] - stop[1], 0)
     else:
         length = dims.maximum(_clamped(stop, n) - a, 0)

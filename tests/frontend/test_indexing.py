@@ -67,6 +67,13 @@ def test_slices_up_to_a_size():
         got = f(a, np.zeros(m, "f4"), np.zeros(j, "f4"))
         for p, q in zip(got, want, strict=True):
             np.testing.assert_array_equal(p, q, err_msg=f"{k} {i} {j}")
+    inner = gx.function([x, y], [x[n - 2 : -1], x[n - t : -3], x[n - 1 : -1]])
+    for k, m in itertools.product((0, 1, 2, 3, 7), (0, 2, 5)):
+        a = np.arange(k, dtype="f4")
+        starts = (max(k - d, 0) for d in (2, m, 1))
+        want = [a[i:j] for i, j in zip(starts, (-1, -3, -1), strict=True)]
+        for p, q in zip(inner(a, np.zeros(m, "f4")), want, strict=True):
+            np.testing.assert_array_equal(p, q, err_msg=f"{k} {m}")
     with pytest.raises(ShapeError, match=r"got f32\[n\] \[.*\] where n = 2, t = 3"):
         f(np.zeros(2, "f4"), np.zeros(3, "f4"), np.zeros(1, "f4"))
 
