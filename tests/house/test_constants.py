@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphc import dims
-from graphc.codegen import chain, grain, runtime, schedule, stripes, tails
+from graphc.codegen import chain, grain, runtime, schedule, stripes, tails, tiles
 from graphc.codegen.matmul import block, product
 from graphc.codegen.matmul.micro import tiling
 from graphc.codegen.target import PLATFORMS, VIRTUAL_BITS
@@ -24,6 +24,12 @@ def test_blocks_of_columns_are_whole_groups_of_vectors():
         assert size % (VIRTUAL_BITS // 8) == 0
     assert schedule.BLOCK % schedule.ROW_BLOCK == 0 and schedule.BLOCK > schedule.COLUMN_BYTES
     assert stripes.PIECE >= stripes.LEAST_PIECE and stripes.LEAST_COLUMNS <= schedule.BLOCK
+
+
+def test_turned_blocks_have_elements_of_any_size():
+    """What is read across is cut into pieces of so many bytes, none of which may be empty."""
+    assert tiles.TURNED_BYTES >= f64.itemsize
+    assert tiles.COLUMNS > 0 and tiles.SPREAD_ROWS > 0 and tiles.SIDE_BY_SIDE > 0
 
 
 def test_rows_that_have_a_lane_each_are_short():
