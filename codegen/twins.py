@@ -11,7 +11,7 @@ nothing, and so do those that are divided by: functions that differ in them are 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ def share(module: Module, calls: Sequence[Call]) -> list[Call]:
                 lines = text.split("\n")
                 part = _Part(kernel, name, lines, _numbers(lines))
                 alike.setdefault(part.skeleton, []).append(part)
-    for parts in alike.values():
+    for parts in (group for parts in alike.values() for group in _groups(parts, kernels)):
         # what differs, once for all places where it is the same in each
         columns = {k: tuple(p.numbers[k] for p in parts) for k in parts[0].numbers}
         different = list(dict.fromkeys(x for x in columns.values() if len(set(x)) > 1))
@@ -72,6 +72,19 @@ def share(module: Module, calls: Sequence[Call]) -> list[Call]:
     return [
         replace(c, slots=kernels[c.name].slots, launch=kernels[c.name].launch) for c in calls
     ]
+
+
+def _groups(parts: list[_Part], kernels: Mapping[str, Call]) -> Iterable[list[_Part]]:
+    """Those whose numbers have one place in their contexts; all of them, where no number differs.
+
+    The place comes after the sizes that a kernel is given: a product of declared sizes has none.
+    """
+    if all(p.numbers == parts[0].numbers for p in parts):
+        return [parts]
+    found: dict[int, list[_Part]] = {}
+    for p in parts:
+        found.setdefault(kernels[p.kernel].slots.numbers_at, []).append(p)
+    return found.values()
 
 
 def _numbers(lines: Sequence[str]) -> dict[int, int]:

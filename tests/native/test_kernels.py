@@ -190,6 +190,24 @@ def training_step():
     return gx.function([x, y], {"cost": cost, "best": gx.argmax(logits, axis=1)}, updates=updates)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_functions_whose_numbers_have_other_places_are_not_one(monkeypatch, order):
+    """They stand behind the sizes in a kernel's context, of which a declared product has none."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    shapes = (("a", 64), (64, 10)), ((64, 10), (10, 15)), (("a", 31), (31, 12)), ((40, 9), (9, 17))
+    inputs, outs, arrays, want = [], [], [], []
+    rng = np.random.default_rng(9)
+    for k, pair in enumerate(shapes[::order]):
+        x, y = (gx.input(f"{n}{k}", s, "float64") for n, s in zip("xy", pair, strict=True))
+        a, b = (rng.normal(size=[70 if n == "a" else n for n in s]) for s in pair)
+        inputs += [x, y]
+        arrays += [a, b]
+        outs.append((x @ y) * 0.25)
+        want.append(a @ b * 0.25)
+    for got, w in zip(gx.function(inputs, outs)(*arrays), want, strict=True):
+        np.testing.assert_allclose(got, w, rtol=1e-12, atol=1e-12)
+
+
 def test_a_training_step_compiles_once():
     f = training_step()
     for n in SIZES:
