@@ -53,7 +53,7 @@ def share(module: Module, calls: Sequence[Call]) -> list[Call]:
                 lines = text.split("\n")
                 part = _Part(kernel, name, lines, _numbers(lines))
                 alike.setdefault(part.skeleton, []).append(part)
-    for parts in (group for parts in alike.values() for group in _groups(parts, kernels)):
+    for parts in (group for found in alike.values() for group in _groups(found, kernels)):
         # what differs, once for all places where it is the same in each
         columns = {k: tuple(p.numbers[k] for p in parts) for k in parts[0].numbers}
         different = list(dict.fromkeys(x for x in columns.values() if len(set(x)) > 1))
