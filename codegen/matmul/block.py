@@ -176,7 +176,7 @@ class _Block:
              f"i64 {beyond})")
         skip = f.mul(self.whole, self.tiles.bytes)
         kernel = strip(f.module, f.target, self.tiles, height)
-        f.do(f"call void @{kernel}(i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
+        f.do(f"call void @{kernel}(i64 1, i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
              f"ptr {f.at('%scratch', f.mul(skip, depth))}, i64 {self.panel}, i64 0, "
              f"ptr {f.at(c, skip)}, i64 {self.out_row}, i1 {later})")
 
@@ -194,8 +194,12 @@ class _Block:
                 end = f.add(row, f.mul(self.eights, height))
             kernel = strip(f.module, f.target, tiles, height)
             with f.each(row, end, height) as at:
+                count = ""
+                if height == tiles.rows:  # strips that stand as they are go in one call
+                    at.step = f.select(self.a.wanted, str(height), f.sub(end, at.index))
+                    count = f"i64 {f.udiv(at.step, height)}, "
                 x = self.a(at.index, height)
-                f.do(f"call void @{kernel}(i64 {self.n}, i64 {depth}, {x}, ptr {source}, "
+                f.do(f"call void @{kernel}({count}i64 {self.n}, i64 {depth}, {x}, ptr {source}, "
                      f"i64 {b_row}, i64 {b_panel}, ptr {f.at(c, f.mul(at.index, self.out_row))}, "
                      f"i64 {self.out_row}, i1 {later})")
             row = end
