@@ -205,10 +205,11 @@ def test_a_limit_of_threads_is_kept(tmp_path, threads):
     f = gx.function([x], gx.exp(x) + 1, name="f", threads=threads)
     lib = export_loaded([f], tmp_path / f"liblimit{threads}.so")
     a = np.linspace(-1, 1, 300_000, dtype="float32")
-    before = len(os.listdir("/proc/self/task"))
+    f.compile()  # by threads that have ended, some of which the system may still list
+    before = set(os.listdir("/proc/self/task"))
     assert same_bits(lib.call("f", None, a)[0], f(a))
     if threads == 1:
-        assert len(os.listdir("/proc/self/task")) == before
+        assert set(os.listdir("/proc/self/task")) <= before
 
 
 def test_dimensions_come_in_order_of_first_appearance(tmp_path):
