@@ -41,6 +41,19 @@ class DType:
     def __reduce__(self) -> tuple[Any, ...]:
         return (as_dtype, (self.long,))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` means this dtype; names and NumPy's dtypes and scalar types do, too."""
+        if self is other or isinstance(other, DType):
+            return self is other
+        if not isinstance(other, str | type | np.dtype):
+            return NotImplemented
+        try:
+            return as_dtype(other) is self
+        except DTypeError:
+            return False
+
+    __hash__ = object.__hash__  # one object for each dtype
+
     @property
     def itemsize(self) -> int:
         """Bytes an element takes in memory; a bool takes one."""

@@ -152,3 +152,13 @@ def test_namespace_info():
     info = gx.__array_namespace_info__()
     assert info.dtypes(kind="unsigned integer").keys() == {"uint8", "uint16", "uint32", "uint64"}
     assert info.default_dtypes()["real floating"] is gx.float32
+
+
+def test_dtypes_are_compared():
+    d = gx.input("x", (3,), "float64").dtype
+    for same in (gx.float64, "float64", np.float64, np.dtype("f8")):
+        assert d == same and same == d
+    for other in (gx.float32, "float32", np.float32, float, "nonsense", complex, list, 64, None):
+        assert d != other and other != d
+    assert {d: 1}[gx.float64] == 1
+    assert gx.bfloat16 == "bfloat16" and gx.bool == np.bool_
