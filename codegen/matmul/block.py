@@ -101,17 +101,17 @@ class _Block:
         self.n, self.b = "%n", "%b"
         if not self.narrow:
             elem = str(dtype.itemsize)
-            upright = _all(f, f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem))
+            upright = f.all_of([f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem)])
             self.begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
             self.n = f.sub("%n", self.begin)
             self.b = f.at("%b", f.mul(self.begin, "%b_col"))
         before = f(f"or i1 {strided}, {self.staged}")
         self.full, self.eights = _strips_of(f, tiles)
-        self.keep = "false" if self.narrow else _all(
-            f, f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
+        self.keep = "false" if self.narrow else f.all_of([
+            f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
             f.cmp("sgt", self.full, "0"),
             f.cmp("sgt", f.mul(self.n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
-        )
+        ])
         self.in_panels = f(f"or i1 {before}, {self.keep}")
         self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
         self.packed_from = f.select(before, "0", f.select(self.keep, self.whole, self.n))
@@ -253,15 +253,16 @@ class Strips:
         elem = str(dtype.itemsize)
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
-        self.asked = _all(f, rows, f.cmp("sgt", n, str(MANY_TILES * tiles.columns)))
+        self.asked = f.all_of([rows, f.cmp("sgt", n, str(MANY_TILES * tiles.columns))])
         either = f(f"or i1 {rows}, {self.flat}")
         most = f.select(either, str(FLAT_TILES * tiles.columns), str(tiles.columns))
         apart = f(f"xor i1 {rows}, true")
         if tiles.rows == HEIGHT:
             even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")
-            apart = f(f"or i1 {apart}, {_all(f, even, f.cmp('sge', '%m', str(HEIGHT)))}")
+            several = f.cmp("sge", "%m", str(HEIGHT))
+            apart = f(f"or i1 {apart}, {f.all_of([even, several])}")
         narrow = dtype is not dtype.compute
-        self.wanted = "true" if narrow else _all(f, f.cmp("sgt", n, most), apart)
+        self.wanted = "true" if narrow else f.all_of([f.cmp("sgt", n, most), apart])
 
     def begin(self, index: str, depth: str) -> None:
         """The block of k from `index` on."""
@@ -291,11 +292,3 @@ class Strips:
             after = f.at(a, f.mul("%a_row", height))
             strip += f", ptr {f.select(self.asked, after, 'null', 'ptr')}, i64 %a_row"
         return strip
-
-
-def _all(f: Function, *conditions: str) -> str:
-    """An i1: whether all conditions hold."""
-    found = conditions[0]
-    for condition in conditions[1:]:
-        found = f(f"and i1 {found}, {condition}")
-    return found
