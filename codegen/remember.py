@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc import dims
+from graphc import size_text
 from graphc.codegen import cache, llvm, perf_map
 from graphc.codegen.image import Image, Params
 from graphc.codegen.target import Target
@@ -105,7 +105,7 @@ def _program(image: Image, g: Graph, text: bytes, known: dict[str, Any]) -> Prog
         inputs=tuple([Param(*p) for p in image.inputs]),
         outputs=tuple([Param(*p) for p in image.outputs]),
         states=image.states, updated=tuple(known["updated"]), constants=image.constants,
-        dims=image.dims, arena=dims.parse(known["arena"]),
+        dims=image.dims, arena=size_text.parse(known["arena"]),
         sites=tuple([Site(op, why, _loc(at), kind) for op, why, at, kind in known["sites"]]),
         kernels=tuple([
             Kernel(name, ops, nest, tuple([Loc(*at) for at in lines]), title)

@@ -1,10 +1,8 @@
 """Symbolic dimensions: integer expressions over names, kept in one normal form.
 
 A `Size` is an `int` or a `Dim`. A `Dim` is a polynomial with integer coefficients whose atoms are
-names (each standing for an integer >= 0) and applications of floordiv, mod, max and min:
-
-    size := term ("+" term)*      term := [int "*"] atom ("*" atom)*
-    atom := NAME | ("floordiv" | "mod" | "max" | "min") "(" size "," size ")"
+names (each standing for an integer >= 0) and applications of floordiv, mod, max and min.
+`size_text` reads what they print.
 
 Two sizes are provably equal exactly when `==` says so; constants are always plain ints, so an
 operation on Dims may return an int.
@@ -368,7 +366,7 @@ def names(x: Size) -> tuple[str, ...]:
     return x._names
 
 
-_FN = {"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum}
+FUNCTIONS = {"floordiv": floordiv, "mod": mod, "max": maximum, "min": minimum}
 
 
 def substitute(x: Size, env: Mapping[str, Size]) -> Size:
@@ -382,7 +380,7 @@ def substitute(x: Size, env: Mapping[str, Size]) -> Size:
             if isinstance(a, str):
                 term = term * (env[a] if a in env else atom(a))
             else:
-                term = term * _FN[a.fn](substitute(a.a, env), substitute(a.b, env))
+                term = term * FUNCTIONS[a.fn](substitute(a.a, env), substitute(a.b, env))
         out = out + term
     return out
 
@@ -394,56 +392,3 @@ def evaluate(x: Size, env: Mapping[str, int]) -> int:
         missing = [n for n in names(out) if n not in env]
         raise KeyError(missing[0] if missing else str(out))
     return out
-
-
-def parse(text: str) -> Size:
-    """The inverse of str(); ValueError says where the text stops making sense."""
-    size, end = parse_prefix(text, 0)
-    if text[end:].strip():
-        raise ValueError(f"unexpected {text[end:].strip()!r} in dimension {text!r}")
-    return size
-
-
-def parse_prefix(text: str, i: int) -> tuple[Size, int]:
-    """Parse a size that starts at text[i]; returns it and the position after it."""
-    total: Size = 0
-    sign = 1
-    if text[i : i + 1] == "-":
-        sign, i = -1, i + 1
-    while True:
-        term, i = _parse_term(text, i)
-        total = total + term * sign
-        if text[i : i + 1] not in ("+", "-"):
-            return total, i
-        sign = 1 if text[i] == "+" else -1
-        i += 1
-
-
-def _parse_term(text: str, i: int) -> tuple[Size, int]:
-    out: Size = 1
-    while True:
-        j = i
-        while j < len(text) and (text[j].isalnum() or text[j] == "_"):
-            j += 1
-        word = text[i:j]
-        if not word:
-            raise ValueError(f"expected a number or a name at column {i + 1} of {text!r}")
-        atom: Size
-        if word.isdigit():
-            atom = int(word)
-        elif word in _FN and text[j : j + 1] == "(":
-            a, j = parse_prefix(text, j + 1)
-            if text[j : j + 1] != ",":
-                raise ValueError(f"expected ',' at column {j + 1} of {text!r}")
-            while text[j + 1 : j + 2] == " ":
-                j += 1
-            b, j = parse_prefix(text, j + 1)
-            if text[j : j + 1] != ")":
-                raise ValueError(f"expected ')' at column {j + 1} of {text!r}")
-            atom, j = _FN[word](a, b), j + 1
-        else:
-            atom = dim(word)
-        out = out * atom
-        if text[j : j + 1] != "*":
-            return out, j
-        i = j + 1

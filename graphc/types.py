@@ -248,7 +248,7 @@ def as_size(s: Any) -> Size:
     if isinstance(s, Dim):
         return s
     if isinstance(s, str):
-        from graphc.dims import parse
+        from graphc.size_text import parse
 
         if re.search(r"\w\s+\w", s):
             raise ValueError(f"one size is a number, a name or a formula of these, got {s!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from graphc import dims
+from graphc import size_text
 from graphc.dims import Size
 from graphc.errors import ParseError, ShapeError
 from graphc.text.literals import STRING, string_value
@@ -173,7 +173,7 @@ class Scanner:
         """An integer or an expression over dimension names."""
         self.skip()
         try:
-            size, self.pos = dims.parse_prefix(self.text, self.pos)
+            size, self.pos = size_text.parse_prefix(self.text, self.pos)
         except (ValueError, ArithmeticError):
             self.fail("a size: an integer, a dimension name, or an expression of them")
         except RecursionError:

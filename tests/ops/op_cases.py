@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc import dims, interpret, ir, prim
+from graphc import interpret, ir, prim, size_text
 from graphc.ops import OPS, Op
 from graphc.types import BY_NAME, TensorType, as_dtype
 
@@ -17,7 +17,8 @@ def T(text: str) -> TensorType:
     """f32[batch,3] as a TensorType."""
     dtype, _, rest = text.partition("[")
     sizes = rest.rstrip("]")
-    return TensorType(BY_NAME[dtype], [dims.parse(s) for s in sizes.split(",")] if sizes else [])
+    shape = [size_text.parse(s) for s in sizes.split(",")] if sizes else []
+    return TensorType(BY_NAME[dtype], shape)
 
 
 def types(text: str) -> list[TensorType]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from op_cases import T, evaluate, types
 
-from graphc import dims, prim
+from graphc import dims, prim, size_text
 from graphc.errors import ShapeError
 from graphc.ops import OPS
 from graphc.transforms import vjp
@@ -152,7 +152,7 @@ CONDITIONS = [
 def test_conditions_left_to_the_call(op, text, attrs, want):
     found = OPS[op].must_hold(types(text), attrs)
     assert [(c.size, c.zero, c.reason) for c in found] == [
-        (dims.parse(size), zero, reason) for size, zero, reason in want
+        (size_text.parse(size), zero, reason) for size, zero, reason in want
     ]
 
 
