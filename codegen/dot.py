@@ -11,7 +11,8 @@ from graphc.codegen.axes import coalesce
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.loops import Nest
-from graphc.codegen.matmul.product import passing_rows, product, product_scratch
+from graphc.codegen.matmul.product import product, product_scratch
+from graphc.codegen.matmul.split import passing_rows
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.target import Target

@@ -14,7 +14,7 @@ times too few where data come from memory. Measured on two cores with AVX-512:
   all in the place of 3.97, two of 96x96 11 us of 20; steps of an MLP 64-128-128-10 at
   batch 128 (waves of 80 us) gain 5% with SGD and lose 1% with Adam.
 
-Products have constants of their own, in `matmul/product`: what they pack must be used often enough.
+Products have constants of their own, in `matmul/split`: what they pack must be used often enough.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Matrix products.
 
     product      batches, blocks of C, threads and epilogues: the function that kernels call
+    split        which blocks, and how many tasks
     block        one block of C on one thread: loops over k, packing, strips of rows
     micro        a tile of C in registers, one pass over k: where the time goes
     pack         copies of operands: packed, transposed, widened, rounded

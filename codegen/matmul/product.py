@@ -33,49 +33,19 @@ import re
 
 from graphc import dims
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul.block import (
-    COLUMNS,
-    ROWS,
-    block_scratch,
-    define_block,
-    k_block,
-    most_rows,
-)
+from graphc.codegen.matmul.block import ROWS, block_scratch, define_block, k_block, most_rows
 from graphc.codegen.matmul.dot import define_dots, dots_scratch
 from graphc.codegen.matmul.integer import define_int_block
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix, tiling
 from graphc.codegen.matmul.row import STREAM_BYTES, define_stream
+from graphc.codegen.matmul.split import ROW_UNIT, most_together, passing_rows, split, streamed
 from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.types import DType, f32, f64
+from graphc.types import DType
 
-# Products from SPLIT_FLOPS on, some 12 us, are shared by threads: two of them take 13 us for
-# 32x512x128 f32 in the place of 23, 15 us for 512x512 f64 with a vector in the place of 27.
-SPLIT_FLOPS = 1 << 21
-TASK_FLOPS = 1 << 23     # a task has about this much work, some 60 us, or there are two
-VECTOR_WEIGHT = 16.0     # times as long takes an operation beside a vector: memory is the limit
-MOST_TASKS = 8           # split no further: each task packs B again, 20 of 512x512x512 lose 5 %
-FEW_TASKS = 8            # accept small blocks up to so many tasks
-LEAST_BYTES = 1024       # of a row of a block: every block of columns packs a transposed A again
-LEAST_ROWS = 120         # of a block: every block of rows packs B again
-KEPT_BYTES = 1 << 20     # of a B as large as A and C, which each thread had better read whole, ..
-KEPT_ROWS = 16           # .. for so many rows and more: see `_rows_first`
-KEPT_UNIT = 4            # of their number
-LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside a vector
-LONG_PARTS = 4           # or a share of the row, if that is longer
-FEW_ROWS = 112           # with so few, a larger B is packed in rows of FEW_BYTES: what is packed
-FEW_BYTES = 2048         # .. is read a few times only; 6 % of 32x4096x256 f64
-STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
-STREAMED_ROW = 1024      # and of its rows
-PASSING_ROWS = 240       # most rows of a block that passes through scratch; with ..
-PASSING_BYTES = 2 << 20  # .. bytes at most from its first row to its last, packing fits beside it
-THIN = 32                # steps of k up to which there is little to pack: blocks may be small, ..
-THIN_BYTES = 1 << 15     # .. of so many bytes, which stay in the nearest cache
+STREAMED_ROW = 1024  # bytes of a row of B from which a single row's product may go by `stream`
 
-NEAR_BYTES = 1 << 20     # of blocks taken together, for an epilogue to find them in a near cache
-
-ROW_UNIT = 12  # of the rows of a passing block, whatever the height of tiles: scratch depends on it
 
 _FIELDS = (
     "m", "n", "k", "a", "a_batch", "a_row", "a_col", "b", "b_batch", "b_row", "b_col",
@@ -83,14 +53,6 @@ _FIELDS = (
 )
 _POINTERS = ("a", "b", "c", "epilogue", "ctx")
 _PRODUCT = re.compile(r"graphc_matmul_([a-z0-9]+)_(\w+)_product")
-
-
-def passing_rows(dtype: DType, m: Size, n: Size) -> int:
-    """The most rows of a block of a `passing` product; 0 where there had better be none."""
-    if not isinstance(n, int) or n < 2 or m == 1 or dtype not in (f32, f64):
-        return 0
-    rows = min(PASSING_ROWS, PASSING_BYTES // (n * dtype.itemsize)) // ROW_UNIT * ROW_UNIT
-    return rows if rows >= LEAST_ROWS else 0
 
 
 def product_scratch(
@@ -154,7 +116,7 @@ def product(
         batch, m = _merge_batch(f)
         tiles = tiling(target, dtype.compute)
         most = most_rows(target, dtype) if dtype.is_float else ROWS
-        height, cols, row_blocks, col_blocks, tasks, large = _split(
+        height, cols, row_blocks, col_blocks, tasks, large = split(
             f, batch, m, most, tiles.rows, tiles.columns, dtype, kinds
         )
         values = {field: f"%{field}" for field in _FIELDS} | {
@@ -217,97 +179,6 @@ def _merge_batch(f: Function) -> tuple[str, str]:
     )
 
 
-def _split(
-    f: Function, batch: str, m: str, most_down: int, row_unit: int, col_unit: int, dtype: DType,
-    kinds: list[str],
-) -> tuple[str, str, str, str, str, str]:
-    """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
-    row_blocks = f.ceildiv(m, most_down)
-    col_blocks = f.ceildiv("%n", _most_across(f, dtype, m, "%n", "%k"))
-    least_rows, least_columns = str(LEAST_ROWS), str(LEAST_BYTES // dtype.compute.itemsize)
-    units = str(col_unit)
-
-    def long(size: str) -> str:
-        return f.max(f.ceildiv(size, LONG_PARTS), str(LONG_BYTES // dtype.itemsize))
-
-    if "dots" in kinds:  # of any number of rows
-        one = f.cmp("eq", "%n", "1")
-        row_blocks = f.select(one, "1", row_blocks)
-        down = f(f"and i1 {one}, {f.cmp('eq', '%a_row', '1')}")
-        least_rows = f.select(down, long(m), least_rows)
-    if "passing" in kinds:
-        row = f.mul("%n", dtype.itemsize)
-        room = f.select(f.cmp("sle", "%k", str(THIN)), str(THIN_BYTES), str(PASSING_BYTES))
-        fitting = f.min(f.udiv(room, row), str(PASSING_ROWS))
-        fitting = f.max(f.mul(f.udiv(fitting, ROW_UNIT), ROW_UNIT), str(ROW_UNIT))
-        row_blocks, row_unit = f.ceildiv(m, fitting), ROW_UNIT
-    if "stream" in kinds:  # of any number of columns
-        across = _streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
-        col_blocks = f.select(across, "1", col_blocks)
-        least_columns = f.select(across, long("%n"), least_columns)
-        units = f.select(across, least_columns, units)
-    # in floating point, where it cannot overflow
-    flops = "2.0"
-    for size in (batch, m, "%n", "%k"):
-        flops = f(f"fmul double {flops}, {f(f'uitofp i64 {size} to double')}")
-    # a product with a vector waits for memory, not for multiplications
-    narrow = f(f"or i1 {f.cmp('eq', m, '1')}, {f.cmp('eq', '%n', '1')}")
-    weight = f.select(narrow, str(VECTOR_WEIGHT), "1.0", "double")
-    flops = f(f"fmul double {flops}, {weight}")
-    large = f(f"fcmp oge double {flops}, {float(SPLIT_FLOPS)}")
-    fraction = f(f"fmul double {flops}, {1 / TASK_FLOPS}")
-    most = f(f"fcmp olt double {fraction}, {float(MOST_TASKS)}")
-    bounded = f(f"select i1 {most}, double {fraction}, double {float(MOST_TASKS)}")
-    wanted = f.max(f(f"fptoui double {bounded} to i64"), f.select(large, "2", "1"))
-
-    def more(blocks: str, tasks: str, others: str, size: str, least: str) -> str:
-        share = f.ceildiv(tasks, f.mul(batch, others))
-        return f.max(blocks, f.min(share, f.ceildiv(size, least)))
-
-    unit = str(row_unit)
-    if "passing" not in kinds:
-        kept = _rows_first(f, dtype, m)
-        unit = f.select(kept, str(KEPT_UNIT), unit)
-        first = more(row_blocks, wanted, "1", m, str(KEPT_ROWS))
-        row_blocks = f.select(kept, first, row_blocks)
-    col_blocks = more(col_blocks, wanted, row_blocks, "%n", least_columns)
-    row_blocks = more(row_blocks, wanted, col_blocks, m, least_rows)
-    few = f.min(wanted, str(FEW_TASKS))
-    col_blocks = more(col_blocks, few, row_blocks, "%n", units)
-    rows = f.mul(f.ceildiv(f.ceildiv(m, row_blocks), unit), unit)
-    cols = f.round_up(f.ceildiv("%n", col_blocks), col_unit)
-    row_blocks, col_blocks = f.ceildiv(m, rows), f.ceildiv("%n", cols)
-    tasks = f.mul(batch, f.mul(row_blocks, col_blocks))
-    return rows, cols, row_blocks, col_blocks, tasks, large
-
-
-def _rows_first(f: Function, dtype: DType, m: str) -> str:
-    """Whether threads share rows rather than columns: where B is no smaller than A and C, but no
-    more than a near cache keeps, and need not be transposed by each. Such a B is often the same
-    from step to step, whereas C is the next step's A. A line that another core has just written
-    takes 14 ns: the 32 steps of an LSTM, 32 rows by 128x512 each, took two threads 1.16 ms by
-    columns, 0.94 by rows.
-    """
-    small = f.cmp("sle", f.mul(f.mul("%n", "%k"), dtype.itemsize), str(KEPT_BYTES))
-    larger = f(f"and i1 {f.cmp('sge', '%k', m)}, {f.cmp('sge', '%n', m)}")
-    plain = f.cmp("eq", "%b_col", "1")
-    return f(f"and i1 {f(f'and i1 {larger}, {small}')}, {plain}")
-
-
-def _most_across(f: Function, dtype: DType, m: str, n: str, k: str) -> str:
-    """Most columns of a block: fewer where B comes from memory for few rows."""
-    few = min(COLUMNS, FEW_BYTES // dtype.compute.itemsize)
-    far = f.cmp("sgt", f.mul(f.mul(n, k), dtype.itemsize), str(KEPT_BYTES))
-    short = f(f"and i1 {far}, {f.cmp('sle', m, str(FEW_ROWS))}")
-    return f.select(short, str(few), str(COLUMNS))
-
-
-def _streamed(f: Function, dtype: DType, m: str, n: str, k: str, unit: str) -> str:
-    """Whether a product of whole sizes m, n, k goes by `stream`, if B's rows are contiguous."""
-    far = f.cmp("sge", f.mul(f.mul(n, k), dtype.itemsize), str(STREAMED))
-    return f(f"and i1 {f(f'and i1 {unit}, {far}')}, {f.cmp('eq', m, '1')}")
-
-
 def _define_task(
     module: Module, target: Target, dtype: DType, name: str, kinds: list[str]
 ) -> str:
@@ -318,8 +189,8 @@ def _define_task(
     scratch = f.aligned("%room")
     v = f.load_fields("%record", _FIELDS, _POINTERS)
     unit = f.cmp("eq", v["b_col"], str(dtype.itemsize))
-    across = _streamed(f, dtype, v["m"], v["n"], v["k"], unit) if "stream" in kinds else "false"
-    together = _most_together(f, target, dtype, kinds, v, across)
+    across = streamed(f, dtype, v["m"], v["n"], v["k"], unit) if "stream" in kinds else "false"
+    together = most_together(f, target, dtype, kinds, v, across)
     with f.each("%begin", "%end") as task:
         left = f.sub("%end", task.index)
         above = f.udiv(task.index, v["row_blocks"])
@@ -356,23 +227,6 @@ def _define_task(
                  f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr {whole}, ptr {room})")
     f.finish()
     return name
-
-
-def _most_together(
-    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], across: str
-) -> tuple[str, str]:
-    """How many blocks of rows and of columns may be one: B is then packed once for all."""
-    most = most_rows(target, dtype) if dtype.is_float else ROWS
-    near = f.udiv(str(NEAR_BYTES // dtype.itemsize), f.min(f.max(v["n"], "1"), str(COLUMNS)))
-    far = f(f"icmp eq ptr {v['epilogue']}, null")
-    rows = f.select(far, str(most), f.min(near, str(most)))
-    down = f.max(f.udiv(rows, v["rows"]), "1")
-    if "dots" in kinds:
-        down = f.select(f.cmp("eq", v["n"], "1"), "1", down)
-    beside = f.max(f.udiv(_most_across(f, dtype, v["m"], v["n"], v["k"]), v["cols"]), "1")
-    if "stream" in kinds:  # the longer its rows the better
-        beside = f.select(across, v["col_blocks"], beside)
-    return down, beside
 
 
 def _compute(

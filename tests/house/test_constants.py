@@ -6,7 +6,7 @@ import pytest
 
 from graphc import dims
 from graphc.codegen import chain, grain, runtime, schedule, stripes, tails, tiles
-from graphc.codegen.matmul import block, product
+from graphc.codegen.matmul import block, product, split
 from graphc.codegen.matmul.micro import tiling
 from graphc.codegen.target import PLATFORMS, VIRTUAL_BITS
 from graphc.types import bf16, f16, f32, f64
@@ -63,9 +63,9 @@ def test_a_product_fits_scratch_at_any_size():
                 size = dims.evaluate(product.product_scratch(dtype, m, n, large), {})
                 assert size <= runtime.SCRATCH_BYTES, (dtype, m, n)
     for dtype in (f32, f64):
-        fits = [n for n in range(2, 100_000) if product.passing_rows(dtype, large, n)]
+        fits = [n for n in range(2, 100_000) if split.passing_rows(dtype, large, n)]
         for n in (fits[0], 512, fits[-1]):
             size = product.product_scratch(dtype, large, n, large, passing=True)
             assert dims.evaluate(size, {}) <= runtime.SCRATCH_BYTES, (dtype, n)
-    assert product.PASSING_ROWS >= product.LEAST_ROWS
+    assert split.PASSING_ROWS >= split.LEAST_ROWS
     assert chain.MOST_BYTES <= runtime.SCRATCH_BYTES

@@ -36,12 +36,13 @@ PLACES = {
     "codegen.guards": {"UNROLL": (1, 2, 8)},
     "codegen.kernels": {"LONG_IN_PLACE": (0, 9999)},
     "codegen.masked": {"MOST_STEPS": (1, 64)},
-    "codegen.matmul.product": {
+    "codegen.matmul.product": {"STREAMED_ROW": (16, 128)},
+    "codegen.matmul.split": {
         "SPLIT_FLOPS": (64, 4096), "TASK_FLOPS": (64, 4096), "MOST_TASKS": (1, 64),
         "FEW_TASKS": (1, 64), "LEAST_BYTES": (64, 256), "LEAST_ROWS": (2, 24),
         "KEPT_BYTES": (64, 4096), "KEPT_ROWS": (1, 4), "KEPT_UNIT": (1, 3), "LONG_BYTES": (64, 256),
         "LONG_PARTS": (1, 16), "FEW_ROWS": (2, 112), "FEW_BYTES": (128, 2048),
-        "STREAMED": (64, 4096), "STREAMED_ROW": (16, 128), "PASSING_ROWS": (12, 24),
+        "STREAMED": (64, 4096), "PASSING_ROWS": (12, 24),
         "PASSING_BYTES": (1 << 12, 1 << 21), "THIN": (1, 200), "THIN_BYTES": (1 << 10, 1 << 15),
         "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
     },
