@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphc.aligned import LINE
 from graphc.codegen.axes import coefficient
 from graphc.codegen.costs import cost_of
 from graphc.codegen.loops import Expr
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 LEAST_BYTES = 1 << 10  # between rows: shorter ones are a stream that prefetchers follow
 MOST_BYTES = 1 << 17   # longer ones would be gone from a core's cache when their turn comes
 NEAR_BYTES = 1 << 14   # likewise from the nearest cache
-LINE = 64
 
 
 class Ahead:

@@ -64,10 +64,10 @@ class Along(Body):
             width //= 2
         step = group * width
         streaming = self.f.streaming
-        heads = streaming is not None and streaming.heads
-        begin = streaming.begin(grid, low, high) if streaming is not None and heads else low
+        heads = streaming if streaming is not None and streaming.heads else None
+        begin = heads.begin(grid, low, high) if heads is not None else low
         main_end = begin
-        fits = isinstance(n, int) and n % step == 0 and not heads
+        fits = isinstance(n, int) and n % step == 0 and heads is None
         if not (isinstance(n, int) and n < s.width):
             if fits:
                 main_end = high
@@ -97,7 +97,7 @@ class Along(Body):
 
             e.loop(start, end, s.width, [], body)
 
-        if not heads:
+        if heads is None:
             singly(main_end, high)
             return
 

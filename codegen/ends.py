@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.axes import coalesce
 from graphc.codegen.costs import cost_of, is_long
 from graphc.codegen.emitter import Module
@@ -40,14 +41,13 @@ from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import TensorType, f32
 
-LINE = 64
 AGAIN = 48  # cycles (AVX-512) of a row's elements up to which they are computed a second time
 
 
 @dataclass(frozen=True)
 class Cut:
     """A nest in two: `ends` stores `rows` behind the nest's results, `elements` loads them behind
-    its operands. items and cycles are those of the nest as a whole."""
+    its operands. cycles: of an item of the nest as a whole, by which its columns are shared out."""
 
     ends: Nest
     elements: Nest
@@ -73,7 +73,7 @@ def cut(nest: Nest, target: Target) -> Cut | None:
         return None
     if any(x.expr in whole.final and x.expr.kind != "reduce" for x in late):
         return None
-    found = _parts(nest, k, late)
+    found = _parts(nest, k, late, whole.cycles)
     if found is None:
         return None
     ends = plan(coalesce(found.ends), target)
@@ -84,10 +84,10 @@ def cut(nest: Nest, target: Target) -> Cut | None:
     elements = plan(coalesce(found.elements), target)
     if elements.columns and (not elements.across or elements.items != whole.items):
         return None
-    return replace(found, cycles=whole.cycles)
+    return found
 
 
-def _parts(nest: Nest, k: str, late: list[Store]) -> Cut | None:
+def _parts(nest: Nest, k: str, late: list[Store], cycles: Size) -> Cut | None:
     """The nest with `late` stores in a part of their own; None where they take something else of
     the other part than numbers of single rows."""
     after: set[Expr] = set()  # reductions of rows, and what follows from them alone
@@ -119,7 +119,7 @@ def _parts(nest: Nest, k: str, late: list[Store]) -> Cut | None:
         nest, outputs=(*nest.outputs, *rows), exprs=others,
         stores=[replace(x, expr=moved[x.expr]) for x in early],
     )
-    return Cut(first, second, rows, 0)
+    return Cut(first, second, rows, cycles)
 
 
 def _reached(roots: list[Expr], end: set[Expr]) -> tuple[set[Expr], list[Expr]]:

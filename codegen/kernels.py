@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from graphc.aligned import LINE
 from graphc.codegen import lowering, pull
 from graphc.codegen.axes import coefficient
 from graphc.codegen.both import BothKernel
@@ -135,7 +136,7 @@ def _stores_last(s: Schedule) -> bool:
     row = set(s.nest.reduced)
     length = s.nest.sizes[s.vector] if s.vector is not None else 0
     if isinstance(length, int) and length < LONG_IN_PLACE and s.grid and any(
-        length * s.nest.outputs[x.output].dtype.itemsize % 64
+        length * s.nest.outputs[x.output].dtype.itemsize % LINE
         for x in s.nest.stores if row & set(x.axes)
     ):
         return False

@@ -49,6 +49,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.axes import coefficient, step
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
 
 BYTES = 96 << 20  # read and written by a kernel: of more than that, caches hold too little
-LINE = 64
 AHEAD = 4096      # bytes from what is read to what is asked for,
 AGAIN = 1024      # and, by kernels that memory bounds, once more
 LONG = 10         # cost of a vector beyond which it asks for operands if it is stored past the

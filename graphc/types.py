@@ -68,10 +68,10 @@ class DType:
         return self.kind in "iu"
 
     @property
-    def counts(self) -> int:
-        """The n up to which 0, 1, .., n - 1 are all told apart: integers wrap, floats round."""
-        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-        return 1 << digits.get(self.name, self.bits - (self.kind == "i"))
+    def digits(self) -> int:
+        """The n up to which all integers of n bits are told apart: integers wrap, floats round."""
+        of_floats = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+        return of_floats.get(self.name, self.bits - (self.kind == "i"))
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -289,10 +289,8 @@ def lossless(a: DType, b: DType) -> bool:
         return False
     if a.is_float:
         return a.bits < b.bits  # f16 and bf16 do not hold each other
-    value_bits = a.bits - (a.kind == "i")
-    if b.is_float:
-        return value_bits <= {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[b.name]
-    return (a.kind == "u" or b.kind == "i") and value_bits <= b.bits - (b.kind == "i")
+    fits = a.digits <= b.digits
+    return fits and (b.is_float or a.kind == "u" or b.kind == "i")
 
 
 def weak(scalar: bool | int | float, other: DType) -> DType:

@@ -43,7 +43,7 @@ def counts_right(iota: Value, longest: int) -> bool:
     longest: that an axis of symbolic size may be.
     """
     size = iota.type.shape[iota.node.attrs["axis"]]
-    return iota.type.dtype.counts >= (size if isinstance(size, int) else longest)
+    return 1 << iota.type.dtype.digits >= (size if isinstance(size, int) else longest)
 
 
 def is_opaque(n: Node) -> bool:

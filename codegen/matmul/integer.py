@@ -15,7 +15,7 @@ ROWS = 2         # rows of C that share the loads of B
 
 
 def define_int_block(module: Module, target: Target, dtype: DType) -> str:
-    """Define `block` (see block) for an integer dtype; returns its name."""
+    """Define `block` (see block.py) for an integer dtype; returns its name."""
     name = f"{prefix(dtype)}_block"
     if name in module.functions:
         return name

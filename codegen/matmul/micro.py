@@ -229,19 +229,18 @@ def _places(
         if i and height < STEPPED_ROWS:
             line = f.at(c, f.mul("%c_row", i))
         elif i:
-            following = f.at(line, "%c_row")
-            line = f(f'call ptr asm "", "=r,0"(ptr {following})')
+            line = _opaque(f, f.at(line, "%c_row"), "ptr")
         yield [f.at(line, j * tiles.lanes * tiles.bytes) for j in range(len(vectors))]
 
 
-def _opaque(f: Function, x: str) -> str:
-    """x in a register of its own.
+def _opaque(f: Function, x: str, type: str = "i64") -> str:
+    """x in a register of its own, of which LLVM does not know how it came about.
 
-    Otherwise LLVM derives the rows' addresses from one another by additions in the loop over k,
-    which take slots of the multiply-add units. Even multiples of a stride are shifts of odd ones,
-    made in the loop, where they are part of an address.
+    Otherwise LLVM derives the addresses of A's rows from one another by additions in the loop over
+    k, which take slots of the multiply-add units. Even multiples of a stride are shifts of odd
+    ones, made in the loop, where they are part of an address.
     """
-    return f(f'call i64 asm "", "=r,0"(i64 {x})')
+    return f(f'call {type} asm "", "=r,0"({type} {x})')
 
 
 def _chains(
