@@ -9,7 +9,7 @@ from graphc.convert import ArrayLike, as_tensor, broadcast_to, common_dtype
 from graphc.dims import Dim, Size
 from graphc.errors import UsageError, user_loc
 from graphc.indexing import Span, apply_spans, getitem, plan_index
-from graphc.manipulation import reshape
+from graphc.manipulation import moveaxis, reshape
 from graphc.tensor import Tensor
 from graphc.types import bool_
 
@@ -77,7 +77,10 @@ class Updater:
                 shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].length])
         for axis, span in enumerate(plan.spans):
             inner.extend(indexed[axis].shape if axis in indexed else [span.length])
-        u = reshape(broadcast_to(u, shape, op="at"), inner)
+        first = [shape[i] for i in plan.front]
+        rest = [s for i, s in enumerate(shape) if i not in plan.front]
+        u = moveaxis(broadcast_to(u, first + rest, op="at"), range(len(first)), plan.front)
+        u = reshape(u, inner)
         if not indexed:
             return _write(what, x, u, plan.spans)
         part = apply_spans(x, plan.spans)
@@ -117,8 +120,8 @@ def _placed(u: Tensor, x: Tensor, spans: tuple[Span, ...]) -> Tensor:
     used = [(m - 1) * s.step + 1 for m, s in zip(u.shape, spans, strict=True)]
     used = [dims.maximum(n, 0) if isinstance(n, Dim) else max(n, 0) for n in used]
     high = [n - s.start - k for n, s, k in zip(x.shape, spans, used, strict=True)]
+    zero = prim.full(u.type.with_shape(()), -0.0 if u.dtype.is_float else 0)  # -0.0 + -0.0 is -0.0
     y = prim.pad(
-        u, prim.full(u.type.with_shape(()), 0), low=[s.start for s in spans], high=high,
-        interior=[s.step - 1 for s in spans],
+        u, zero, low=[s.start for s in spans], high=high, interior=[s.step - 1 for s in spans],
     )
     return y if y.shape == x.shape else prim.reshape(y, shape=x.shape, checked=True)

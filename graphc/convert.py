@@ -272,7 +272,7 @@ def axis_of(op: str, x: Tensor, axis: Any, extra: int = 0) -> int:
 
 def axis_list(axis: Any) -> list[Any]:
     """One axis or several, as they were given, as a list."""
-    return list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    return list(axis) if isinstance(axis, (tuple, list, range)) else [axis]
 
 
 def axes_of(op: str, x: Tensor, axis: Axes) -> tuple[int, ...]:

@@ -142,7 +142,8 @@ def linspace(
     start: ArrayLike, stop: ArrayLike, num: Size, dtype: Any = None, *, endpoint: bool = True,
     device: str | None = None,
 ) -> Tensor:
-    """`num` evenly spaced numbers from start to stop, which is met exactly unless endpoint=False.
+    """`num` evenly spaced numbers from start to stop, which is met exactly unless endpoint=False;
+    of an integer dtype, the floor of each.
     """
     check_device("linspace", device)
     common = common_dtype(start, stop)
@@ -159,7 +160,7 @@ def linspace(
         out = ew.where(last, b, out)
         if isinstance(n, Dim):  # of a single point, the start
             out = ew.where(ew.equal(as_tensor(n, types.i64), 1), a, out)
-    return as_tensor(out, want)
+    return as_tensor(ew.floor(out) if want.is_int else out, want)
 
 
 def eye(

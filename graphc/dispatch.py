@@ -90,8 +90,12 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 def _by_name(
     fn: Any, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The arguments with those by name that stand elsewhere in NumPy: np.diff(x, n, axis)."""
+    """The arguments with those by name that stand elsewhere in NumPy: np.diff(x, n, axis), and
+    NumPy's numbers for those that are left out: np.trace(x) is over the first two axes.
+    """
     theirs = _parameters(fn)[: len(args)]
+    defaults = _defaults(fn, target)
+    kwargs = {k: v for k, v in defaults.items() if k not in theirs} | dict(kwargs)
     ours = _parameters(target)
     for k, name in enumerate(_RENAMED.get(n, n) for n in theirs):
         elsewhere = k >= len(ours) or ours[k] != name
@@ -108,6 +112,20 @@ def _parameters(fn: Callable[..., Any]) -> tuple[str, ...]:
     except ValueError:
         return ()
     return tuple(p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD)
+
+
+@functools.cache
+def _defaults(fn: Callable[..., Any], target: Callable[..., Any]) -> dict[str, int]:
+    """NumPy's numbers where those of the target differ."""
+    try:
+        theirs = inspect.signature(fn).parameters
+    except ValueError:
+        return {}
+    ours = inspect.signature(target).parameters
+    return {
+        name: p.default for name, p in theirs.items()
+        if type(p.default) is int and name in ours and ours[name].default not in (None, p.default)
+    }
 
 
 def _find(name: str) -> Callable[..., Any] | None:

@@ -1,6 +1,7 @@
 """x[...]: an index brought to a span of positions for each axis.
 
 An index is made of ints, slices, None and one `...`, and at most one integer array on one axis.
+As in NumPy, the array's axes stand first in the result where an int is apart from the array.
 Sizes of slices of symbolic axes are brought to one form, so that x[1:] and x[:-1] agree:
 len(x[i:]) = len(x[:-i]) = max(n - i, 0).
 """
@@ -15,7 +16,7 @@ from graphc import dims, prim
 from graphc.convert import as_tensor, check_range
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
-from graphc.manipulation import reshape
+from graphc.manipulation import moveaxis, reshape
 from graphc.tensor import Tensor
 from graphc.types import bool_, i64
 
@@ -43,6 +44,7 @@ class Plan(NamedTuple):
     gathers: tuple[tuple[int, Tensor], ...]  # (axis, indices), at most one with ndim > 0
     layout: tuple[int | None, ...]  # for each result item: an axis of x that stays, or None
     removed: frozenset[int]  # axes that an int has picked one position of
+    front: range  # axes of the array, among those in the order of x, that go first in the result
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
@@ -66,7 +68,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             shape.append(1)
         else:
             shape.extend(t.shape[where[item] : where[item] + widths[item]])
-    return reshape(t, shape)
+    return moveaxis(reshape(t, shape), plan.front, range(len(plan.front)))
 
 
 def plan_index(x: Tensor, key: Any) -> Plan:
@@ -107,7 +109,26 @@ def plan_index(x: Tensor, key: Any) -> Plan:
             f"index: only one axis may be indexed by an array, got {_describe(items)} on {x.type}; "
             "use gx.take_along_axis, or gx.take one axis after the other", user_loc(),
         )
-    return Plan(tuple(spans), tuple(gathers), tuple(layout), frozenset(removed))
+    return Plan(
+        tuple(spans), tuple(gathers), tuple(layout), frozenset(removed),
+        _front(items, layout, dict(gathers)),
+    )
+
+
+def _front(items: list[Any], layout: list[int | None], indexed: dict[int, Tensor]) -> range:
+    """The array's axes where something stands between it and an int; none otherwise."""
+    at = 0
+    for axis in layout:
+        idx = None if axis is None else indexed.get(axis)
+        if idx is None:
+            at += 1
+        elif idx.ndim:  # an int on a symbolic axis has none
+            break
+    else:
+        return range(0)
+    picked = [k for k, item in enumerate(items) if item is not None and not isinstance(item, slice)]
+    apart = picked[-1] - picked[0] >= len(picked)
+    return range(at, at + idx.ndim) if apart else range(0)
 
 
 def _expand(x: Tensor, items: tuple[Any, ...]) -> list[Any]:

@@ -10,7 +10,16 @@ from typing import Any
 from graphc import elementwise as ew
 from graphc import reals
 from graphc import reductions as red
-from graphc.convert import ArrayLike, Axes, as_float, as_tensor, axes_of, axis_of, broadcast_args
+from graphc.convert import (
+    ArrayLike,
+    Axes,
+    as_float,
+    as_tensor,
+    axes_of,
+    axis_list,
+    axis_of,
+    broadcast_args,
+)
 from graphc.creation import eye
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.manipulation import broadcast_to, concat, cut, matrix_transpose, moveaxis
@@ -86,6 +95,8 @@ def norm(
         return vector_norm(t, axes, keepdims=keepdims, ord=ord)
     if len(axes) != 2:
         raise ArgumentError(f"norm: takes one or two axes with ord, got {axes}", user_loc())
+    if axis is not None:
+        axes = tuple(axis_list(axis))  # in the order given: rows, then columns
     if keepdims:
         back = matrix_norm(moveaxis(t, axes, (-2, -1)), keepdims=True, ord=ord)
         return moveaxis(back, (-2, -1), axes)

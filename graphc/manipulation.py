@@ -349,11 +349,15 @@ def roll(x: ArrayLike, shift: Any, axis: Axes = None) -> Tensor:
 def pad(
     x: ArrayLike, pad_width: Any, mode: str = "constant", constant_values: ArrayLike = 0
 ) -> Tensor:
-    """x with `pad_width` = n, (before, after) or one pair an axis of constants around it."""
+    """x with constants around it: `pad_width` is n, (before, after) or one pair an axis; one alone
+    in a list is for all axes.
+    """
     t = as_tensor(x)
     if mode != "constant":
         raise UsageError(f"pad: mode must be 'constant', got {mode!r}; use gx.take", user_loc())
     widths = pad_width.tolist() if isinstance(pad_width, np.ndarray) else pad_width
+    if isinstance(widths, (tuple, list)) and len(widths) == 1:
+        (widths,) = widths
     if isinstance(widths, (int, Dim, np.integer)):
         pairs: list[Any] = [(widths, widths)] * t.ndim
     elif not isinstance(widths, (tuple, list)):

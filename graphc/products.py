@@ -154,7 +154,7 @@ def einsum(subscripts: str, *operands: ArrayLike) -> Tensor:
         )
     ts = _operands("einsum", *operands)
     inputs, output = _parse_einsum(subscripts, ts)
-    terms = [_unrepeat(t, labels) for t, labels in zip(ts, inputs, strict=True)]
+    terms = [_unrepeat(subscripts, t, labels) for t, labels in zip(ts, inputs, strict=True)]
     _check_sizes(subscripts, terms)
     t, labels = terms[0]
     for k, (u, others) in enumerate(terms[1:], 2):
@@ -193,6 +193,8 @@ def _parse_einsum(subscripts: str, ts: Sequence[Tensor]) -> tuple[list[str], str
         seen = "".join(full)
         single = sorted(c for c in set(seen) if seen.count(c) == 1 and c not in dots)
         return full, dots + "".join(single)
+    if dots and "..." not in output:
+        raise _einsum_error(subscripts, "the result must have the `...` of the operands")
     output = output.replace("...", dots)
     for c in output:
         if output.count(c) > 1 or not any(c in f for f in full):
@@ -206,12 +208,14 @@ def _einsum_error(subscripts: str, what: str) -> ArgumentError:
     return ArgumentError(f"einsum {subscripts!r}: {what}", user_loc())
 
 
-def _unrepeat(t: Tensor, labels: str) -> tuple[Tensor, str]:
+def _unrepeat(subscripts: str, t: Tensor, labels: str) -> tuple[Tensor, str]:
     """The diagonal over labels that repeat."""
     for c in sorted(set(labels)):
         while labels.count(c) > 1:
             i = labels.index(c)
             j = labels.index(c, i + 1)
+            if t.shape[i] != t.shape[j]:
+                raise _size_error(subscripts, c, t.shape[i], t.shape[j])
             t = moveaxis(diagonal(t, axis1=i, axis2=j), -1, i)
             labels = labels[:j] + labels[j + 1 :]
     return t, labels
@@ -225,10 +229,13 @@ def _check_sizes(subscripts: str, terms: Sequence[tuple[Tensor, str]]) -> None:
             if have == 1:
                 sizes[c] = s
             elif s not in (have, 1):
-                raise ShapeError(
-                    f"einsum {subscripts!r}: sizes of {c!r} must match, got {have} and {s}",
-                    user_loc(),
-                )
+                raise _size_error(subscripts, c, have, s)
+
+
+def _size_error(subscripts: str, label: str, a: Size, b: Size) -> ShapeError:
+    return ShapeError(
+        f"einsum {subscripts!r}: sizes of {label!r} must match, got {a} and {b}", user_loc()
+    )
 
 
 def _contract(a: Tensor, la: str, b: Tensor, lb: str, later: str) -> tuple[Tensor, str]:

@@ -124,9 +124,13 @@ def var(
     x: ArrayLike, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
     ddof: float | None = None,
 ) -> Tensor:
-    """The mean squared distance from the mean, over n - correction; NumPy calls it ddof."""
-    t = as_float(x)
-    want, t = t.dtype, cast(t, t.dtype.compute)
+    """The mean squared distance from the mean, over n - correction; NumPy calls it ddof.
+
+    float32 of integers, computed in float64.
+    """
+    t = as_tensor(x)
+    want = t.dtype if t.dtype.is_float else types.f32
+    t = cast(t, t.dtype.compute if t.dtype.is_float else types.f64)
     axes = axes_of("var", t, axis)
     d = ew.subtract(t, mean(t, axes, keepdims=True))
     total = _reduce("var", prim.reduce_sum, ew.square(d), axes, keepdims)

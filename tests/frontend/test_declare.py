@@ -212,6 +212,10 @@ def test_operation_refusals(refuses):
         gx.arange(gx.input("k", (), "int64"))
     with refuses("einsum 'ij,jk': sizes of 'j' must match, got 3 and m"):
         gx.einsum("ij,jk", x, y)
+    with refuses("einsum 'ii->i': sizes of 'i' must match, got 1 and 3"):
+        gx.einsum("ii->i", gx.ones((1, 3)))
+    with refuses("einsum", "the result must have the `...` of the operands"):
+        gx.einsum("...i->i", gx.ones((2, 3)))
     with refuses("einsum", "takes 1 operands, got 2"):
         gx.einsum("ij", x, y)
     with refuses("einsum: subscripts come first, as a string"):

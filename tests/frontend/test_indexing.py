@@ -28,6 +28,7 @@ def test_known_sizes(run, key):
 
 
 BOUNDS = [None, 0, 1, 2, 5, -1, -2, -5]
+ARRAY = np.array([0, 1])
 SLICES = [slice(*p) for p in itertools.product(BOUNDS, BOUNDS, [None, 2, -1, -3])]
 
 
@@ -207,6 +208,39 @@ def test_at_adds_twice_where_an_index_repeats(run):
     x, i = gx.input("x", (4,)), gx.input("i", (3,), "int64")
     got = run(x.at[i].add([1.0, 2.0, 4.0]), x=np.zeros(4), i=[1, 1, -1])
     np.testing.assert_array_equal(got, [0, 3, 0, 4])
+
+
+APART = [  # an int and the array with something between them: the array's axes stand first
+    (0, slice(None), ARRAY), (slice(None), ARRAY, S[::-1], 1), (ARRAY, slice(1, 3), 0),
+    (0, ..., ARRAY), (None, -1, None, ARRAY), (slice(None), 1, None, slice(None), ARRAY[None]),
+    (slice(None), 1, ARRAY), (slice(None), None, ARRAY, -1),  # side by side: where they are
+]
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 3, 2), ("p", "q", "q", "p")], ids=str)
+@pytest.mark.parametrize("key", APART, ids=str)
+def test_an_array_and_an_int_apart(run, key, sizes):
+    a = np.arange(36, dtype="f4").reshape(2, 3, 3, 2)
+    x = gx.input("x", sizes)
+    want = a[key]
+    assert len(x[key].shape) == want.ndim
+    np.testing.assert_array_equal(run(x[key], x=a), want)
+    v = gx.input("v", x[key].shape)
+    value = -np.arange(want.size, dtype="f4").reshape(want.shape)
+    changed, slope = a.copy(), np.zeros_like(a)
+    changed[key] = slope[key] = value
+    got = run([x.at[key].set(v), gx.grad(gx.sum(x[key] * v), x) + 0 * x], x=a, v=value)
+    np.testing.assert_array_equal(got, [changed, slope])
+
+
+def test_adding_keeps_the_sign_of_zeros_beside():
+    x = gx.input("x", ("n",))
+    for key in (S[:1], S[::2], S[-1::-2], S[3:]):
+        a = np.full(5, -0.0, "f4")
+        f = gx.function([x], x.at[key].add(1.0))
+        want = a.copy()
+        want[key] += 1
+        np.testing.assert_array_equal(np.signbit(f(a)), np.signbit(want), err_msg=str(key))
 
 
 def test_gradient_of_indexing(run):

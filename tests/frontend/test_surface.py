@@ -85,6 +85,8 @@ def test_reduction_dtypes(run):
         assert gx.var(t).dtype.long == mean
     t = gx.input("t", ("n",), "float16")
     same(run, gx.mean(t), 60000.0, t=np.full(100, 60000, "f2"))  # the sum would overflow
+    large = np.array([100000001, 100000003])
+    same(run, gx.std(gx.input("i", (2,), "int64")), 1.0, i=large)  # in f32 both are 1e8
     same(run, gx.sum(gx.input("b", ("n",), "bool")), 3, b=[True, True, False, True])
 
 
@@ -135,6 +137,7 @@ def test_logsumexp(run):
 CREATION = [
     lambda m: m.arange(5), lambda m: m.arange(2, 11, 3), lambda m: m.arange(10, 0, -4),
     lambda m: m.arange(0.5, 3), lambda m: m.arange(5, 2), lambda m: m.linspace(0, 1, 7),
+    lambda m: m.linspace(-5, 0, 7, dtype="int64"),
     lambda m: m.linspace(-2, 3, 4, endpoint=False), lambda m: m.linspace(1, 5, 1),
     lambda m: m.eye(3), lambda m: m.eye(3, 4, k=1), lambda m: m.eye(2, k=-1), lambda m: m.zeros(3),
     lambda m: m.ones((2, 3)), lambda m: m.full((2, 2), 7), lambda m: m.full((2,), 1.5),
@@ -188,6 +191,8 @@ PRODUCTS = [
     lambda m, a, b: m.einsum("...,...->...", a, a), lambda m, a, b: m.einsum("nij,k->nk", a, b[0]),
     lambda m, a, b: m.linalg.norm(a), lambda m, a, b: m.linalg.norm(b, axis=0),
     lambda m, a, b: m.linalg.norm(b, ord=1), lambda m, a, b: m.linalg.norm(b, ord=np.inf, axis=0),
+    lambda m, a, b: m.linalg.norm(b, ord=1, axis=(1, 0)),
+    lambda m, a, b: m.linalg.norm(a, ord=-np.inf, axis=(-1, 0), keepdims=True),
     lambda m, a, b: m.linalg.matrix_norm(a), lambda m, a, b: m.linalg.vector_norm(a, ord=3, axis=1),
     lambda m, a, b: m.linalg.cross(a[..., :3], a[..., 1:]),
     lambda m, a, b: m.linalg.matrix_power(b[:, :4], 5),
@@ -271,6 +276,11 @@ def test_numpy_dispatch(run, x):
     same(run, np.cross(x[..., :3], x[..., 1:]), np.cross(A[..., :3], A[..., 1:]), x=A)
     same(run, np.isclose(x, A[0]), np.isclose(A, A[0]), x=A)
     assert np.shape(x) == x.shape and np.ndim(x) == 3
+    y = gx.input("y", A.shape)  # graphc's own defaults are the last two axes
+    same(run, np.trace(y), np.trace(A), y=A)
+    same(run, np.diagonal(y, 1), np.diagonal(A, 1), y=A)
+    same(run, np.linalg.trace(y), np.linalg.trace(A), y=A)
+    same(run, gx.trace(y), np.linalg.trace(A), y=A)
     same(run, A[0, :, :3] @ x[:, :, 0].T, A[0, :, :3] @ A[:, :, 0].T, x=A)
 
 
@@ -281,6 +291,7 @@ NUMPY_CALLS = [  # with arguments by position where NumPy has them
     "np.var(a, 0, None, None, 1)", "np.max(a, 1, None, True)", "np.mean(a, 0, None, None, True)",
     "np.reshape(a, (-1,), 'C')", "np.roll(a, 1, 2)", "np.isclose(a, a, 1, 1, True)",
     "np.linspace(a[1, 1, 1], 2, 5, False)", "np.concatenate([a, a], 1)", "np.round(a, 1, None)",
+    "np.linspace(a[0, 0, 0], 2)", "np.pad(a, (2,))", "np.pad(a, [(1, 2)])",
 ]
 
 
