@@ -146,12 +146,12 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
     return x if x.dtype is dtype else prim.cast(x, dtype=dtype)
 
 
-def common_dtype(*xs: ArrayLike) -> DType:
+def common_dtype(*xs: ArrayLike, what: str = "an operand") -> DType:
     """The dtype that operands take together: arrays promote, Python numbers are weak."""
     strong: DType | None = None
     for x in xs:
         if not is_weak(x):
-            d = x.dtype if isinstance(x, Tensor) else as_dtype(literal_array(x).dtype)
+            d = x.dtype if isinstance(x, Tensor) else as_dtype(literal_array(x, what=what).dtype)
             strong = d if strong is None else promote(strong, d)
     if strong is None:
         kinds = [type(x) for x in xs]
@@ -164,9 +164,11 @@ def common_dtype(*xs: ArrayLike) -> DType:
     return out
 
 
-def promote_args(*xs: ArrayLike, floating: bool = False) -> list[Tensor]:
+def promote_args(
+    *xs: ArrayLike, floating: bool = False, what: str = "an operand"
+) -> list[Tensor]:
     """Operands as Tensors of one dtype; `floating` takes integers and bools to float32."""
-    dtype = common_dtype(*xs)
+    dtype = common_dtype(*xs, what=what)
     if floating and not dtype.is_float:
         dtype = types.f32
     return [as_tensor(x, dtype) for x in xs]
@@ -193,7 +195,13 @@ def broadcast_shapes(op: str, *ts: TensorType) -> Shape:
 def _mismatch(op: str, ts: Sequence[TensorType], axis: int, a: Size, b: Size) -> str:
     got = " and ".join(map(str, ts))
     text = f"{op}: sizes must be equal or a declared 1, got {got}: axis {axis} is {a} and {b}"
-    if isinstance(a, Dim) or isinstance(b, Dim):
+    if (reduced := _reduced(ts)) is not None:
+        few, at = reduced
+        text += (
+            f"; {few} lacks axis {at}, which reductions keep with keepdims=True and "
+            f"gx.expand_dims(x, {at}) adds"
+        )
+    elif isinstance(a, Dim) or isinstance(b, Dim):
         simple = min(b, a, key=lambda size: (isinstance(size, Dim), len(str(size))))
         size = repr(str(simple)) if isinstance(simple, Dim) else simple
         text += (
@@ -201,6 +209,17 @@ def _mismatch(op: str, ts: Sequence[TensorType], axis: int, a: Size, b: Size) ->
             f"gx.assert_dim(x, {axis}, {size})"
         )
     return text
+
+
+def _reduced(ts: Sequence[TensorType]) -> tuple[TensorType, int] | None:
+    """The operand that is as the other would be after a reduction of one axis, and this axis."""
+    if len(ts) == 2:
+        few, many = sorted(ts, key=lambda t: t.ndim)
+        for axis in range(-1, -many.ndim - 1, -1):
+            rest = [s for i, s in enumerate(many.shape, -many.ndim) if i != axis]
+            if few.shape == tuple(rest):
+                return few, axis
+    return None
 
 
 def broadcast_to(x: ArrayLike, shape: Iterable[Any], *, op: str = "broadcast_to") -> Tensor:
@@ -238,7 +257,7 @@ def broadcast_args(op: str, *xs: ArrayLike) -> list[Tensor]:
 
 def strict(op: str, *xs: ArrayLike, floating: bool = False) -> list[Tensor]:
     """Operands of one dtype and one shape, ready for a primitive."""
-    return broadcast_args(op, *promote_args(*xs, floating=floating))
+    return broadcast_args(op, *promote_args(*xs, floating=floating, what=f"{op}: an operand"))
 
 
 def as_shape(shape: Any, what: str = "shape") -> Shape:

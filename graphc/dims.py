@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, overload
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, overload
 
 
 class Apply(NamedTuple):
@@ -151,6 +151,15 @@ class Dim:
     @_of_sizes
     def __rmod__(self, other: int) -> Size:
         return mod(other, self)
+
+    def _no_number(self, *others: object) -> NoReturn:
+        raise TypeError(
+            f"NumPy's functions have no value for the size {self} while the graph is declared; "
+            "graphc's take it (gx.sqrt, gx.log, ...) and make it a Tensor"
+        )
+
+    # NumPy looks for methods of its functions' names in what it does not know
+    sqrt = exp = log = log2 = log10 = log1p = sin = cos = tanh = _no_number
 
     def __bool__(self) -> bool:
         raise TypeError(

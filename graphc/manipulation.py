@@ -194,17 +194,22 @@ def atleast_2d(x: ArrayLike) -> Tensor:
 # Joining and splitting
 
 
-def _arrays(op: str, arrays: Any) -> list[Tensor]:
+def _arrays(op: str, arrays: Any, axis: Any = 0) -> list[Tensor]:
+    if isinstance(axis, Tensor) or (
+        isinstance(arrays, Tensor) and not (arrays.shape and isinstance(arrays.shape[0], int))
+    ):
+        got = f"{arrays!r} and {axis!r}" if isinstance(axis, Tensor) else repr(arrays)
+        raise UsageError(f"{op}: takes a list, gx.{op}([a, b]), got {got}", user_loc())
     if isinstance(arrays, Tensor):
         arrays = list(arrays)
     if not isinstance(arrays, (list, tuple)) or not arrays:
         raise UsageError(f"{op}: takes a list of at least one array, got {arrays!r}", user_loc())
-    return promote_args(*arrays)
+    return promote_args(*arrays, what=f"{op}: an array")
 
 
 def concat(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
     """Arrays joined along an axis they have; with axis=None, flattened first."""
-    ts = _arrays("concat", arrays)
+    ts = _arrays("concat", arrays, axis)
     if axis is None:
         ts, axis = [ravel(t) for t in ts], 0
     i = axis_of("concat", ts[0], axis)
@@ -213,7 +218,7 @@ def concat(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
 
 def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
     """Arrays of one shape joined along a new axis."""
-    ts = _arrays("stack", arrays)
+    ts = _arrays("stack", arrays, axis)
     for t in ts:
         if t.shape != ts[0].shape:
             raise ShapeError(

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _operands(op: str, *xs: ArrayLike) -> list[Tensor]:
-    ts = promote_args(*xs)
+    ts = promote_args(*xs, what=f"{op}: an operand")
     for t in ts:
         require_dtype(op, t, "iuf", ew.NUMERIC)
     return ts

@@ -227,6 +227,12 @@ def _check_cost(what: str, cost: Tensor) -> None:
         raise GradientError(
             f"{what}: the cost must be a Tensor, got {type(cost).__name__}", user_loc()
         )
+    if not cost.dtype.is_float:
+        raise GradientError(
+            f"{what}: the cost must be a float scalar, got {cost.type}, and there are gradients of "
+            "floats only; declare its inputs as floats, or cast them with .astype('float32')",
+            user_loc(),
+        )
     if not autodiff.is_float_scalar(cost._value.type):
         raise GradientError(
             f"{what}: the cost must be a float scalar, got {cost._value.type}; reduce it with "

@@ -139,10 +139,10 @@ other<K>:
   ret i32 <OTHER>
 """
 
-# Root could put a file in the place of a device or a pipe: only what is not there, files and links
-# are replaced. Linux says what a path is (stx_mode) in the same place on all machines.
+# Root could put a file in the place of a device or a pipe: only what is not there, files, and links
+# to either are replaced. Linux says what a path is (stx_mode) in the same place on all machines.
 _SPECIAL = """  %told = alloca [64 x i32], align 8
-  %got = call <LONG> (<LONG>, ...) @syscall(<LONG> <STATX>, <LONG> -100, ptr %path, <LONG> 256, \
+  %got = call <LONG> (<LONG>, ...) @syscall(<LONG> <STATX>, <LONG> -100, ptr %path, <LONG> 0, \
 <LONG> 1, ptr %told)
   %there = icmp eq <LONG> %got, 0
   %at = getelementptr i8, ptr %told, i64 28

@@ -71,7 +71,7 @@ def test_numpy_rint_and_divmod():
 
 
 def test_refusals():
-    x = gx.input("x", ("q",))
+    x, rows, i = gx.input("x", ("q",)), gx.input("r", ("q", "d")), gx.input("i", ("q",), "int64")
     f = gx.function([x], x + 1)
     with pytest.raises(UsageError, match=r"function cannot be pickled; use f\.graph\.save"):
         pickle.dumps(f)
@@ -91,6 +91,12 @@ def test_refusals():
         (lambda: gx.optim.sgd([v], [v + 0], lr="a"), UsageError, "must be a number .* got str 'a'"),
         (lambda: x.eval(3), UsageError, r"eval: takes values as {Tensor or name: array}, got 3"),
         (lambda: x.eval([1]), UsageError, r"eval: takes values as {Tensor or name: array}, got \["),
+        (lambda: x == "a", UsageError, "equal: an operand must be a number .* got str 'a'"),
+        (lambda: gx.stack([x, None]), UsageError, "stack: an array must be a number .* NoneType"),
+        (lambda: gx.stack(x, x), UsageError, r"takes a list, gx\.stack\(.*, got <T.* and <T"),
+        (lambda: gx.concat(x), UsageError, r"takes a list, gx\.concat\(\[a, b\]\), got <Tensor x"),
+        (lambda: rows - gx.mean(rows, axis=1), ShapeError, r"; f32\[q\] lacks axis -1, .*keepdims"),
+        (lambda: gx.grad(gx.sum(i), i), GradientError, r"i64\[\], and there are gradients of fl"),
         (lambda: x + "a", UsageError, "an operand must be a number or a rectangular .* str 'a'"),
         (lambda: gx.variable(None), UsageError, "variable: the value must be .* NoneType None"),
         (lambda: gx.input("y", 3.5), ShapeError, r"as in \('batch', 64\), got 3\.5"),
@@ -106,6 +112,7 @@ def test_refusals():
         (lambda: gx.dim("n") < 3, TypeError, r"n is not compared with 3 .* gx\.dim_value\(n\)"),
         (lambda: gx.dim("n") >= 3, TypeError, r"n is not compared with 3 .* gx\.dim_value\(n\)"),
         (lambda: np.arange(gx.dim("n")), TypeError, "in the place of np.arange use gx.arange"),
+        (lambda: np.sqrt(gx.dim("n")), TypeError, r"size n while .* take it \(gx\.sqrt"),
         (lambda: np.zeros((gx.dim("n"),)), TypeError, r"own functions take it \(gx\.zeros"),
         (lambda: gx.export(f, 3), UsageError, "export: the path must be a string or a path, got 3"),
         (lambda: gx.export(f, "x.so", cpu=3), UsageError, "cpu takes a level or a list .* got 3"),

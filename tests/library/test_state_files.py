@@ -6,6 +6,7 @@ import resource
 import shutil
 import stat
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,8 +185,15 @@ def test_failed_saves_leave_the_old_file(digits, trained, tmp_path):
 def test_special_files_are_not_written_through(digits, trained, tmp_path):
     path = tmp_path / "link"
     path.symlink_to("/dev/full")
-    assert call(digits, "save_state", trained, path) == 0  # the link is replaced
-    assert not path.is_symlink()
+    assert call(digits, "save_state", trained, path) == FILE
+    assert path.readlink() == Path("/dev/full")
+    for to in ("file", "nowhere"):  # links to files, or to nothing, are replaced
+        (tmp_path / "file").write_text("old")
+        path.unlink()
+        path.symlink_to(to)
+        assert call(digits, "save_state", trained, path) == 0
+        assert not path.is_symlink() and call(digits, "load_state", trained, path) == 0
+        assert (tmp_path / "file").read_text() == "old"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert call(digits, "save_state", trained, pipe) == FILE
@@ -197,7 +205,7 @@ def test_special_files_are_not_written_through(digits, trained, tmp_path):
         return
     assert call(digits, "save_state", trained, device) == FILE
     assert device.is_char_device()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["device", "link", "pipe"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["device", "file", "link", "pipe"]
 
 
 def test_python_reads_and_writes_the_same_file(digits, trained, tmp_path):
