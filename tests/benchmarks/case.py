@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 Arrays = tuple[np.ndarray, ...]
+DTYPES = {"f32": "float32", "f64": "float64"}  # by their letters in names of cases
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Case:
 
     @property
     def dtype(self) -> str:
-        return {"f32": "float32", "f64": "float64"}[self.name.split("/")[2]]
+        return DTYPES[self.name.split("/")[2]]
 
     def arrays(self) -> Arrays:
         return self.inputs(np.random.default_rng(self.seed))

@@ -68,10 +68,7 @@ def sizes(peer: Any, family: Any) -> dict[str, Any]:
     first, second = [], []
     for n in NEW:
         arrays = family(n).arrays()
-        if peer.name in ("torch", "torch.compile"):
-            args = peer.tensors(arrays, case.wrt)
-        else:
-            args = peer.convert(arrays) if hasattr(peer, "convert") else arrays
+        args = peer.convert(arrays, case.wrt)
         for times in (first, second):
             begin = time.perf_counter()
             built.fresh.fn(*args)

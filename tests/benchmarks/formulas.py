@@ -1,17 +1,31 @@
 """What all namespaces share: functions written with a library's own primitives.
 
 A case's formula is called with a namespace, `xp`, and arrays or symbols: `formula(xp, x, y)`. A
-peer's namespace derives from Formulas, gives the primitives (exp, sum, where, ...) under the
-names used here, and overrides what its library has ready, as its users would.
+peer's namespace is `class Names(Formulas, library=...)`: it has the library's own PRIMITIVES, adds
+those that go by other names there, and overrides what the library has ready, as its users would.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+PRIMITIVES = (
+    "exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "abs", "where", "arctan2", "maximum",
+    "minimum", "sum", "mean", "max", "var", "argmax", "reshape", "swapaxes",
+)
+
 
 class Formulas:
     """softmax and its like over exp, log, sqrt, erf, sum, max, mean, maximum and take_along."""
+
+    def __init_subclass__(cls, library: Any = None) -> None:
+        for name in PRIMITIVES:
+            if hasattr(library, name) and name not in vars(cls):
+                setattr(cls, name, staticmethod(getattr(library, name)))
+
+    def swap(self: Any, x: Any, a: int = -1, b: int = -2) -> Any:
+        """Two axes exchanged."""
+        return self.swapaxes(x, a, b)
 
     def softmax(self: Any, x: Any) -> Any:
         """Along the last axis."""

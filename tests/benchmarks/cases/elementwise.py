@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..case import Arrays, Case
+from ..case import DTYPES, Arrays, Case
 
 SIZES = {"1k": 1 << 10, "64k": 1 << 16, "1M": 1 << 20, "16M": 1 << 24}
-DTYPES = {"f32": "float32", "f64": "float64"}
 
 
 def black_scholes(xp: Any, s: Any, k: Any, t: Any) -> Any:

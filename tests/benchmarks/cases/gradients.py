@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..case import Arrays, Built, Call, Case
-
-DTYPES = {"f32": "float32", "f64": "float64"}
+from ..case import DTYPES, Arrays, Built, Call, Case
 
 
 def mixture(xp: Any, x: Any, weights: Any, means: Any, scales: Any) -> Any:
@@ -124,7 +122,7 @@ def _kmeans_torch(peer: Any, case: Case, arrays: Arrays) -> Built:
         (value, slope), (_, product) = torch.func.jvp(lambda c: both(x, c), (c,), (v,))
         return value, slope, product
 
-    return Built(Call(peer.wrap(all_of), peer.tensors(arrays)))
+    return Built(Call(peer.wrap(all_of), peer.convert(arrays)))
 
 
 def _kmeans_pytensor(peer: Any, case: Case, arrays: Arrays) -> Built:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..case import Arrays, Built, Call, Case
+from ..case import DTYPES, Arrays, Built, Call, Case
 
-DTYPES = {"f32": "float32", "f64": "float64"}
 SQUARE = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SKINNY = {"tall": (4096, 32, 32), "flat": (32, 4096, 256), "inner": (32, 32, 4096),
           "odd": (101, 103, 107), "row": (1, 2048, 2048), "column": (2048, 1, 2048)}

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..case import Arrays, Case
+from ..case import DTYPES, Arrays, Case
 from . import loops
 
-DTYPES = {"f32": "float32", "f64": "float64"}
 SHAPES = {"64x128": (64, 128), "8x128k": (8, 1 << 17), "1024x1024": (1024, 1024), "128k x8": (
     1 << 17, 8), "1M x8": (1 << 20, 8)}
 

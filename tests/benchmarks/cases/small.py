@@ -202,8 +202,8 @@ def _torch(peer: Any, case: Case, arrays: Arrays) -> Built:
         return FORMULAS[what](xp, *a)
 
     if what == "arm":
-        return Built(Call(lambda q: (run(q), torch.func.jacfwd(run)(q)), peer.tensors(arrays)))
-    return Built(Call(run, peer.tensors(arrays)))
+        return Built(Call(lambda q: (run(q), torch.func.jacfwd(run)(q)), peer.convert(arrays)))
+    return Built(Call(run, peer.convert(arrays)))
 
 
 def casadi_function(what: str) -> Any:

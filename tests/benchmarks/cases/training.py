@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..case import Arrays, Built, Call, Case
+from .gradients import LEFT_OUT
 
 NETS = {"64-128-128-10": (64, 128, 128, 10), "784-512-256-10": (784, 512, 256, 10)}
 BATCHES = (1, 32, 128, 1024)
@@ -223,8 +224,7 @@ def case(net: str, optimizer: str, batch: int) -> Case:
             "jax": lambda peer, case, arrays: in_jax(adam, lr, arrays),
             "pytensor": lambda peer, case, arrays: in_pytensor(adam, lr, arrays),
         },
-        skip={"numexpr": "no gradients", "onnxruntime": "no gradients",
-              "numba": "no gradients; users write them by hand"},
+        skip=LEFT_OUT,
         threads=(1, 2) if batch >= 128 else (1,),
         compilers=batch == 32 or (net, optimizer, batch) == ("784-512-256-10", "adam", 1024),
         quick=(net, optimizer, batch) == ("64-128-128-10", "adam", 32),

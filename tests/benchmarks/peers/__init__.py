@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
+from typing import Any, ClassVar
 
 PEERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "graphc": ("graphc_peer", "Peer", ()),
@@ -26,6 +26,27 @@ PEERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 OURS = ("graphc", "graphc-fastmath")
 # Peers that were told to change the order of operations: compared with graphc's fastmath only.
 REORDERING = ("numba-fastmath",)
+
+
+class Library:
+    """A peer in its own process. `build(case, arrays)` gives a case in the library's form."""
+
+    name: ClassVar[str]
+    module: ClassVar[Any]
+
+    def __init__(self, threads: int):
+        self.threads = threads
+
+    def version(self) -> str:
+        return str(self.module.__version__)
+
+    def convert(self, arrays: tuple[Any, ...], wrt: tuple[int, ...] = ()) -> tuple[Any, ...]:
+        """Arrays as calls take them; `wrt` are differentiated to."""
+        return arrays
+
+    def numpy(self, result: Any) -> Any:
+        """A result as NumPy's arrays."""
+        return result
 
 
 def installed() -> list[str]:

@@ -12,6 +12,7 @@ import casadi
 import numpy as np
 
 from ..case import Built, Call, Case, NotOfferedError
+from . import Library
 
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
 
@@ -44,16 +45,12 @@ class CasadiNames:
         return casadi.sum1(casadi.sum2(x))
 
 
-class Peer:
-    name = "casadi"
-    modules = ("casadi",)
+class Peer(Library):
+    name, module = "casadi", casadi
 
     def __init__(self, threads: int):
-        self.threads = threads
+        super().__init__(threads)
         self.folder = tempfile.TemporaryDirectory()
-
-    def version(self) -> str:
-        return str(casadi.__version__)
 
     def build(self, case: Case, arrays: tuple[np.ndarray, ...]) -> Built:
         """A graph of matrix expressions, run by CasADi's virtual machine."""

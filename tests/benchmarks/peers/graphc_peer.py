@@ -11,39 +11,25 @@ import graphc as gx
 from .. import model
 from ..case import Built, Call, Case, flat
 from ..formulas import Formulas
+from . import Library
 
 
-class GraphcNames(Formulas):
-    exp, log, sqrt = staticmethod(gx.exp), staticmethod(gx.log), staticmethod(gx.sqrt)
-    sin, cos, tanh = staticmethod(gx.sin), staticmethod(gx.cos), staticmethod(gx.tanh)
-    erf, abs, where = staticmethod(gx.erf), staticmethod(gx.abs), staticmethod(gx.where)
-    arctan2 = staticmethod(gx.atan2)
-    maximum, minimum = staticmethod(gx.maximum), staticmethod(gx.minimum)
-    sum, mean, max = staticmethod(gx.sum), staticmethod(gx.mean), staticmethod(gx.max)
-    var, argmax, reshape = staticmethod(gx.var), staticmethod(gx.argmax), staticmethod(gx.reshape)
-    swap = staticmethod(lambda x, a=-1, b=-2: gx.swapaxes(x, a, b))
-    softmax, gelu, relu = (
-        staticmethod(gx.nn.softmax), staticmethod(gx.nn.gelu), staticmethod(gx.nn.relu)
-    )
-    softplus = staticmethod(gx.nn.softplus)
-    layer_norm = staticmethod(gx.nn.layer_norm)
+class GraphcNames(Formulas, library=gx):
+    softmax, gelu, relu = map(staticmethod, (gx.nn.softmax, gx.nn.gelu, gx.nn.relu))
+    softplus, layer_norm = map(staticmethod, (gx.nn.softplus, gx.nn.layer_norm))
     cross_entropy = staticmethod(gx.nn.cross_entropy)
 
     def logsumexp(self, x: Any) -> Any:
         return gx.logsumexp(x, axis=-1)
 
 
-class Peer:
-    name = "graphc"
-    modules = ("graphc",)
+class Peer(Library):
+    name, module = "graphc", gx
     fastmath = False
 
     def __init__(self, threads: int):
-        self.threads = threads
+        super().__init__(threads)
         self.function: gx.Function | None = None
-
-    def version(self) -> str:
-        return gx.__version__
 
     def declare(self, case: Case, arrays: tuple[np.ndarray, ...]) -> gx.Function:
         """The case's formula, and its gradient where it asks for one."""
@@ -74,9 +60,6 @@ class Peer:
         """Bytes and operations of a call."""
         assert self.function is not None
         return model.work(self.function, call.args)
-
-    def numpy(self, result: Any) -> Any:
-        return result
 
 
 class Fastmath(Peer):

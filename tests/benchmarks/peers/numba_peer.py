@@ -15,6 +15,7 @@ import numpy as np
 
 from ..case import Built, Call, Case, NotOfferedError
 from ..trace import Recorder, Step, record
+from . import Library
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "less": "<", "greater": ">",
@@ -27,17 +28,13 @@ FUNCTIONS = {
 }
 
 
-class Peer:
-    name = "numba"
-    modules = ("numba",)
+class Peer(Library):
+    name, module = "numba", numba
     fastmath = False
 
     def __init__(self, threads: int):
-        self.threads = threads
+        super().__init__(threads)
         numba.set_num_threads(threads)
-
-    def version(self) -> str:
-        return numba.__version__
 
     def compiled(self, source: str, fastmath: bool = True, **names: Any) -> Any:
         """The function `f` of a source text, over these names."""
@@ -65,9 +62,6 @@ class Peer:
             return args[-1]
 
         return Built(Call(fresh, arrays), Call(into, (*arrays, out)))
-
-    def numpy(self, result: Any) -> Any:
-        return result
 
 
 class Fastmath(Peer):

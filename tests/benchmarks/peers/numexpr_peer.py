@@ -9,6 +9,7 @@ import numpy as np
 
 from ..case import Built, Call, Case, NotOfferedError
 from ..trace import Recorder, Step, record
+from . import Library
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "less": "<", "greater": ">",
@@ -17,16 +18,12 @@ INFIX = {
 FUNCTIONS = {"exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "where", "arctan2"}
 
 
-class Peer:
-    name = "numexpr"
-    modules = ("numexpr",)
+class Peer(Library):
+    name, module = "numexpr", numexpr
 
     def __init__(self, threads: int):
-        self.threads = threads
+        super().__init__(threads)
         numexpr.set_num_threads(threads)
-
-    def version(self) -> str:
-        return numexpr.__version__
 
     def build(self, case: Case, arrays: tuple[np.ndarray, ...]) -> Built:
         if case.wrt or case.formula is None:
@@ -43,9 +40,6 @@ class Peer:
         return Built(
             Call(evaluate), Call(evaluate, (np.empty_like(evaluate()),)) if case.kept else None
         )
-
-    def numpy(self, result: Any) -> Any:
-        return result
 
 
 def expression(step: Any, names: dict[str, Any], dtype: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..case import Built, Call, Case
 from ..formulas import Formulas
+from . import Library
 
 try:
     from scipy.special import erf as _erf
@@ -15,15 +16,7 @@ except ImportError:
     _erf = None
 
 
-class NumpyNames(Formulas):
-    exp, log, sqrt = staticmethod(np.exp), staticmethod(np.log), staticmethod(np.sqrt)
-    sin, cos, tanh = staticmethod(np.sin), staticmethod(np.cos), staticmethod(np.tanh)
-    abs, where, arctan2 = staticmethod(np.abs), staticmethod(np.where), staticmethod(np.arctan2)
-    maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
-    sum, mean, max = staticmethod(np.sum), staticmethod(np.mean), staticmethod(np.max)
-    var, argmax, reshape = staticmethod(np.var), staticmethod(np.argmax), staticmethod(np.reshape)
-    swap = staticmethod(lambda x, a=-1, b=-2: np.swapaxes(x, a, b))
-
+class NumpyNames(Formulas, library=np):
     def erf(self, x: Any) -> Any:
         if _erf is not None:
             return _erf(x)
@@ -35,15 +28,8 @@ class NumpyNames(Formulas):
         return x[np.arange(len(labels)), labels]
 
 
-class Peer:
-    name = "numpy"
-    modules = ("numpy",)
-
-    def __init__(self, threads: int):
-        self.threads = threads
-
-    def version(self) -> str:
-        return np.__version__
+class Peer(Library):
+    name, module = "numpy", np
 
     def build(self, case: Case, arrays: tuple[np.ndarray, ...]) -> Built:
         names = NumpyNames()
@@ -53,6 +39,3 @@ class Peer:
             return Built(Call(case.reference, arrays))
         formula = case.formula
         return Built(Call(lambda *a: formula(names, *a), arrays))
-
-    def numpy(self, result: Any) -> Any:
-        return result

@@ -11,6 +11,7 @@ from onnx import helper
 
 from ..case import Built, Call, Case, NotOfferedError
 from ..trace import Recorder, Step, Symbol, record
+from . import Library
 
 ONNX_OPS = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "neg": "Neg",
@@ -40,15 +41,8 @@ class OnnxNames(Recorder):
         return x.made("gelu", x)
 
 
-class Peer:
-    name = "onnxruntime"
-    modules = ("onnxruntime", "onnx")
-
-    def __init__(self, threads: int):
-        self.threads = threads
-
-    def version(self) -> str:
-        return onnxruntime.__version__
+class Peer(Library):
+    name, module = "onnxruntime", onnxruntime
 
     def session(self, model: Any) -> Any:
         options = onnxruntime.SessionOptions()
@@ -68,9 +62,6 @@ class Peer:
         if len(results) > 1:
             return Built(Call(session.run, (None, feed)))
         return Built(Call(lambda run, feed: run(None, feed)[0], (session.run, feed)))
-
-    def numpy(self, result: Any) -> Any:
-        return result
 
 
 def model(steps: list[Step], results: list[Step], case: Case, arrays: Any) -> Any:

@@ -10,19 +10,11 @@ import pytensor.tensor as pt
 
 from ..case import Built, Call, Case
 from ..formulas import Formulas
+from . import Library
 
 
-class PytensorNames(Formulas):
-    exp, log, sqrt = staticmethod(pt.exp), staticmethod(pt.log), staticmethod(pt.sqrt)
-    sin, cos, tanh = staticmethod(pt.sin), staticmethod(pt.cos), staticmethod(pt.tanh)
-    erf, abs, where = staticmethod(pt.erf), staticmethod(pt.abs), staticmethod(pt.switch)
-    arctan2 = staticmethod(pt.arctan2)
-    maximum, minimum = staticmethod(pt.maximum), staticmethod(pt.minimum)
-    reshape = staticmethod(lambda x, shape: x.reshape(shape))
-    sum, mean, max = staticmethod(pt.sum), staticmethod(pt.mean), staticmethod(pt.max)
-    var, argmax = staticmethod(pt.var), staticmethod(pt.argmax)
+class PytensorNames(Formulas, library=pt):
     softplus = staticmethod(pt.softplus)
-    swap = staticmethod(lambda x, a=-1, b=-2: pt.swapaxes(x, a, b))
 
     def softmax(self, x: Any) -> Any:
         return pt.special.softmax(x, axis=-1)
@@ -34,15 +26,8 @@ class PytensorNames(Formulas):
         return x[pt.arange(x.shape[0]), labels]
 
 
-class Peer:
-    name = "pytensor"
-    modules = ("pytensor",)
-
-    def __init__(self, threads: int):
-        self.threads = threads
-
-    def version(self) -> str:
-        return pytensor.__version__
+class Peer(Library):
+    name, module = "pytensor", pytensor
 
     def build(self, case: Case, arrays: tuple[np.ndarray, ...]) -> Built:
         pytensor.config.floatX = case.dtype
@@ -57,6 +42,3 @@ class Peer:
         f = pytensor.function(ins, list(out) if isinstance(out, (tuple, list)) else out)
         f.trust_input = True
         return Built(Call(f, arrays))
-
-    def numpy(self, result: Any) -> Any:
-        return result

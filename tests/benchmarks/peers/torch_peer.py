@@ -10,18 +10,12 @@ import torch.nn.functional as F
 
 from ..case import Built, Call, Case
 from ..formulas import Formulas
+from . import Library
 
 
-class TorchNames(Formulas):
-    exp, log, sqrt = staticmethod(torch.exp), staticmethod(torch.log), staticmethod(torch.sqrt)
-    sin, cos, tanh = staticmethod(torch.sin), staticmethod(torch.cos), staticmethod(torch.tanh)
-    erf, abs, arctan2 = (
-        staticmethod(torch.erf), staticmethod(torch.abs), staticmethod(torch.atan2)
-    )
-    where, reshape = staticmethod(torch.where), staticmethod(torch.reshape)
-    softplus, relu = staticmethod(F.softplus), staticmethod(F.relu)
-    gelu, cross_entropy = staticmethod(F.gelu), staticmethod(F.cross_entropy)
-    swap = staticmethod(lambda x, a=-1, b=-2: x.transpose(a, b))
+class TorchNames(Formulas, library=torch):
+    softplus, relu, gelu = map(staticmethod, (F.softplus, F.relu, F.gelu))
+    cross_entropy = staticmethod(F.cross_entropy)
 
     def maximum(self, x: Any, y: Any) -> Any:
         return torch.maximum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, min=y)
@@ -60,32 +54,27 @@ class TorchNames(Formulas):
         return x.gather(1, labels[:, None])[:, 0]
 
 
-class Peer:
-    name = "torch"
-    modules = ("torch",)
+class Peer(Library):
+    name, module = "torch", torch
 
     def __init__(self, threads: int):
-        self.threads = threads
+        super().__init__(threads)
         torch.set_num_threads(threads)
-
-    def version(self) -> str:
-        return torch.__version__
 
     def wrap(self, fn: Any) -> Any:
         """What is called: fn itself, or compiled."""
         return fn
 
-    def tensors(
+    def convert(
         self, arrays: tuple[np.ndarray, ...], wrt: tuple[int, ...] = ()
     ) -> tuple[Any, ...]:
-        """Arrays as calls take them; those to differentiate to say so."""
         return tuple(
             torch.from_numpy(a.copy()).requires_grad_(k in wrt) for k, a in enumerate(arrays)
         )
 
     def build(self, case: Case, arrays: tuple[np.ndarray, ...]) -> Built:
         names, formula = TorchNames(), case.formula
-        args = self.tensors(arrays, case.wrt)
+        args = self.convert(arrays, case.wrt)
         torch.set_grad_enabled(bool(case.wrt))
 
         def primal(*a: Any) -> Any:
@@ -101,9 +90,6 @@ class Peer:
             return value.detach(), *grad(value, [a[k] for k in wrt])
 
         return Built(Call(both, args))
-
-    def convert(self, arrays: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
-        return self.tensors(arrays)
 
     def numpy(self, result: Any) -> Any:
         if isinstance(result, (tuple, list)):
