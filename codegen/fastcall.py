@@ -20,6 +20,7 @@ from graphc.codegen import jit, linker, llvm, perf_map, pylayout, recycle
 from graphc.codegen.image import Image
 from graphc.codegen.target import Target
 from graphc.dims import evaluate
+from graphc.forks import undivided
 from graphc.ir import State
 from graphc.types import Array
 
@@ -205,12 +206,13 @@ class Native:
         if self._into is None:
             assert self._given is not None
             p, definition = self.image.program, _MethodDef()
-            text = _builtin_text(p, "none", self._locks, given=True)
-            code = jit.load(
-                [llvm.compile_object(text, self._target, optimisation=llvm.PLAIN)],
-                exports=["gx_call"], imports=self._imports | {p.name: self._code[p.name]},
-                keep=[self._code, definition],
-            )
+            with undivided():
+                text = _builtin_text(p, "none", self._locks, given=True)
+                code = jit.load(
+                    [llvm.compile_object(text, self._target, optimisation=llvm.PLAIN)],
+                    exports=["gx_call"], imports=self._imports | {p.name: self._code[p.name]},
+                    keep=[self._code, definition],
+                )
             self._into = _builtin(definition, code, self._given, p.name)
             if all(name != _OUT for name, _ in self.image.inputs):
                 self._into_cell.value = id(self._into)

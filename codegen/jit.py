@@ -23,6 +23,7 @@ from graphc.codegen import linker, perf_map
 from graphc.codegen.llvm import PLAIN, binding, compile_object, compile_resident
 from graphc.codegen.target import host, native
 from graphc.errors import CompileError, UsageError
+from graphc.forks import undivided
 
 _lock = threading.RLock()
 _serial = itertools.count()
@@ -189,9 +190,13 @@ def set_threads(n: int) -> None:
     """Use at most n threads from now on; 1 never creates one. GRAPHC_NUM_THREADS is the default."""
     if n < 1:
         raise ValueError(f"set_threads: the number of threads must be at least 1, got {n}")
-    ctypes.CFUNCTYPE(None, ctypes.c_int)(_pool()["graphc_set_threads"])(n)
+    with undivided():
+        pool = _pool()
+    ctypes.CFUNCTYPE(None, ctypes.c_int)(pool["graphc_set_threads"])(n)
 
 
 def threads() -> int:
     """The number of threads in force."""
-    return int(ctypes.CFUNCTYPE(ctypes.c_int)(_pool()["graphc_threads"])())
+    with undivided():
+        pool = _pool()
+    return int(ctypes.CFUNCTYPE(ctypes.c_int)(pool["graphc_threads"])())

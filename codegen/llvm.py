@@ -9,6 +9,7 @@ cache takes nothing of LLVM, which is loaded by the first compilation.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -21,6 +22,7 @@ import llvmlite
 from graphc.codegen import cache, cross, units
 from graphc.codegen.target import Target, host
 from graphc.errors import CompileError
+from graphc.forks import held
 
 OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
 PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
@@ -36,6 +38,8 @@ def binding() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    with contextlib.suppress(AttributeError):  # others use llvmlite, too, and other locks of it
+        held(llvm.ffi.lib._lock._lock)
     return llvm
 
 

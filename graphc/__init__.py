@@ -127,8 +127,11 @@ def __getattr__(name: str) -> Any:
         return refusal(name, REFUSED[name])
     if name not in _LAZY:
         raise AttributeError(f"module 'graphc' has no attribute {name!r}")
+    from graphc.forks import undivided
+
     home = _LAZY[name]
-    module = importlib.import_module(f"graphc.{home or name}")
+    with undivided():
+        module = importlib.import_module(f"graphc.{home or name}")
     value = module if home is None else getattr(module, name)
     globals()[name] = value
     return value

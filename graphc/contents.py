@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.aligned import aligned_copy
+from graphc.forks import held
 from graphc.types import Array, TensorType, as_dtype
 
 
@@ -50,7 +51,7 @@ class State:
         self.name, self.type = name, type
         self.array = None if array is None else aligned_copy(np.asarray(array))
         self.initial = None if self.array is None else _kept(self.array)
-        self.lock = threading.RLock()
+        self.lock = held(threading.RLock())
 
     def __repr__(self) -> str:
         return f"@{self.name}: {self.type}"

@@ -13,6 +13,7 @@ import numpy as np
 from graphc.declare import Variable
 from graphc.errors import ArgumentError, CompileError, Loc, UsageError, user_loc
 from graphc.files import check_path
+from graphc.forks import undivided
 from graphc.function import Function
 from graphc.ir import State
 from graphc.tensor import Tensor
@@ -65,7 +66,8 @@ def export(
     platform = _platform(target, loc)
     levels = _levels(cpu, platform, loc)
     try:
-        _export(chosen, out, state, platform, levels, _kinds(kinds, loc), bool(debug_info), loc)
+        with undivided():
+            _export(chosen, out, state, platform, levels, _kinds(kinds, loc), bool(debug_info), loc)
     except CompileError as e:
         raise e if e.loc is not None else CompileError(e.message, loc) from e.__cause__
     return out

@@ -16,6 +16,7 @@ from graphc.callee import Callee
 from graphc.declaration import Options as Options
 from graphc.errors import GraphcError, Loc, UsageError, user_loc
 from graphc.failure import failure
+from graphc.forks import undivided
 from graphc.interpret import evaluate
 from graphc.ir import Graph, State, collect
 from graphc.types import Array
@@ -138,7 +139,7 @@ class Function(Callee):
     @property
     def optimized(self) -> Graph:
         """The graph after the passes."""
-        with self._lock:
+        with undivided(), self._lock:
             if self._optimized is None:
                 from graphc.passes import run_pipeline
 
@@ -151,7 +152,7 @@ class Function(Callee):
     @property
     def program(self) -> Program:
         """The generated code: LLVM text, memory plan, kernels, places that can fail."""
-        with self._lock:
+        with undivided(), self._lock:
             if self._program is None and self._image is not None:
                 self._program = self._image.program
             if self._program is None:
@@ -173,7 +174,7 @@ class Function(Callee):
         """Compile now, not at the first call."""
         if self.mode != "jit":
             return self
-        with self._lock:
+        with undivided(), self._lock:
             if self._native is None:
                 from graphc.codegen import fastcall
                 from graphc.codegen.target import host
@@ -301,10 +302,11 @@ class Function(Callee):
 
     def assembly(self) -> str:
         """The machine code for this CPU, as assembly."""
-        from graphc.codegen import llvm
-        from graphc.codegen.target import host
+        with undivided():
+            from graphc.codegen import llvm
+            from graphc.codegen.target import host
 
-        return llvm.assembly(self.program.llvm, host())
+            return llvm.assembly(self.program.llvm, host())
 
     def memory_plan(self) -> str:
         """What stands where in the arena, and its size as a formula in the dimensions."""
@@ -315,7 +317,8 @@ class Function(Callee):
 
         The first run, uncounted, warms up. Prints as a table.
         """
-        return inspection.profile(self, args, kwargs, runs)
+        with undivided():
+            return inspection.profile(self, args, kwargs, runs)
 
     def to_dot(self) -> str:
         """The declared graph in Graphviz's language."""

@@ -30,6 +30,7 @@ from graphc.errors import (
 )
 from graphc.failure import BY_KIND
 from graphc.files import check_path
+from graphc.forks import held, undivided
 from graphc.ir import State
 from graphc.state_file import read_state_file, write_state_file
 from graphc.types import Array, TensorType, as_dtype
@@ -170,7 +171,7 @@ class LoadedState(Mapping[str, Array]):
 
     def __init__(self, library: Library, layout: Layout):
         self._library, self._layout = library, layout
-        self.lock = threading.RLock()
+        self.lock = held(threading.RLock())
         room = np.zeros(layout.bytes + 64, np.uint8)  # views may be read with aligned loads
         start = -room.ctypes.data % 64
         self._raw = room[start:start + layout.bytes]
@@ -280,7 +281,8 @@ class LoadedFunction(Callee):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inputs by position or name; dimensions that no input shows, and `out=`, by name."""
         if self._calls >= DIRECT_FROM and self._native is None:
-            self._connect(self._bridge())
+            with undivided():
+                self._connect(self._bridge())
         self._calls += 1
         return self._call(*args, **kwargs)
 

@@ -15,5 +15,7 @@ def release_memory() -> int:
     if "graphc.codegen.fastcall" not in sys.modules:
         return 0
     from graphc.codegen import fastcall, recycle
+    from graphc.forks import undivided
 
-    return recycle.release() + fastcall.release()
+    with undivided():
+        return recycle.release() + fastcall.release()

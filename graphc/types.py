@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.dims import Dim, Size, dim, product
 from graphc.errors import DTypeError, ShapeError, user_loc
+from graphc.forks import renewed
 
 MAX_AXES = 64  # of an ndarray
 MAX_BYTES = 2**63 - 1
@@ -221,7 +222,7 @@ def _forget(gone: weakref.ref[TensorType]) -> None:
 
 
 _interned: dict[tuple[DType, Shape], _Interned] = {}
-_interning = threading.RLock()  # a finaliser may make types in the midst of it
+_interning = renewed(threading.RLock())  # a finaliser may make types in the midst of it
 
 
 def _check_possible(t: TensorType) -> None:
