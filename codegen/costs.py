@@ -28,6 +28,16 @@ PARALLEL = 3          # cost over that of the longest chain, from which one vect
 LONG_CHAIN = 24       # cost from which eight vectors go side by side
 MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size,
 MAX_AVX2 = 1024        # where option prices take f32 8% less by eight vectors than by four, f64 3%
+# How many vectors of AVX-512 of these go side by side at most, in f32 and f64: they divide or hold
+# many values, and more of them wait for the divider and are spilled. Of 2^13 elements, f32 atan2
+# takes 5.3 us by four vectors and 4.2 by one; f64 atan2 13.3 and 10.8, atan 7.9 and 6.8, tan 8.7
+# and 7.6, tanh 7.4 and 6.8, asinh 16.2 and 13.1 by two, acosh 12 and 10.4 by two; normal_cdf 19.5
+# by eight and 14.4 by four. It holds for formulas in which they are MOSTLY the cost.
+ABREAST = {
+    "atan": (1, 1), "atan2": (1, 1), "tan": (8, 1), "tanh": (8, 1), "asinh": (8, 2),
+    "acosh": (8, 2), "normal_cdf": (8, 4),
+}
+MOSTLY = 0.75
 
 
 def cost_of(e: Expr) -> int:
@@ -42,14 +52,19 @@ def is_long(e: Expr) -> bool:
     return e.attrs[0] in VECTOR_COST and e.attrs[0] not in INSTRUCTIONS
 
 
+def _is_function(e: Expr) -> bool:
+    return e.kind == "op" and is_long(e)
+
+
 def divides(nest: Nest, bits: int) -> bool:
     """Whether dividing takes an elementwise formula longer than all else.
 
     Then half a register at a time serves the divider better, and leaves the rest a third port: a
     vector of square roots takes AVX-512 13 cycles in f32 and 25 in f64, two halves 12 and 23.6;
-    formulas whose other operations take twice as long lose 6%.
+    formulas whose other operations take twice as long lose 6%. Functions lose more: in half a
+    register they lack instructions of AVX-512 (a sigmoid in f64 takes twice as long).
     """
-    if nest.reduced or any(e.kind in ("reduce", "scan") for e in nest.exprs):
+    if nest.reduced or any(e.kind in ("reduce", "scan") or _is_function(e) for e in nest.exprs):
         return False
     held = sum(DIVIDER.get(e.attrs[0], (0, 0))[bits == 64] for e in nest.exprs if e.kind == "op")
     rest = sum(cost_of(e) for e in nest.exprs if e.kind != "op" or e.attrs[0] not in DIVIDER)
@@ -93,4 +108,12 @@ def interleaved(
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
     while most > 1 and most * cost > limit:
         most //= 2
-    return most
+    return most if target.vector_bits < 512 else min(most, _abreast(nest, bits, cost))
+
+
+def _abreast(nest: Nest, bits: int, cost: int) -> int:
+    """How many vectors the functions in `nest` leave side by side, by `ABREAST`."""
+    held = [e for e in nest.exprs if e.kind == "op" and e.attrs[0] in ABREAST]
+    if sum(map(cost_of, held)) < MOSTLY * cost:
+        return 8
+    return min((ABREAST[e.attrs[0]][bits == 64] for e in held), default=8)
