@@ -36,11 +36,16 @@ _WORDS = """
     wchar_t while xor xor_eq size_t ptrdiff_t NULL EOF errno assert int8_t int16_t int32_t int64_t
     uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t intmax_t uintmax_t
 """
-# Macros of complex.h, math.h and windows.h that are names one gives to arrays.
-_MACRO_WORDS = ("I", "complex", "imaginary", "INFINITY", "NAN", "far", "near", "interface", "small")
+# Macros of complex.h, math.h, stdio.h, stdnoreturn.h and windows.h that are names one gives to
+# arrays.
+_MACRO_WORDS = """
+    I complex imaginary INFINITY NAN stdin stdout stderr noreturn
+    far near interface small hyper pascal cdecl
+    CONST DELETE ERROR FALSE FAR IN NEAR OPTIONAL OUT TRUE VOID
+"""
 # Macros of unistd.h that could be a prefix and a status name; those of stdint.h.
 _UNISTD = ("F_OK", "R_OK", "W_OK", "X_OK")
-_RESERVED = frozenset((*_WORDS.split(), *_MACRO_WORDS, *_UNISTD))
+_RESERVED = frozenset((*_WORDS.split(), *_MACRO_WORDS.split(), *_UNISTD))
 _STDINT = re.compile(
     r"U?INT(_LEAST|_FAST)?(8|16|32|64|MAX|PTR)_(MIN|MAX|C)|(SIZE|PTRDIFF|SIG_ATOMIC|WCHAR|WINT)_M.."
 )

@@ -289,6 +289,7 @@ _MEMBERS = (
     "misfit", "mod", "reset", "s", "save", "set_threads", "smaller", "state", "std", "variables_",
     "warmup", "wrong_library", "wrong_size",
 )
+_MACROS = ("max", "min")  # of windows.h, with arguments, which the parentheses keep off
 _FUNCTIONS = {"floordiv": "floordiv", "mod": "mod", "max": "larger", "min": "smaller"}
 
 
@@ -339,9 +340,10 @@ def _entry(api: Api, e: Entry, name: str, reserve: str, run: str) -> tuple[str, 
         *(f"       {kind.lower():3} {c}: {comment_safe(str(a.type))}" for kind, c, a in args),
     ]
     public[-1] += " */"
+    said = f"({name})" if name in _MACROS else name
     for const in (False, True)[:1 if e.state == "update" else 2]:
         public += [
-            *listed(f"  Result {name}(", [*params, *sizes], f"){' const' * const} {{"),
+            *listed(f"  Result {said}(", [*params, *sizes], f"){' const' * const} {{"),
             "    Misfit misfit;",
             *listed(f"    const int code = {run}(",
                     [*state, "nullptr" if const else "&arena_", *given, "misfit"], ");"),

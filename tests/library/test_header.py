@@ -107,14 +107,14 @@ def test_names_that_are_macros(tmp_path):
     words = ["INT64_MAX", "INT64_C", "UINT_FAST16_MAX", "SIZE_MAX", "WCHAR_MIN", "X_OK", "X_ABI",
              "X_GRAPHC_H", "X_GRAPHC_VERSION", "X_STATE_LAYOUT", "X_STATE_FILE_BYTES", "x_state",
              "x_step", "x_status", "typeof_unqual", "linux", "unix", "signed", "X_GRAPHC_HPP",
-             "I", "complex", "NAN", "near"]
+             "I", "complex", "NAN", "near", "min", "max", "IN", "OUT", "hyper", "noreturn"]
     states = [gx.variable(np.zeros(2, "float32"), name) for name in words]
     inputs = [gx.input(name, (name,)) for name in words]
     total = sum(map(gx.sum, inputs[1:]), gx.sum(inputs[0]))
     functions = [gx.function(inputs, {f"{w}{w}": total + k for k, w in enumerate(words)},
                              updates={v: v + total for v in states}, name="step")]
     functions += [gx.function(inputs[:1], inputs[0] * 2, name=name)
-                  for name in ("state", "status", "ABI", "OK", "FIRST_SITE", "step_arena")]
+                  for name in ("state", "status", "ABI", "OK", "FIRST_SITE", "step_arena", "max")]
     for prefix in ("x", "X"):
         path = gx.export(functions, tmp_path / f"lib{prefix}.h", cpu="v2", kinds=["hpp"])
         for language, standard, suffix in (
@@ -123,6 +123,9 @@ def test_names_that_are_macros(tmp_path):
             (tmp_path / "use.c").write_text(
                 f"#include <unistd.h>\n#include <stdint.h>\n#include <wchar.h>\n#include <math.h>\n"
                 f"#define near\n#include <complex.h>\n"
+                f"#ifdef __cplusplus\n#include <memory>\n#include <stdexcept>\n#endif\n"
+                f"#define hyper long\n#define IN\n#define OUT\n#define noreturn _Noreturn\n"
+                f"#define min(a, b) 1\n#define max(a, b) 2\n"
                 f'#include "{path.name}{suffix}"\nint f(void);\n')
             done = subprocess.run(
                 ["cc", f"-std={standard}", *STRICT, "-fsyntax-only", "-x", language, "use.c"],
