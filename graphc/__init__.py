@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from graphc.function import Function as Function
     from graphc.function import function as function
     from graphc.ir import Graph as Graph
+    from graphc.linalg import cross as cross
     from graphc.loaded import load as load
     from graphc.memory import release_memory as release_memory
     from graphc.ops import Kind as Kind
@@ -98,6 +99,7 @@ _LAZY: dict[str, str | None] = {
         "export": "export",
         "function": "Function function",
         "ir": "Graph",
+        "linalg": "cross",
         "loaded": "load",
         "memory": "release_memory",
         "ops": "Kind Op",

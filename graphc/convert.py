@@ -68,6 +68,8 @@ def literal_array(
         ) from e
     if array.dtype.kind in "OSUMm":  # objects, strings, dates
         advice = "; join Tensors with gx.stack or gx.concat" if _holds_tensor(value) else ""
+        if isinstance(value, int):
+            advice = ", which fits into no integer dtype; use a float"
         raise UsageError(
             f"{what} must be a number or a rectangular array of numbers, got "
             f"{type(value).__name__} {reprlib.repr(value)}{advice}", user_loc(),
@@ -272,7 +274,7 @@ def as_shape(shape: Any, what: str = "shape") -> Shape:
     try:
         return tuple([types.as_size(s) for s in shape])
     except (TypeError, ValueError) as e:
-        text = str(e)
+        text = e.message if isinstance(e, GraphcError) else str(e)
         if any(s is None for s in shape):
             text = "a size that is not known yet needs a name, as in ('batch', 64), not None"
         raise ShapeError(f"{what}: {text}", user_loc()) from None

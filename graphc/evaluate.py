@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
     found = list(pairs)
     if not all(isinstance(p, tuple) and len(p) == 2 for p in found):
         raise UsageError(
-            f"eval: takes values as {{Tensor or name: array}}, got {values!r}", user_loc()
+            f"eval: takes values as {{Tensor or name: array}}, got {reprlib.repr(values)}",
+            user_loc(),
         )
     return found

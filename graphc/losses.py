@@ -58,9 +58,12 @@ def cross_entropy(
     want = x.shape if y.dtype.is_float else x.shape[:i] + x.shape[i + 1 :]
     require_dtype("cross_entropy", y, "iuf", "integer classes or float probabilities")
     if y.shape != want:
+        classes = y.dtype.is_float and y.shape == x.shape[:i] + x.shape[i + 1 :]
+        advice = "; class numbers are y.astype('int64')" if classes else ""
         raise ShapeError(
             "cross_entropy: labels must be integers of the shape of logits without the class "
-            f"axis, or floats of their shape, got logits {x.type} and labels {y.type}", user_loc(),
+            f"axis, or floats of their shape, got logits {x.type} and labels {y.type}"
+            f"{advice}", user_loc(),
         )
     x = moveaxis(x, i, -1)
     if y.dtype.is_float:

@@ -42,17 +42,17 @@ def reshape(x: ArrayLike, shape: Any, *, copy: bool | None = None) -> Tensor:
     t = as_tensor(x)
     one = isinstance(shape, (int, str, Dim, np.integer)) or not isinstance(shape, Iterable)
     sizes = [shape] if one else list(shape)
-    holes = [i for i, s in enumerate(sizes) if not isinstance(s, (str, Dim)) and s == -1]
+    holes = [i for i, s in enumerate(sizes) if not isinstance(s, (str, Dim, Tensor)) and s == -1]
     if len(holes) > 1:
         raise ShapeError(f"reshape: only one -1 may stand in {tuple(sizes)}", user_loc())
     if not holes:
-        want = as_shape(sizes)
+        want = as_shape(sizes, "reshape")
         if want == t.shape:
             return t
         _check_count(t, want)
         return prim.reshape(t, shape=want)
     (hole,) = holes
-    want = as_shape([1 if i == hole else s for i, s in enumerate(sizes)])
+    want = as_shape([1 if i == hole else s for i, s in enumerate(sizes)], "reshape")
     rest = dims.product(want)
     exact = dims.exact_div(t.size, rest)
     if exact is None and (rest == 0 or not (isinstance(t.size, Dim) or isinstance(rest, Dim))):
@@ -265,8 +265,13 @@ def split(x: ArrayLike, indices_or_sections: int | Sequence[Size], axis: int = 0
                 f"split: axis {i} of {t.type} must divide into {parts} equal parts", user_loc()
             )
         bounds: list[Size] = [each * k for k in range(parts + 1)]
-    else:
+    elif isinstance(indices_or_sections, Iterable) and not isinstance(indices_or_sections, Tensor):
         bounds = [0, *indices_or_sections, n]
+    else:
+        raise UsageError(
+            "split: takes a number of parts, or a list of positions, that are known while the "
+            f"graph is declared, got {indices_or_sections!r}", user_loc(),
+        )
     return [cut(t, i, a, b) for a, b in pairwise(bounds)]
 
 

@@ -40,9 +40,13 @@ def _pairs(op: str, params: Any, grads: Any) -> list[tuple[Variable, Tensor]]:
                 f"{op}: parameters must be variables (gx.variable), got {p!r}", user_loc()
             )
         if not isinstance(g, Tensor) or g.type is not p.type:
-            got = g.type if isinstance(g, Tensor) else repr(g)
+            got, advice = repr(g), ""
+            if isinstance(g, Tensor):
+                got = str(g.type)
+                if g.type.shape == p.type.shape:
+                    advice = f"; cast it with .astype({p.dtype.long!r})"
             raise ShapeError(
-                f"{op}: the gradient of {p.name!r} must be {p.type}, got {got}", user_loc()
+                f"{op}: the gradient of {p.name!r} must be {p.type}, got {got}{advice}", user_loc()
             )
     return list(zip(ps, gs, strict=True))
 
@@ -140,6 +144,8 @@ def _adam(
     betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool,
 ) -> Updates:
     pairs = _pairs(op, params, grads)
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise UsageError(f"{op}: betas must be two numbers, got {betas!r}", user_loc())
     b1, b2 = betas
     below = math.nextafter(1.0, 0.0)
     _check(op, lr=(lr, 0, math.inf), beta1=(b1, 0, below), beta2=(b2, 0, below),

@@ -119,6 +119,7 @@ def hessian(cost: Tensor, wrt: Any) -> Any:
     For a list of n Tensors an n by n list of lists, entry [i][j] of shape
     `wrt[i].shape + wrt[j].shape`.
     """
+    _check_cost("hessian", cost)
     first = grad(cost, wrt)
     if isinstance(first, Tensor):
         return jacobian(first, wrt, unconnected="zero")
@@ -127,6 +128,7 @@ def hessian(cost: Tensor, wrt: Any) -> Any:
 
 def hvp(cost: Tensor, wrt: Any, vector: Any) -> Any:
     """The Hessian of a scalar times a vector (like `wrt`), without forming the Hessian."""
+    _check_cost("hvp", cost)
     first = grad(cost, wrt)
     ws = _check_wrt("hvp", wrt)
     vs = _paired("hvp", "vector", "wrt", ws, vector)
@@ -224,8 +226,9 @@ def _dummy(name: str, t: TensorType) -> Value:
 
 def _check_cost(what: str, cost: Tensor) -> None:
     if not isinstance(cost, Tensor):
+        advice = "; pass the Tensor that it returns, fn(x)" if callable(cost) else ""
         raise GradientError(
-            f"{what}: the cost must be a Tensor, got {type(cost).__name__}", user_loc()
+            f"{what}: the cost must be a Tensor, got {type(cost).__name__}{advice}", user_loc()
         )
     if not cost.dtype.is_float:
         raise GradientError(

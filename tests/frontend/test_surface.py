@@ -43,7 +43,7 @@ MANIPULATION = [
     lambda m, x: m.pad(x, 1), lambda m, x: m.pad(x, ((0, 1), (2, 0), (1, 1)), constant_values=5),
     lambda m, x: m.broadcast_to(x[0], (5, 3, 4)), lambda m, x: m.vstack([x[0], x[1]]),
     lambda m, x: m.hstack([x[0], x[1]]), lambda m, x: m.atleast_2d(x[0, 0]),
-    lambda m, x: m.meshgrid(x[0, 0], x[0, :, 0])[0],
+    lambda m, x: m.meshgrid(x[0, 0], x[0, :, 0])[0], lambda m, x: m.cross(x[..., :3], x[..., 1:]),
     lambda m, x: m.meshgrid(x[0, 0], x[0, :, 0], indexing="ij")[1],
 ]
 
