@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphc.codegen import twins
-from graphc.codegen.chain import ChainKernel
+from graphc.codegen import merge_functions
+from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.emitter import Module
 from graphc.codegen.entry import Check, Entry
@@ -97,7 +97,7 @@ class _Compiler:
             for n in g.nodes:
                 if n.op.name == "fused":
                     calls.append(self.kernel(n, len(calls)))
-            calls = twins.share(self.module, calls)
+            calls = merge_functions.share(self.module, calls)
             unite(self.module)
             small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
                      if v not in large}

@@ -35,7 +35,7 @@ SPILLING = 64
 class Slots:
     """Where things stand in a kernel's ctx.
 
-    numbers: what the entry point puts there for code that several kernels share (see `twins`).
+    numbers: parameters of code that several kernels share, see `merge_functions`.
     """
 
     params: int

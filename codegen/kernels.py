@@ -13,10 +13,10 @@ from graphc.codegen.dot import DotKernel
 from graphc.codegen.emitter import Module
 from graphc.codegen.ends import Cut, EndsKernel, cut
 from graphc.codegen.frame import Slots, slots_of
+from graphc.codegen.index_splitting import pieces
 from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
 from graphc.codegen.nest import NestKernel
-from graphc.codegen.pieces import pieces
 from graphc.codegen.scatter import ScatterKernel
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.target import Target

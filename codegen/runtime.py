@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import re
 
+from graphc.codegen.affinity import SETTLE
 from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
-from graphc.codegen.settle import SETTLE
 from graphc.codegen.target import Platform
 
 SCRATCH_BYTES = 4 << 20

@@ -191,16 +191,16 @@ class Function(Callee):
 
     def _build(self) -> Image:
         """The program and its objects: found where an earlier process left them, or made now."""
-        from graphc.codegen import remember
+        from graphc.codegen import program_cache
         from graphc.codegen.target import host
 
         o, target, key = self.options, host(), None
         kind, locks = self._results.kind, len(self._variables.locks())
         if self._program is None:
-            key = remember.key(
+            key = program_cache.key(
                 self.graph, target, o.pipeline, o.fastmath, o.stabilise, kind, locks
             )
-        image = remember.load(key, self.graph) if key is not None else None
+        image = program_cache.load(key, self.graph) if key is not None else None
         if image is not None:
             self.compilations += 1
         else:
@@ -208,7 +208,7 @@ class Function(Callee):
 
             image = fastcall.compile_program(self.program, target, kind, locks)
             if key is not None:
-                remember.store(key, self.graph, image)
+                program_cache.store(key, self.graph, image)
         self._image = image
         return image
 

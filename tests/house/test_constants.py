@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from graphc import dims
-from graphc.codegen import chain, grain, runtime, schedule, stripes, tails, tiles
+from graphc.codegen import grain, runtime, schedule, stripes, tiles
+from graphc.codegen.chain import kernel as chain
+from graphc.codegen.chain import masks
 from graphc.codegen.matmul import block, product, split
 from graphc.codegen.matmul.micro import tiling
 from graphc.codegen.target import PLATFORMS, VIRTUAL_BITS
@@ -39,7 +41,7 @@ def test_rows_that_have_a_lane_each_are_short():
 
 
 def test_columns_are_left_out_by_whole_lanes():
-    assert tails.STEP % (VIRTUAL_BITS // 32) == 0 and tails.LEAST >= tails.STEP
+    assert masks.STEP % (VIRTUAL_BITS // 32) == 0 and masks.LEAST >= masks.STEP
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)

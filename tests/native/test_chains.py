@@ -10,7 +10,8 @@ import pytest
 
 import graphc as gx
 from graphc import dims
-from graphc.codegen import chain, compile_graph
+from graphc.codegen import compile_graph
+from graphc.codegen.chain import kernel as chain
 from graphc.codegen.target import host
 from graphc.passes import chains, fuse
 from graphc.types import as_dtype

@@ -23,7 +23,7 @@ from graphc import codegen, passes
 # What no bit depends on: where things stand, which threads compute them, what waits for what.
 PLACES = {
     "codegen.ahead": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
-    "codegen.chain": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
+    "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.costs": {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
@@ -33,9 +33,9 @@ PLACES = {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
         "LARGE_CYCLES": (1, 1000), "BOTH_ELEMENTS": (16, 512),
     },
-    "codegen.guards": {"UNROLL": (1, 2, 8)},
+    "codegen.chain.guards": {"UNROLL": (1, 2, 8)},
     "codegen.kernels": {"LONG_IN_PLACE": (0, 9999)},
-    "codegen.masked": {"MOST_STEPS": (1, 64)},
+    "codegen.chain.dataflow": {"MOST_STEPS": (1, 64)},
     "codegen.matmul.product": {"STREAMED_ROW": (16, 128)},
     "codegen.matmul.split": {
         "SPLIT_FLOPS": (64, 4096), "TASK_FLOPS": (64, 4096), "MOST_TASKS": (1, 64),
@@ -59,8 +59,8 @@ PLACES = {
         "BYTES": (64, 2000), "AHEAD": (64, 256), "LONG": (0, 1000), "MOST_COST": (0, 1000),
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "AGAIN": (64,),
     },
-    "codegen.tails": {"LEAST": (0, 1)},
-    "codegen.twins": {"MOST": (0, 100)},
+    "codegen.chain.masks": {"LEAST": (0, 1)},
+    "codegen.merge_functions": {"MOST": (0, 100)},
     "codegen.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},
     "passes.chains": {
@@ -76,7 +76,7 @@ ORDERS = {
     "codegen.costs": {"COSTLY": (1, 100)},
     "codegen.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
-    "codegen.pieces": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 500)},
+    "codegen.index_splitting": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 500)},
     "codegen.schedule": {
         "MAX_CACHED_ROW": (8, 64), "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31),
         "FEW_STORED": (2, 30), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import cache, llvm, remember
+from graphc.codegen import cache, llvm, program_cache
 from graphc.codegen.program import Program
 from graphc.codegen.target import host
 
@@ -14,7 +14,7 @@ from graphc.codegen.target import host
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "cache"))
-    for name in remember.SWITCHES:
+    for name in program_cache.SWITCHES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -64,7 +64,7 @@ def test_a_program_comes_back_whole(nothing_new):
             assert b is again.graph
         else:
             assert a == b, field
-    with pytest.raises(gx.errors.ExecutionError, match=r"index out of range.*test_remember.py:\d+"):
+    with pytest.raises(gx.errors.ExecutionError, match=r"index out of range.*program_cache.py:\d+"):
         again(X, I + 1)
 
 
@@ -75,13 +75,13 @@ def test_dimensions_that_do_not_fit_are_still_named(nothing_new):
 
     halves()(np.ones(4, np.float32))
     nothing_new()
-    with pytest.raises(gx.errors.GraphcError, match=r"reshape.*test_remember.py:\d+"):
+    with pytest.raises(gx.errors.GraphcError, match=r"reshape.*test_program_cache.py:\d+"):
         halves()(np.ones(3, np.float32))
 
 
 def key(f):
     o = f.options
-    return remember.key(f.graph, host(), o.pipeline, o.fastmath, o.stabilise)
+    return program_cache.key(f.graph, host(), o.pipeline, o.fastmath, o.stabilise)
 
 
 def test_whatever_decides_the_program_is_in_the_key(monkeypatch):
@@ -116,7 +116,7 @@ def test_the_file_counts_not_only_its_name(tmp_path):
 
 def test_what_no_key_covers_is_not_remembered(monkeypatch):
     assert key(step(pipeline=(*gx.PIPELINE, lambda g: g))) is None
-    for name in remember.SWITCHES:
+    for name in program_cache.SWITCHES:
         monkeypatch.setenv(name, "1")
         assert key(step()) is None
         monkeypatch.delenv(name)
@@ -140,7 +140,7 @@ def test_defined_ops_are_not_remembered(monkeypatch):
     (z,) = gx.ir.apply("call", [x], name="piece", body=body)
     for out in (y, z):
         g = gx.ir.collect("f", [x], [out])
-        assert remember.key(g, host(), None) is None
+        assert program_cache.key(g, host(), None) is None
 
 
 def test_a_damaged_entry_is_compiled_again(tmp_path):

@@ -3,7 +3,7 @@
     define internal void @K.task(ptr %record, i64 %begin, i64 %end, ptr %scratch)
 
 Where kernels sum over blocks, a task's number counts all blocks of the innermost axis. Where a mask
-leaves columns out (see `tails`), a block may be computed twice.
+leaves columns out (see `masks`), a block may be computed twice.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.guards import Guards
+from graphc.codegen.chain.guards import Guards
+from graphc.codegen.chain.masks import USED
 from graphc.codegen.kernels import Call
 from graphc.codegen.loops import strides
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import Place, align, size_of
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.tails import USED
 from graphc.ir import Value
 from graphc.passes.grouping import ONE, Label
 
 if TYPE_CHECKING:
-    from graphc.codegen.chain import ChainKernel
-    from graphc.codegen.tails import Tails
+    from graphc.codegen.chain.kernel import ChainKernel
+    from graphc.codegen.chain.masks import Masked
 
 
 def define_task(chain: ChainKernel) -> None:
@@ -39,12 +39,12 @@ def define_task(chain: ChainKernel) -> None:
     calls = list(enumerate(chain.plan.calls))
     with f.each(first, last) as index:
         task.find(index.index)
-        if chain.blocks.tails is None:
+        if chain.blocks.masked is None:
             task.lay_out()
             for k, call in calls:
                 task.run(k, call)
         else:
-            task.look(chain.blocks.tails)
+            task.look(chain.blocks.masked)
             with f.each("0", "2") as attempt:
                 task.lay_out()
                 for k, call in calls:
@@ -89,9 +89,9 @@ class Task:
             self.parts[v] = begun
             begun = f.at(begun, self.whole.value(align(size_of(v))))
         self.guards: Guards | None = None
-        if chain.blocks.tails is not None:
-            columns = self.whole.value(chain.blocks.tails.columns)
-            self.guards = Guards(f, columns, len(chain.blocks.tails.below))
+        if chain.blocks.masked is not None:
+            columns = self.whole.value(chain.blocks.masked.columns)
+            self.guards = Guards(f, columns, len(chain.blocks.masked.below))
         self.own: dict[Value, str] = {}  # where a kernel has what it began, by its result
 
     def find(self, number: str) -> None:
@@ -109,7 +109,7 @@ class Task:
 
     # --- columns that are left out ---------------------------------------------------------------
 
-    def look(self, tails: Tails) -> None:
+    def look(self, masked: Masked) -> None:
         """Before a block: how many columns it has."""
         f, guards, n = self.f, self.guards, self.n
         assert guards is not None
@@ -117,14 +117,14 @@ class Task:
         rows = self.regs[self.chain.names[-1]]
         used = guards.begin(self.at[-1], rows, alone, bool(self.chain.blocks.summed))
         args = self.chain.node.args
-        for k, v in enumerate(tails.below):
+        for k, v in enumerate(masked.below):
             at = self.chain.blocks.inputs.index(v)
-            label, array = tails.labels[v], args[at]
+            label, array = masked.labels[v], args[at]
             there = self._moved(self.given[at], array, label)
             shape, dtype = array.type.shape, array.type.dtype
             if n in label:
                 row = self.whole.value(dims.product(shape[label.index(n) + 1 :]))
-                used = guards.small_tail(k, there, dtype, row, used)
+                used = guards.small_rest(k, there, dtype, row, used)
             else:
                 count = self.sizes.value(self.chain.blocks.body.inputs[at].type.size)
                 used = guards.small_rows(there, dtype, count, used)

@@ -1,8 +1,8 @@
-"""A chain of kernels, run block by block: what one makes for the next lives in scratch.
+"""Functions of a chain: kernels run block by block; what one makes for the next is in scratch.
 
-    define internal void @K(ptr %ctx, ptr %scratch)            all blocks, by way of `chain_task`
+    define internal void @K(ptr %ctx, ptr %scratch)            all blocks, by way of `task`
 
-The kernels inside are written for blocks (`chain_blocks`). Blocks of operands are contiguous, so a
+The kernels inside are written for blocks (`blocks`). Blocks of operands are contiguous, so a
 kernel is told where its block begins. The memory plan of the kernels as a program of their own says
 what stands where in scratch.
 
@@ -15,8 +15,10 @@ in order; what it adds up stands in the result and beside it, in a workspace of 
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen.chain_blocks import Blocks
-from graphc.codegen.chain_task import define_task
+from graphc.codegen.chain.blocks import Blocks
+from graphc.codegen.chain.masks import STEP, USED
+from graphc.codegen.chain.summed import define_summed
+from graphc.codegen.chain.task import define_task
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.kernels import Call, define_kernel
@@ -25,8 +27,6 @@ from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.summed import define_summed
-from graphc.codegen.tails import STEP, USED
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Node, Value
@@ -78,9 +78,9 @@ class ChainKernel:
     def _least_columns(self, n: Node) -> int:
         """How many columns a kernel has at least, if some may be left out."""
         blocks, shape = self.blocks, n.outs[0].type.shape
-        if blocks.tails is None or shape[-1:] != (blocks.size(blocks.cut),):
+        if blocks.masked is None or shape[-1:] != (blocks.size(blocks.cut),):
             return 0
-        return STEP if isinstance(blocks.tails.columns, int) else 0
+        return STEP if isinstance(blocks.masked.columns, int) else 0
 
     # --- what the program must know -------------------------------------------------------------
 
@@ -119,8 +119,8 @@ class ChainKernel:
 
     @property
     def _columns(self) -> dict[str, Size]:
-        tails = self.blocks.tails
-        return {} if tails is None else {USED: tails.columns}
+        masked = self.blocks.masked
+        return {} if masked is None else {USED: masked.columns}
 
     def _row(self, size: Size) -> Size:
         """A size for a block of one row with all columns."""

@@ -1,4 +1,4 @@
-"""Functions of a program that are alike but for a few numbers: written once.
+"""Function merging: those of a program that differ in a few numbers become one, with parameters.
 
     step.k6.epilogue: %t16 = mul nsw i64 %i, 512     %number0 = load ctx[18]
     step.k8.epilogue: %t16 = mul nsw i64 %i, 256  -> %t16 = mul nsw i64 %i, %number0

@@ -1,4 +1,4 @@
-"""Which columns of a chain's arrays need not be there, because a mask makes zeros of them.
+"""Masked columns: which columns of a chain's arrays are zeros by a mask, and are not computed.
 
     S = select(column <= row, Q K^T, c)         the last columns of a block of rows all hold c,
     P = softmax(S)                              all of a row hold the same, and if that is 0,
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphc.codegen.masked import Reader, Root, Tail
+from graphc.codegen.chain.dataflow import Dataflow, Fact, Root
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
@@ -38,7 +38,7 @@ USED = "used"    # the number of columns, as a size in the block's kernels
 
 
 @dataclass
-class Tails:
+class Masked:
     """What a chain may leave out, and what must be looked at for that."""
 
     columns: Size                            # all of them
@@ -59,12 +59,12 @@ def product_of(n: Node) -> tuple[Node, Value, Value] | None:
     return (dot, left, right) if dot.out.type.dtype in (f32, f64) else None
 
 
-def find(body: Graph, labels: Mapping[Value, Label], axes: int) -> Tails | None:
+def find(body: Graph, labels: Mapping[Value, Label], axes: int) -> Masked | None:
     """What the kernels of a chain leave out; None if nothing. `labels` are those of its values."""
     for n in body.nodes:
         if _has_product(n) and len(n.outs) == 1 and labels[n.outs[0]][-2:] == (axes - 1, ONE):
             search = _Search(body, labels, axes, n.outs[0].type.shape[-1])
-            if search.cuts_product(n) and search.tails[n.outs[0]].same:
+            if search.cuts_product(n) and search.facts[n.outs[0]].same:
                 return search.run()
     return None
 
@@ -78,18 +78,18 @@ class _Search:
 
     def __init__(self, body: Graph, labels: Mapping[Value, Label], axes: int, columns: Size):
         self.body, self.base, self.axes = body, labels, axes
-        self.found = Tails(columns, {})
-        self.tails: dict[Value, Tail] = {}  # of values that are cut
+        self.found = Masked(columns, {})
+        self.facts: dict[Value, Fact] = {}  # of values that are cut
         self.roots: dict[Root, tuple[Value, Value] | None] = {}  # a product's operands, or None
 
-    def run(self) -> Tails | None:
+    def run(self) -> Masked | None:
         """What is found; None where a kernel needs all columns."""
         columns = self.found.columns
         if isinstance(columns, int) and columns < LEAST:
             return None
-        self.tails, self.found.labels, self.roots = {}, {}, {}
+        self.facts, self.found.labels, self.roots = {}, {}, {}
         for n in self.body.nodes:
-            reads = any(a in self.tails for a in n.args)
+            reads = any(a in self.facts for a in n.args)
             if sums(self.base[n.outs[0]], self.axes):
                 fits = self._sums(n) if reads else self._whole(n)
             elif reads:
@@ -98,7 +98,7 @@ class _Search:
                 fits = self.cuts_product(n) or self._whole(n)
             if not fits:
                 return None
-        kept = any(v in self.tails for v in self.body.outputs)
+        kept = any(v in self.facts for v in self.body.outputs)
         pays = any(map(_has_product, self.found.over))
         return self.found if pays and not kept else None
 
@@ -122,31 +122,31 @@ class _Search:
     def _cut(self, label: Label) -> Label:
         return (*label[:-1], self.axes)
 
-    def _known(self, n: Node, outs: Sequence[Label]) -> dict[Value, Tail] | None:
-        """The tails of what a kernel makes; None where it cannot be cut."""
+    def _known(self, n: Node, outs: Sequence[Label]) -> dict[Value, Fact] | None:
+        """What is known of a kernel's results there; None where it cannot be cut."""
         body: Graph = n.attrs["body"]
         summed = self.axes if n in self.found.over else ONE
         labels = inner(body, outs, summed)
         if labels is None:
             return None
-        reader = Reader(n, labels, self.axes, summed, self.tails)
-        if not reader.run():
+        flow = Dataflow(n, labels, self.axes, summed, self.facts)
+        if not flow.run():
             return None
         for a, v in zip(n.args, body.inputs, strict=True):
             if v in labels and not self._label(a, labels[v][0]):
                 return None
-        self.roots.update(reader.products)
+        self.roots.update(flow.products)
         self.found.constants.update({
-            (n, v): t.constant for (v, _), t in reader.tails.items() if t.constant is not None
+            (n, v): t.constant for (v, _), t in flow.facts.items() if t.constant is not None
         })
-        tails = {
-            o: reader.tail((v, label))
+        facts = {
+            o: flow.fact((v, label))
             for o, v, label in zip(n.outs, body.outputs, outs, strict=True)
         }
-        return tails if self._needs(reader.needs) else None
+        return facts if self._needs(flow.needs) else None
 
     def cuts_product(self, n: Node) -> bool:
-        """A product whose columns are these: its tail is known, or whoever reads it looks."""
+        """A product whose columns are these: what it holds there is known, or its readers look."""
         out = n.outs[0]
         label = self.base[out]
         if (
@@ -160,7 +160,7 @@ class _Search:
         if known is None or not self._label(out, self._cut(label)):
             self.found.labels = before
             return False
-        self.tails.update(known)
+        self.facts.update(known)
         return True
 
     def _rows(self, n: Node) -> bool:
@@ -174,7 +174,7 @@ class _Search:
         known = self._known(n, outs)
         if known is None or not all(map(self._label, n.outs, outs)):
             return False
-        self.tails.update({o: t for o, t in known.items() if self.axes in self.found.labels[o]})
+        self.facts.update({o: t for o, t in known.items() if self.axes in self.found.labels[o]})
         return True
 
     def _multiplies(self, n: Node) -> bool:
@@ -204,12 +204,12 @@ class _Search:
 
     def _leaves_out(self, left: Value, right: Value, given: Sequence[Label]) -> bool:
         """Whether the left operand is 0 where it is cut, and the right one may be looked at."""
-        if left not in self.tails or right in self.tails or right not in self.body.inputs:
+        if left not in self.facts or right in self.facts or right not in self.body.inputs:
             return False
         self.found.below[right] = None
         return (
             self._label(left, given[0]) and self._label(right, given[1])
-            and self._needs(self.tails[left].zero)
+            and self._needs(self.facts[left].zero)
         )
 
     def _needs(self, roots: frozenset[Root] | None) -> bool:

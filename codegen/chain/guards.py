@@ -1,4 +1,4 @@
-"""What a chain looks at before and after it leaves out columns (see `tails`).
+"""Run-time guards of masked columns: what a chain looks at before and after it leaves them out.
 
 A block begins with as many columns as the mask leaves to its rows, if what is multiplied by the
 zeros beyond is small enough. When its rows are computed, columns that the mask left out are seen to
@@ -8,10 +8,10 @@ after that. They are 0 in rows that no block so far has used, so these wait for 
 
 from __future__ import annotations
 
+from graphc.codegen.chain.masks import STEP
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.block import LINE
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.tails import STEP
 from graphc.codegen.target import Target
 from graphc.types import DType
 
@@ -23,12 +23,12 @@ UNROLL = 4
 class Guards:
     """Emits how many columns a block uses."""
 
-    def __init__(self, f: Function, columns: str, tails: int):
+    def __init__(self, f: Function, columns: str, operands: int):
         self.f, self.columns = f, columns
         self.used = f("alloca i64, align 8")
         f.do(f"store i64 0, ptr {self.used}, align 8")
         # of operands that have a row for each column: the member whose rows are small, from where
-        self.small = [f("alloca [2 x i64], align 8") for _ in range(tails)]
+        self.small = [f("alloca [2 x i64], align 8") for _ in range(operands)]
         for there in self.small:
             f.do(f"store ptr null, ptr {there}, align 8")
             f.do(f"store i64 0, ptr {f.at(there, 8)}, align 8")
@@ -52,7 +52,7 @@ class Guards:
         count = f.select(f.cmp("slt", used, self.columns), count, "0")
         return f.select(self.any("large", dtype, there, count), self.columns, used)
 
-    def small_tail(self, k: int, member: str, dtype: DType, row: str, used: str) -> str:
+    def small_rest(self, k: int, member: str, dtype: DType, row: str, used: str) -> str:
         """`used`, or all columns if what an operand has for others is large.
 
         What a later block leaves out is among what the one before did, which has looked at it.

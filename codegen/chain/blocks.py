@@ -1,7 +1,7 @@
 """The kernels of a chain, for a block of its operands.
 
 They are the same bodies, but shared axes have the sizes `block.0`, `block.1`, ..., and columns that
-a mask may leave out are `used` (see `tails`). A kernel that counts along a shared axis, or sums
+a mask may leave out are `used` (see `masks`). A kernel that counts along a shared axis, or sums
 over one, is told where its block begins.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphc.codegen.tails import USED, find, product_of
+from graphc.codegen.chain.masks import USED, find, product_of
 from graphc.dims import Size, atom
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
@@ -32,8 +32,8 @@ class Blocks:
         self.names = [f"block.{a}" for a in range(self.cut)]
         found = kernel_labels(body, node.attrs["outputs"], self.cut)
         assert found is not None, "chains groups only what has labels"
-        self.tails = find(body, found, self.cut)
-        self.labels = found | (self.tails.labels if self.tails is not None else {})
+        self.masked = find(body, found, self.cut)
+        self.labels = found | (self.masked.labels if self.masked is not None else {})
         self.inputs = body.inputs
         self.outputs = [self.labels[v] for v in body.outputs]
         self.begins = {a: _begin(a) for a in range(self.cut)}
@@ -62,7 +62,7 @@ class Blocks:
                 self.summed[new[0].node] = [
                     a.type if a in body.inputs else env[a].type for a in n.args
                 ]
-            elif self.tails is not None and n in self.tails.over and product_of(n) is not None:
+            elif self.masked is not None and n in self.masked.over and product_of(n) is not None:
                 self.products += new
             env.update(zip(n.outs, new, strict=False))
             self.probes += new[len(n.outs):]
@@ -82,7 +82,7 @@ class Blocks:
         return {"axes": tuple(sizes), "outputs": tuple(places)}
 
     def _probes_of(self, n: Node) -> Sequence[Value]:
-        return self.tails.probes.get(n, ()) if self.tails is not None else ()
+        return self.masked.probes.get(n, ()) if self.masked is not None else ()
 
     def _sum(self, n: Node, env: Mapping[Value, Value]) -> Graph:
         """The body of a kernel that sums over blocks: a product of blocks of its operands."""
@@ -99,11 +99,11 @@ class Blocks:
     def _kernel(self, kernel: Node) -> tuple[Graph, list[int]]:
         """One kernel's body, and the axes whose beginnings are its last operands.
 
-        Its last results are what it must find to be 0 (see `tails`).
+        Its last results are what it must find to be 0 (see `masks`).
         """
         body: Graph = kernel.attrs["body"]
         outs = [self.labels[o] for o in kernel.outs]
-        summed = self.cut if self.tails is not None and kernel in self.tails.over else ONE
+        summed = self.cut if self.masked is not None and kernel in self.masked.over else ONE
         labels = inner(body, outs, summed)
         assert labels is not None
         b = Builder()
@@ -137,9 +137,9 @@ class Blocks:
         Computed from what a mask puts there, if that is known: then rows may be written where they
         are read. Otherwise from the column itself.
         """
-        assert self.tails is not None
-        body, probes = kernel.attrs["body"], self.tails.probes[kernel]
-        constants = self.tails.constants
+        assert self.masked is not None
+        body, probes = kernel.attrs["body"], self.masked.probes[kernel]
+        constants = self.masked.constants
         wanted, computed = set(probes), set()
         for n in reversed(body.nodes):
             simple = n.op.kind is Kind.ELEMENTWISE or n.op.name == "broadcast"

@@ -1,4 +1,4 @@
-"""Nests cut where their conditions change: each piece computes only what is used in it.
+"""Index-set splitting: nests cut where conditions on an axis change, so that none is left inside.
 
     for i0<32, i1<192:                        for i0<32, i1<64:   out0[192*i0+i1] = in0[64*i0+i1]
       out0[..] = in0 if 0<=i1<64,        ->   for i0<32, i1<64:   out0[192*i0+i1+64] = in1[..]
@@ -6,8 +6,8 @@
                  else in2
 
 Concatenations, stacks and paddings become conditions on a loop axis (see `pull`), and a vector
-computes all of their branches. Where the bounds are numbers, the axis is cut at them, which is
-known as index-set splitting (Griebl, Feautrier, Lengauer 2000); conditions are constants then.
+computes all of their branches. Where the bounds are numbers, the axis is cut at them
+(Griebl, Feautrier, Lengauer 2000), and conditions are constants.
 """
 
 from __future__ import annotations

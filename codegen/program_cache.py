@@ -1,4 +1,4 @@
-"""Programs on disk: what a graph was compiled to, found again without passes or code generation.
+"""The cache of whole programs on disk: a known graph is neither optimised nor emitted again.
 
 An entry of the object cache whose key is everything that decides the program: the declared graph
 to the last bit and line, the options, the target, the versions, and which files graphc itself
@@ -7,7 +7,7 @@ lengths of: the objects, the large constants, and what is only asked for later: 
 the rest of the program as JSON. What the declared graph knows (types of inputs and outputs,
 variables) is taken from there.
 
-Not remembered: graphs with ops from `define_op` or passes that are functions, whose code no key
+Not kept: graphs with ops from `define_op` or passes that are functions, whose code no key
 covers, and anything while a switch looks inside (GRAPHC_DUMP, _STOP_AFTER, _VERIFY, _PERF_MAP).
 """
 

@@ -1,4 +1,4 @@
-"""Where the pool's workers run: not on the caller's CPU. LLVM text with the <tokens> of `runtime`.
+"""CPU affinity of the pool's workers: not the caller's CPU. LLVM text, <tokens> as in `runtime`.
 
 A system may wake a worker on the CPU of the thread that wakes it, and leave it there for seconds
 though another CPU is idle; then two threads take as long as one, or twice as long. So the caller

@@ -1,4 +1,4 @@
-"""What the values of a kernel are in columns that a mask leaves out (see `tails`).
+"""What the values of a kernel are in columns that a mask leaves out: a forward dataflow analysis.
 
     select(column <= row, x, -inf)    constant: -inf, for columns beyond the rows of a block
     sub(-inf, row's maximum), exp     same: all of these columns of a row hold one number
@@ -30,7 +30,7 @@ Root = tuple[Node, Value]  # a value within a kernel
 
 
 @dataclass(frozen=True)
-class Tail:
+class Fact:
     """What is known of a value in the columns that are left out."""
 
     same: bool = False                      # all of a row hold the same
@@ -39,20 +39,20 @@ class Tail:
     constant: Value | None = None           # what all hold, as a scalar
 
 
-ANY = Tail()
+ANY = Fact()
 NONE: frozenset[Root] = frozenset()
 
 
-class Reader:
-    """Follows a kernel's body, value by value, and knows what the columns left out would hold."""
+class Dataflow:
+    """Walks a kernel's body; `facts` has what each value would hold in the columns left out."""
 
     def __init__(
         self, n: Node, labels: dict[Value, list[Label]], axes: int, summed: int,
-        given: Mapping[Value, Tail],
+        given: Mapping[Value, Fact],
     ):
         self.node, self.labels, self.axes, self.summed = n, labels, axes, summed
         self.body: Graph = n.attrs["body"]
-        self.tails: dict[Key, Tail] = {}
+        self.facts: dict[Key, Fact] = {}
         self.counts: dict[Key, int] = {}   # the axis whose positions a value holds
         self.truths: dict[Key, bool] = {}  # of conditions that say the same in all of them
         self.needs: frozenset[Root] = NONE
@@ -62,13 +62,13 @@ class Reader:
                 if self.axes in label and a in given:
                     t = given[a]
                     zero = self._root(v, t.same) if t.zero is None else t.zero
-                    self.tails[v, label] = Tail(t.same, t.finite, zero, t.constant)
+                    self.facts[v, label] = Fact(t.same, t.finite, zero, t.constant)
 
-    def tail(self, key: Key) -> Tail:
-        """That of a value."""
+    def fact(self, key: Key) -> Fact:
+        """What is known of a value."""
         if self.axes not in key[1]:
-            return Tail(same=True)
-        return self.tails.get(key, ANY)
+            return Fact(same=True)
+        return self.facts.get(key, ANY)
 
     def _root(self, v: Value, same: bool) -> frozenset[Root] | None:
         return frozenset({(self.node, v)}) if same else None
@@ -107,17 +107,17 @@ class Reader:
         value = array_of(n.attrs["value"])
         if value is not None and value.size == 1:
             finite = NONE if np.isfinite(value).all() else None
-            self.tails[key] = Tail(True, finite, None if value.any() else NONE, n.out)
+            self.facts[key] = Fact(True, finite, None if value.any() else NONE, n.out)
 
     def _passes(self, key: Key, source: Key) -> None:
         if source in self.counts:
             self.counts[key] = self.counts[source]
         if source in self.truths:
             self.truths[key] = self.truths[source]
-        if source in self.tails:
-            self.tails[key] = self.tails[source]
+        if source in self.facts:
+            self.facts[key] = self.facts[source]
         elif self.axes not in source[1]:
-            self.tails[key] = Tail(same=True)
+            self.facts[key] = Fact(same=True)
 
     def _product(self, n: Node, key: Key) -> bool:
         """Its columns differ, but they are finite if its factors are small."""
@@ -127,12 +127,12 @@ class Reader:
         steps = product(left.type.shape[a] for a in n.attrs["contract"][0])
         if left in at and right in at and isinstance(steps, int) and steps <= MOST_STEPS:
             self.products[root] = at[left], at[right]
-            self.tails[key] = Tail(finite=frozenset({root}))
+            self.facts[key] = Fact(finite=frozenset({root}))
         return self.axes in key[1]
 
     def _reduces(self, name: str, source: Key) -> bool:
         """A row's maximum includes one of these columns; its sum may leave out zeros."""
-        t = self.tail(source)
+        t = self.fact(source)
         if name == "reduce_sum" and t.zero is not None:
             self.needs |= t.zero
             return True
@@ -147,17 +147,17 @@ class Reader:
             return
         if self.axes not in key[1]:
             return
-        tails = [self.tail(a) for a in args]
-        same, finite, zero = all(t.same for t in tails), None, None
+        facts = [self.fact(a) for a in args]
+        same, finite, zero = all(t.same for t in facts), None, None
         if name == "neg":
-            finite, zero = tails[0].finite, tails[0].zero
+            finite, zero = facts[0].finite, facts[0].zero
         elif name == "mul":
-            for x, y in (tails, tails[::-1]):
+            for x, y in (facts, facts[::-1]):
                 if x.zero is not None and y.finite is not None:
                     zero = x.zero | y.finite
         if zero is None:
             zero = self._root(key[0], same)
-        self.tails[key] = Tail(same, finite, zero)
+        self.facts[key] = Fact(same, finite, zero)
 
     def _truth(self, n: Node, args: list[Key]) -> bool | None:
         """Whether a condition holds in columns beyond the last row of a block."""
@@ -180,7 +180,7 @@ class Reader:
 
     def _number(self, key: Key) -> Array | None:
         """What a value is in all of these columns, if a constant."""
-        constant = self.tails.get(key, ANY).constant
+        constant = self.facts.get(key, ANY).constant
         if constant is None:
             return None
         value = array_of(constant.node.attrs["value"])
