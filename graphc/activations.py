@@ -69,7 +69,11 @@ def log_sigmoid(x: ArrayLike) -> Tensor:
 def softsign(x: ArrayLike) -> Tensor:
     """x / (1 + |x|)"""
     t = as_float(x)
-    return ew.divide(t, ew.add(ew.abs(t), 1.0))
+    sign = ew.sign(t)
+    # sign - sign / (1 + |x|) where the slope, 1 / (1 + |x|)**2, would cancel
+    far = ew.greater(ew.abs(t), 1.0)
+    quotient = ew.divide(ew.where(far, ew.negative(sign), t), ew.add(ew.abs(t), 1.0))
+    return ew.add(ew.where(far, sign, -0.0), quotient)
 
 
 def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc import prim
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.7, -3.7, 1e-30, -1e-30, 1e10, -1e10,
            np.inf, -np.inf, np.nan]
@@ -165,6 +166,9 @@ HARD = {  # where a formula of the derivatives might cancel, or another one take
     "acos": (mpmath.acos, [1e-6, -0.003, 0.4999, 0.5001, 0.99]),
     "atanh": (mpmath.atanh, [1e-6, -0.003, 0.4999, 0.5001, 0.99]),
     "tanh": (mpmath.tanh, [1e-6, -0.003, 0.05]),
+    "erf": (mpmath.erf, [1e-6, 0.7, -2.2470703, 4.43, -8.039, 8.9]),
+    "normal_cdf": (mpmath.ncdf, [-1e-6, 1.3, 5.1, -7.055, -11.03, 12.7]),
+    "softsign": (lambda v: v / (1 + abs(v)), [1e-6, -0.9, 1.1, 7.232, -300.7, 9.615e5]),
 }
 
 
@@ -174,7 +178,8 @@ def test_derivatives_keep_their_digits(run, name, dtype):
     exact, points = HARD[name]
     at = np.array(points, dtype)
     x = gx.input("x", ("n",), dtype)
-    first = gx.grad(gx.sum(getattr(gx, name)(x)), x)
+    fn = next(getattr(m, name) for m in (gx, gx.nn, prim) if hasattr(m, name))
+    first = gx.grad(gx.sum(fn(x)), x)
     got = run([first, gx.grad(gx.sum(first), x)], x=at)
     with mpmath.workdps(40):
         for n in (1, 2):
@@ -191,6 +196,17 @@ def test_slopes_that_overflow_nowhere(run):
         finite = np.isfinite(at) | (at < 0)
         np.testing.assert_array_equal(run(y, x=at), np.maximum(at, 0))
         np.testing.assert_array_equal(run(first, x=at)[finite], (at > 0)[finite])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_slopes_far_out_are_zero(run, dtype):
+    x = gx.input("x", ("n",), dtype)
+    at = np.array([300, -np.finfo(dtype).max, np.inf, -np.inf], dtype)
+    for fn in (gx.erf, prim.normal_cdf):
+        np.testing.assert_array_equal(run(gx.grad(gx.sum(fn(x)), x), x=at), 0)
+    np.testing.assert_array_equal(run(gx.nn.softsign(x), x=at)[2:], [1, -1])
+    zero = run(gx.nn.softsign(x), x=np.array([0.0, -0.0], dtype))
+    np.testing.assert_array_equal(np.signbit(zero), [False, True])
 
 
 def test_nextafter_has_the_slope_of_its_first_operand(run):
