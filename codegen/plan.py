@@ -200,10 +200,10 @@ class _Planner:
         if not late:
             return True
         call = self.calls[at]
-        in_place = call.in_place.get(call.outs.index(r), [])
+        replaced = self._replaced(call, call.outs.index(r))
         return late == {at} and all(
-            p in in_place for p, a in enumerate(call.args)
-            if self.places.get(self.root(a)) == Place("state", state)
+            a in replaced for a in map(self.root, call.args)
+            if self.places.get(a) == Place("state", state)
         )
 
     def use_outputs_in_place(self) -> None:
@@ -213,12 +213,18 @@ class _Planner:
             for index, made in enumerate(c.outs):
                 if made not in self.places or self.places[made].kind != "output":
                     continue
-                for operand in c.in_place.get(index, []):
-                    read = self.root(c.args[operand])
+                for read in self._replaced(c, index):
                     if (read in self.made_at and read not in self.places
                             and size_of(read) == size_of(made) and self._ends(read, k, wave)):
                         self.places[read] = self.places[made]
                         break
+
+    def _replaced(self, c: Call, index: int) -> list[Value]:
+        """What an output of a call may be written over. An operand and a view of it are one buffer:
+        it must do for both."""
+        allowed = c.in_place.get(index, [])
+        read = {self.root(a) for p, a in enumerate(c.args) if p not in allowed}
+        return [a for a in (self.root(c.args[p]) for p in allowed) if a not in read]
 
     def _ends(self, v: Value, k: int, wave: list[int]) -> bool:
         """Whether call k is the last to read a value, and alone does in its wave."""
@@ -238,8 +244,7 @@ class _Planner:
                 for o_index, o in enumerate(c.outs):
                     if o in places:
                         continue
-                    for p in c.in_place.get(o_index, []):
-                        a = self.root(c.args[p])
+                    for a in self._replaced(c, o_index):
                         if a in slot_of and size_of(a) == size_of(o) and self._ends(a, k, wave):
                             slot_of[o] = slot_of.pop(a)
                             break
