@@ -209,12 +209,13 @@ class Emitter:
 
         self.loop(begin, end, step, [], once, some=some)
 
-    def prefetch(self, at: str, locality: int = 3) -> None:
-        """Ask for a line that will be read; `locality` 3 is the nearest cache, 2 the next one."""
+    def prefetch(self, at: str, locality: int = 3, write: bool = False) -> None:
+        """Ask for a line that will be read, or written; `locality` 3 is the nearest cache, 2 the
+        next one."""
         self.module.declare(
             "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         )
-        self.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {locality}, i32 1)")
+        self.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 {write:d}, i32 {locality}, i32 1)")
 
     def copy(self, to: str, source: str, size: str) -> None:
         """Copy bytes between places that do not overlap."""
