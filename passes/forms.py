@@ -40,6 +40,25 @@ def wrap(m: Match, v: Value, around: list[Node]) -> Value:
     return v
 
 
+def puts_back(around: list[Node], axes: tuple[int, ...], ndim: int) -> bool:
+    """Whether the views (outermost first) of a reduction over `axes` of a tensor of `ndim` axes
+    repeat it along those axes: its other axes stand where the tensor has them.
+    """
+    came: list[int | None] = [a for a in range(ndim) if a not in axes]  # the tensor's axis of each
+    for n in reversed(around):
+        shape = n.attrs["shape"]
+        if n.op.name == "broadcast":
+            place = dict(zip(n.attrs["axes"], came, strict=True))
+        else:
+            inner = n.args[0].type.shape
+            old, new = ([i for i, s in enumerate(t) if s != 1] for t in (inner, shape))
+            if [inner[i] for i in old] != [shape[i] for i in new]:
+                return False
+            place = {i: came[k] for k, i in zip(old, new, strict=True)}
+        came = [place.get(i) for i in range(len(shape))]
+    return all(a is None or a == i for i, a in enumerate(came))
+
+
 def plus_one(m: Match, v: Value) -> Value | None:
     """x of 1 + x or x + 1."""
     n = node_of(m, v, "add")

@@ -33,7 +33,17 @@ import math
 
 from graphc.dims import is_nonnegative
 from graphc.ir import Node, Value
-from graphc.passes.forms import ONE, VIEWS, exponent, is_number, node_of, peel, plus_one, wrap
+from graphc.passes.forms import (
+    ONE,
+    VIEWS,
+    exponent,
+    is_number,
+    node_of,
+    peel,
+    plus_one,
+    puts_back,
+    wrap,
+)
 from graphc.passes.patterns import F, G, Rule, heads, rule, stable
 from graphc.passes.rewrite import Match, splat
 from graphc.passes.rules_sigmoid import (
@@ -154,6 +164,8 @@ def _softmax(m: Match) -> Value | None:
     if found is None or _is_shifted(found[0]):
         return None
     x, axes, around = found
+    if not puts_back(around, axes, x.type.ndim):
+        return None
     e = m.emit("exp", m.emit("sub", x, _spread(m, _shift(m, x, axes), x, axes)))
     return m.emit("div", e, wrap(m, m.emit("reduce_sum", e, axes=axes), around))
 
@@ -183,6 +195,8 @@ def _log_softmax(m: Match) -> Value | None:
     if found is None:
         return None
     x, axes, around_sum = found
+    if not puts_back(around_sum, axes, x.type.ndim):
+        return None
     if not _is_shifted(x):
         x = m.emit("sub", x, _spread(m, _shift(m, x, axes), x, axes))
     total = m.emit("reduce_sum", m.emit("exp", x), axes=axes)

@@ -218,3 +218,41 @@ def test_log_of_picked_softmax(pick: str, spelling: str) -> None:
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(slopes, wanted_slopes, rtol=1e-5, atol=1e-6)
+
+
+SUMS_ELSEWHERE = {  # of a square, so that the wrong axis has the right size
+    "axis 1 along rows": lambda e: e.sum(axis=1),
+    "axis 0 along columns": lambda e: e.sum(axis=0)[:, None, :],
+    "exchanged": lambda e: e.sum(axis=1, keepdims=True).swapaxes(0, 2),
+    "both, exchanged": lambda e: e.sum(axis=(0, 1))[:, None, None],
+}
+
+
+@pytest.mark.parametrize("n", [3, "n"])
+@pytest.mark.parametrize("name", SUMS_ELSEWHERE)
+def test_sums_that_divide_other_rows_are_no_softmax(name: str, n: Any) -> None:
+    x = gx.input("x", (n, n, n))
+    e = gx.exp(x)
+    p = e / SUMS_ELSEWHERE[name](e)
+    q = e * (1.0 / SUMS_ELSEWHERE[name](e))
+    weight = gx.input("w", (n, n, n))
+    d = gx.grad(gx.sum(p * weight), x)
+    outputs = [p, gx.log(p), gx.log(q), d]
+    graph = run_pipeline(
+        ir.collect("f", [x._value, weight._value], [t._value for t in outputs])
+    )
+    xs, ws = np.random.default_rng(3).normal(size=(2, 3, 3, 3)).astype(np.float32)
+    got = evaluate(graph, [xs, ws])[0]
+
+    def wanted(v: Any) -> Any:
+        e = np.exp(v.astype(np.longdouble))
+        return e / SUMS_ELSEWHERE[name](e)
+
+    want = wanted(xs)
+    for v, w in zip(got[:3], (want, np.log(want), np.log(want)), strict=True):
+        np.testing.assert_allclose(v, w.astype(np.float64), rtol=1e-5, atol=1e-6)
+    steps = np.eye(27).reshape(27, 3, 3, 3) * 1e-5
+    slopes = [((wanted(xs + h) - wanted(xs - h)) * ws).sum() / 2e-5 for h in steps]
+    np.testing.assert_allclose(
+        got[3], np.array(slopes, np.float64).reshape(3, 3, 3), rtol=1e-4, atol=1e-5
+    )
