@@ -130,11 +130,12 @@ def uniform(
         return cast(u, d)
     a, b = as_tensor(low, u.dtype), as_tensor(high, u.dtype)
     y = cast(ew.add(ew.multiply(u, ew.subtract(b, a)), a), d)
-    return y if d is d.compute else _inside(y, a, b)
+    # b - b * 2**-24 is below b, so from 0 on nothing is rounded up to it; a sum may be.
+    return y if d is d.compute and _is(low, 0) else _inside(y, a, b)
 
 
 def _inside(y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """y, which was rounded to a 16-bit dtype, between the dtype's numbers in [low, high)."""
+    """y, which was rounded, between the dtype's numbers in [low, high)."""
     bottom, top = cast(low, y.dtype), cast(high, y.dtype)
     up, down = (prim.full_like(t, v) for t, v in ((bottom, math.inf), (top, -math.inf)))
     bottom = ew.where(ew.less(bottom, low), nextafter(bottom, up), bottom)

@@ -106,6 +106,10 @@ def diff(
     """Differences of neighbours along an axis, n times; prepend and append lengthen x before."""
     t = as_tensor(x)
     i = axis_of("diff", t, axis)
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise UsageError(f"diff: n must be an int from 0 on, got {n!r}", user_loc())
+    if n == 0:
+        return t
     ends = [as_tensor(e) for e in (prepend, append) if e is not None]
     ends = [
         broadcast_to(e, (*t.shape[:i], 1, *t.shape[i + 1 :]), op="diff") if not e.ndim else e

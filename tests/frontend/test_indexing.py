@@ -99,6 +99,7 @@ def test_diff_on_symbolic(run):
     x = gx.input("x", ("n", 3))
     a = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")
     np.testing.assert_array_equal(run(gx.diff(x, axis=0, n=2), x=a), np.diff(a, axis=0, n=2))
+    np.testing.assert_array_equal(run(gx.diff(x, n=0, append=1), x=a), a)
 
 
 def test_int_on_symbolic_axis_is_checked_when_run(run):
@@ -255,6 +256,8 @@ def test_gradient_of_indexing(run):
 
 
 def test_refusals(refuses):
+    with refuses("diff: n must be an int from 0 on, got -1"):
+        gx.diff(gx.ones(3), n=-1)
     x, m = gx.input("x", (3, 4)), gx.input("m", (3, 4), "bool")
     with refuses("boolean masks are not supported", "gx.where"):
         x[m]

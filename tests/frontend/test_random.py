@@ -61,6 +61,13 @@ def test_halves_stay_below_high(run, dtype, low, high):
     assert abs(u.mean() - (low + high) / 2) < 0.01 * (high - low)
 
 
+@pytest.mark.parametrize("dtype,low", [("float32", 2.0**13), ("float64", 2.0**42)])
+def test_sums_are_not_rounded_up_to_high(run, dtype, low):
+    """low + 1 - 2**-11 and more, of which there are some, is nearest to it."""
+    u = run(gx.random.uniform(gx.random.key(5), (N,), dtype, low, low + 1)).astype("f8")
+    assert u.min() == low and u.max() == np.nextafter(np.dtype(dtype).type(low + 1), 0)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_normal(run, dtype):
     z = run(gx.random.normal(gx.random.key(3), (N,), dtype))
