@@ -187,71 +187,9 @@ class Along(Body):
         span: tuple[str, str] | None = None,
     ) -> list[dict[Expr, list[str]]]:
         """The states of sweep p's reductions, over all rows or those of a span."""
-        s, e = self.s, self.e
-        reduces, stores = self.reduces[p], self.row_stores[p]
-        if s.tree and any(r.attrs[0] in short.ROUNDED for r in reduces):
+        if self.s.tree and any(r.attrs[0] in short.ROUNDED for r in self.reduces[p]):
             return short.reduce_rows(self, grid, scopes, p, wide)
-        kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in reduces]
-        start = [
-            (L.vec(t), v) for L in [c.lanes(wide) for c in scopes] for _, kind in kinds
-            for t, v in zip(kind.types, kind.start(L), strict=True)
-        ]
-        for c in scopes:
-            for x in self.scans:
-                kind, L = reduction_of(x), c.lanes(wide)
-                first = f"{L.vec(kind.types[0])} {kind.start(L)[0]}"
-                e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
-
-        def by_scope(state: Sequence[str]) -> list[dict[Expr, list[str]]]:
-            """The registers that a loop carries, told apart."""
-            left = iter(state)
-            return [{r: [next(left) for _ in kind.types] for r, kind in kinds} for _ in scopes]
-
-        def element(arounds: Sequence[Scope], state: list[str]) -> list[str]:
-            """One element of every row."""
-            out: list[str] = []
-            for c, old in zip(arounds, by_scope(state), strict=True):
-                self.evaluate_row(c, reduces, stores, wide)
-                for r, kind in kinds:
-                    c.e.note(r.node)
-                    x = [c.operand(a, wide) for a in r.args]
-                    out += kind.follow(c.lanes(wide), old[r], x)
-            return out
-
-        def nested(
-            depth: int, arounds: Sequence[Scope], shared: Scope, state: list[str]
-        ) -> list[str]:
-            """The loops from `depth` on, in the scopes around them."""
-            if depth == len(s.loops):
-                return element(arounds, state)
-            name = s.loops[depth]
-            size = self.nest.sizes[name]
-            n = self.f.top.size(size)
-
-            def body(i: str, inner: list[str]) -> list[str]:
-                common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
-                met: dict[Scope, Scope] = {}
-                local = [under(self.f, c, common, met) for c in arounds]
-                return nested(depth + 1, local, common, inner)
-
-            def block(i: str, outside: list[str]) -> list[str]:
-                """ROWS elements, added up from nothing and then to those before."""
-                end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
-                inside = e.loop(i, end, 1, start, body, strided=True)
-                L = Lanes(e, s.width if wide else 1, self.f.target)
-                return [
-                    x for old, new in zip(by_scope(outside), by_scope(inside), strict=True)
-                    for r, kind in kinds for x in kind.merge(L, old[r], new[r])
-                ]
-
-            low, high = span or ("0", n)
-            carried = [(t, v) for (t, _), v in zip(start, state, strict=True)]
-            few = isinstance(size, int) and size <= 2 * ROWS
-            if span is not None or depth or not start or few:
-                return e.loop(low, high, 1, carried, body, strided=True)
-            return e.loop(low, high, ROWS, carried, block, strided=True)
-
-        return by_scope(nested(0, scopes, grid, [v for _, v in start]))
+        return ReducedLoops(self, scopes, p, wide, span).run(grid)
 
     def evaluate_row(
         self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool
@@ -260,6 +198,84 @@ class Along(Body):
         c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
         for x in stores:
             c.store(x.output, x.offset, x.expr, vector=wide)
+
+
+class ReducedLoops:
+    """The scalar loops of one sweep over the reduced axes, around accumulators for all scopes."""
+
+    def __init__(
+        self, body: Along, scopes: Sequence[Scope], p: int, wide: bool,
+        span: tuple[str, str] | None,
+    ):
+        self.body, self.f, self.e, self.s = body, body.f, body.e, body.s
+        self.reduces, self.stores = body.reduces[p], body.row_stores[p]
+        self.kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in self.reduces]
+        self.scopes, self.wide, self.span = scopes, wide, span
+        self.start = [  # types and values of the states of no elements
+            (L.vec(t), v) for L in [c.lanes(wide) for c in scopes] for _, kind in self.kinds
+            for t, v in zip(kind.types, kind.start(L), strict=True)
+        ]
+
+    def run(self, grid: Scope) -> list[dict[Expr, list[str]]]:
+        """The states of the reductions, by scope."""
+        for c in self.scopes:
+            for x in self.body.scans:
+                kind, L = reduction_of(x), c.lanes(self.wide)
+                first = f"{L.vec(kind.types[0])} {kind.start(L)[0]}"
+                self.e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
+        return self._by_scope(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
+
+    def _by_scope(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
+        """The registers that a loop carries, told apart."""
+        left = iter(state)
+        return [
+            {r: [next(left) for _ in kind.types] for r, kind in self.kinds} for _ in self.scopes
+        ]
+
+    def _element(self, scopes: Sequence[Scope], state: Sequence[str]) -> list[str]:
+        """One element of every row."""
+        out: list[str] = []
+        for c, old in zip(scopes, self._by_scope(state), strict=True):
+            self.body.evaluate_row(c, self.reduces, self.stores, self.wide)
+            for r, kind in self.kinds:
+                c.e.note(r.node)
+                x = [c.operand(a, self.wide) for a in r.args]
+                out += kind.follow(c.lanes(self.wide), old[r], x)
+        return out
+
+    def _loops(
+        self, depth: int, scopes: Sequence[Scope], shared: Scope, state: Sequence[str]
+    ) -> list[str]:
+        """The loops from `depth` on; `shared` is the scope of what does not depend on the rows."""
+        e, s = self.e, self.s
+        if depth == len(s.loops):
+            return self._element(scopes, state)
+        name = s.loops[depth]
+        size = self.body.nest.sizes[name]
+        n = self.f.top.size(size)
+
+        def body(i: str, inner: list[str]) -> list[str]:
+            common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
+            met: dict[Scope, Scope] = {}
+            local = [under(self.f, c, common, met) for c in scopes]
+            return self._loops(depth + 1, local, common, inner)
+
+        def block(i: str, outside: list[str]) -> list[str]:
+            """ROWS elements, added up from nothing and then to those before."""
+            end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
+            inside = e.loop(i, end, 1, self.start, body, strided=True)
+            L = Lanes(e, s.width if self.wide else 1, self.f.target)
+            return [
+                x for old, new in zip(self._by_scope(outside), self._by_scope(inside), strict=True)
+                for r, kind in self.kinds for x in kind.merge(L, old[r], new[r])
+            ]
+
+        low, high = self.span or ("0", n)
+        carried = [(t, v) for (t, _), v in zip(self.start, state, strict=True)]
+        few = isinstance(size, int) and size <= 2 * ROWS
+        if self.span is not None or depth or not self.start or few:
+            return e.loop(low, high, 1, carried, body, strided=True)
+        return e.loop(low, high, ROWS, carried, block, strided=True)
 
 
 def _beside(frame: Frame, row: Scope, vector: Scope) -> Scope:

@@ -35,9 +35,10 @@ from graphc.codegen.frame import slots_of
 from graphc.codegen.loops import Expr, Nest, Store, axis, flatten
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nest import NestKernel
-from graphc.codegen.schedule import LONG_ROW, plan
+from graphc.codegen.schedule import plan
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
+from graphc.codegen.vector_axis import LONG_ROW
 from graphc.dims import Size
 from graphc.types import TensorType, f32
 

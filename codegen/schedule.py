@@ -1,12 +1,11 @@
-"""How a loop nest is run: merged axes, the vector axis, sweeps over a row, tasks.
+"""The schedule of a loop nest: vector width, sweeps over a row, what a task's items are.
 
 Two ways of running a nest with reductions:
 
-    across   the vector axis is reduced: a row is swept with vectors, partial results stand in
-             VIRTUAL_BITS of lanes and are combined in a fixed tree
-    along    the vector axis is an outer one: every lane is a row of its own; the reduced axes are
-             scalar loops around vector accumulators. A nest without reductions is the same with
-             no inner loops.
+    across   inner-loop vectorisation, the vector axis is reduced: a row is swept with vectors,
+             partial results stand in VIRTUAL_BITS of lanes and are combined in a fixed tree
+    along    outer-loop vectorisation: every lane is a row of its own; the reduced axes are scalar
+             loops around vector accumulators. A nest without reductions has none of these loops.
 
 Grid items (all outer axes but the vector axis, times blocks of it) are what tasks are made of.
 """
@@ -18,31 +17,25 @@ from dataclasses import dataclass, field, replace
 from graphc import dims
 from graphc.codegen import bands, tiles
 from graphc.codegen.axes import coefficient, expr_polynomials
-from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved, is_long
+from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved
 from graphc.codegen.loops import Expr, Nest, Store, axis
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.codegen.tiles import Tile
+from graphc.codegen.vector_axis import axis_and_tile, lane_bits
 from graphc.dims import Size
 
-BLOCK = 4096          # elements of the vector axis in a grid item
+BLOCK = 4096              # elements of the vector axis in a grid item
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
-MAX_CACHED = 1 << 16  # bytes of stack that they may take: threads of musl have 128 KiB
-FEW = 4               # elements of a row up to which every lane takes a row of its own
-FEW_PLACES = 16       # likewise where places are looked for: registers fold slowly there
-FEW_ENDS = 31         # likewise where a row ends in a function that takes a scalar dozens of
-FEW_STORED = 8        # instructions; and where elements of such rows are stored, lane by lane
-STRAIGHT = 256        # cycles of a row of known length up to which it is written out, no loop;
-STRAIGHT_VECTORS = 4  # and vectors of it that meet in one lane
-FINAL = 1 << 20       # "ready" after all items
-LONG_ROW = 32         # elements of a row beside which what is read or stored once for it is
-                      # nothing; shorter ones fill no more than the lanes of a sweep once
-LONG_COLUMN = 64     # elements summed over beside which reading operands once costs little
-SHORT_COLUMN = 512   # elements summed over that are added up without blocks between
-COLUMN_BYTES = 512   # likewise of columns that are summed: their share of a row ..
-MANY_BLOCKS = 16     # .. where there are fewer blocks than so many
-ROW_BLOCK = 512      # rows in lanes in an item, where each is some work
-SCANNED_ROWS = 4      # rows scanned side by side: the lines of more would push each other out of
-CHEAP_SCAN = 10       # the nearest cache where strides are even; for scans of so little cost
+MAX_CACHED = 1 << 16      # bytes of stack that they may take: threads of musl have 128 KiB
+STRAIGHT = 256            # cycles of a row of known length up to which it is unrolled; ..
+STRAIGHT_VECTORS = 4      # .. and vectors of it that meet in one lane
+FINAL = 1 << 20           # "ready" after all items
+SHORT_COLUMN = 512        # elements summed over that are added up without blocks between
+COLUMN_BYTES = 512        # likewise of columns that are summed: their share of a row, ..
+MANY_BLOCKS = 16          # .. where there are fewer blocks than so many
+ROW_BLOCK = 512           # rows in lanes in an item, where each is some work
+SCANNED_ROWS = 4          # rows scanned side by side: the lines of more would push each other out
+CHEAP_SCAN = 10           # of the nearest cache where strides are even; for scans of so little cost
 
 
 @dataclass
@@ -124,95 +117,81 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     sums_rows = {
         e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
     }
-    tile: Tile | None = None
-    tree = ""
+    tile, tree = None, ""
     if vector is None:
-        vector, tile, tree = _axis_and_tile(nest, scans, bool(sums_rows))
+        vector, tile, tree = axis_and_tile(nest, scans, bool(sums_rows))
     vector = vector or None
     across = vector in nest.reduced
-    bits = _lane_bits(nest, vector)
+    bits = lane_bits(nest, vector)
     cost = sum(cost_of(e) for e in nest.exprs)
-    width = target.vector_bits // bits
     halved = target.vector_bits == 512 and divides(nest, bits)
-    if halved:
-        width //= 2
     scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
         coefficient(x.offset, vector) != 1 for x in nest.stores
     )
-    if scattered:
-        width = min(width, SCANNED_ROWS)
-    if vector is None:
-        width = 1
-    elif isinstance(size := nest.sizes[vector], int):
-        while width > 2 and width // 2 >= size:
-            width //= 2
+    lanes = target.vector_bits // bits // (2 if halved else 1)
+    width = 1 if vector is None else _width(
+        nest.sizes[vector], min(lanes, SCANNED_ROWS) if scattered else lanes
+    )
     sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
     flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
     if flat:
         final |= {e for e in nest.exprs if ready[e] > 0}
     for e in final:
         ready[e] = FINAL
-    loops = [n for n in nest.reduced if n != vector]
     grid = [n for n in nest.outer if n != vector]
-    unroll = 1 if scattered else 4 if cost <= 10 else 2 if cost <= 24 or halved else 1
-    row: Size = dims.product(nest.sizes[n] for n in nest.reduced)
-    items: Size = dims.product(nest.sizes[n] for n in grid)
-    if flat:
-        first = nest.reduced[0]
-        per = BLOCK if first == vector else 1
-        items = dims.ceildiv(nest.sizes[first], per)
-        rest = dims.product(nest.sizes[n] for n in nest.reduced[1:])
-        cycles: Size = dims.minimum(nest.sizes[first], per) * rest * cost
-    elif across:
-        cycles = row * cost
-    elif vector is not None:
-        items = items * dims.ceildiv(nest.sizes[vector], BLOCK)
-        cycles = dims.minimum(nest.sizes[vector], BLOCK) * row * cost
-    else:
-        cycles = row * cost
+    items, cycles = _work(nest, vector, flat, cost)
     # cycles decide how items are split, and so the order of sums: not by this target's width
     interleave = 1 if scattered else interleaved(nest, target, vector, width, bits, cost)
-    if interleave > 1:
-        unroll = 1
+    unroll = 4 if cost <= 10 else 2 if cost <= 24 or halved else 1
     schedule = Schedule(
-        nest, vector, width, VIRTUAL_BITS // bits, grid, loops, across, sweep, ready, final,
-        sweeps, flat, cost, unroll, interleave, dims.floordiv(cycles, 512 // bits) + 20, items,
-        [e for e in nest.exprs
-         if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")],
-        [e for e in nest.exprs if e in sums_rows and e.axes],
+        nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
+        loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
+        final=final, sweeps=sweeps, flat=flat, cost=cost,
+        unroll=1 if scattered or interleave > 1 else unroll, interleave=interleave,
+        cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
+        sums=[
+            e for e in nest.exprs
+            if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")
+        ],
+        columns=[e for e in nest.exprs if e in sums_rows and e.axes], tree=tree,
     )
     schedule.cached = _cached(schedule)
-    schedule.tree = tree
-    if vector is not None and width > 1 and not fixed and not across:
-        if tile is None and not sums_rows and not scans and not tree:
-            tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
-        if tile is not None:
-            _take_rows(schedule, tile, target.registers)
-        if (tile is None or tile.turned is None) and bands.suit(schedule):
-            bands.take(schedule)
-        elif not (tile or grid or schedule.sums or schedule.columns) and nest.reduced:
-            _take_columns(schedule, 8 * COLUMN_BYTES // bits)
+    if vector is None or width == 1 or fixed or across:
+        return schedule
+    if tile is None and not sums_rows and not scans and not tree:
+        tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
+    if tile is not None:
+        _take_rows(schedule, tile, target.registers)
+    if (tile is None or tile.turned is None) and bands.suit(schedule):
+        bands.take(schedule)
+    elif not (tile or grid or schedule.sums or schedule.columns) and nest.reduced:
+        _take_columns(schedule, 8 * COLUMN_BYTES // bits)
     return schedule
 
 
-def _axis_and_tile(
-    nest: Nest, scans: bool, rows_summed: bool
-) -> tuple[str | None, Tile | None, str]:
-    """The vector axis, blocks of it, and the one of long rows, whose order short ones keep."""
-    found = tiles.spread(nest)
-    if found is not None:
-        return *found, ""
-    long = _vector_axis(nest, scans, rows_summed)
+def _width(size: Size, lanes: int) -> int:
+    """Lanes of a vector along an axis: few where that is known to be short."""
+    while isinstance(size, int) and lanes > 2 and lanes // 2 >= size:
+        lanes //= 2
+    return lanes
+
+
+def _work(nest: Nest, vector: str | None, flat: bool, cost: int) -> tuple[Size, Size]:
+    """How many items there are, and cycles of one if vectors were an element wide."""
     row = dims.product(nest.sizes[n] for n in nest.reduced)
-    if not (nest.outer and nest.reduced and isinstance(row, int) and row < LONG_ROW):
-        if long in nest.outer and _long_sums(nest) and not scans and not rows_summed:
-            long = tiles.fuller(nest, long, VECTOR_COST, 512 // _lane_bits(nest, long))
-        return long, None, ""
-    found = tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
-    vector, tile = found or (_vector_axis(nest, scans, rows_summed, row), None)
-    if row == 0 or vector not in nest.outer or long not in nest.reduced:
-        return vector, tile, ""
-    return vector, tile, long
+    if flat:
+        first = nest.reduced[0]
+        each = BLOCK if first == vector else 1
+        rest = dims.product(nest.sizes[n] for n in nest.reduced[1:])
+        return (
+            dims.ceildiv(nest.sizes[first], each),
+            dims.minimum(nest.sizes[first], each) * rest * cost,
+        )
+    items = dims.product(nest.sizes[n] for n in nest.outer if n != vector)
+    if vector is None or vector in nest.reduced:
+        return items, row * cost
+    size = nest.sizes[vector]
+    return items * dims.ceildiv(size, BLOCK), dims.minimum(size, BLOCK) * row * cost
 
 
 def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
@@ -260,12 +239,6 @@ def _side_by_side(s: Schedule) -> Tile | None:
         return None
     rows = tiles.shared(nest, s.vector, s.grid)
     return None if rows is None else Tile(rows, tiles.count(nest.sizes[rows]))
-
-
-def _long_sums(nest: Nest) -> bool:
-    """Whether what comes before and after the sums matters little."""
-    row = dims.product(nest.sizes[n] for n in nest.reduced)
-    return bool(nest.reduced) and not (isinstance(row, int) and row < LONG_COLUMN)
 
 
 def group_of(s: Schedule) -> int:
@@ -316,62 +289,6 @@ def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
         roots += e.args
         roots += [d for q in expr_polynomials(e) for d in s.nest.dynamic(q)]
     return seen
-
-
-def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW) -> str | None:
-    """The axis along which most of what is read and written stands side by side.
-
-    row: how many elements are reduced, or LONG_ROW for more and for numbers that are not known.
-    """
-    names = nest.outer + ([] if scans else nest.reduced)
-    if row <= _few(nest, rows_summed):
-        names = nest.outer
-    elif rows_summed:
-        names = list(nest.reduced)
-    if not names:
-        return None
-    score = dict.fromkeys(names, 0)
-    offsets = [(e.attrs[1], 2) for e in nest.exprs if e.kind == "load"]
-    offsets += [(s.offset, 3) for s in nest.stores]
-    if row >= LONG_ROW:
-        inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
-        offsets = inner or offsets  # what is done once for a row matters little
-    for p, weight in offsets:
-        for n in names:
-            c = coefficient(p, n)
-            if c == 1:
-                score[n] += weight
-            elif c != 0:
-                score[n] -= weight
-    order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
-    return max(names, key=lambda n: (score[n], order[n]))
-
-
-def _few(nest: Nest, rows_summed: bool) -> int:
-    """How short rows must be that a lane for each beats a register for each."""
-    inner = set(nest.reduced)
-    if rows_summed and any(
-        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - inner
-    ):
-        return -1  # a sum for each column
-    most = 0 if rows_summed else FEW
-    if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
-        most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
-    if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
-        most = max(most, FEW_PLACES)
-    return most
-
-
-def _lane_bits(nest: Nest, vector: str | None) -> int:
-    """Bits of the widest float that moves along the vector axis, else of the widest element."""
-    moving = [
-        e.dtype for e in nest.exprs
-        if vector in e.axes and e.kind in ("load", "op", "philox", "scan")
-    ]
-    moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce"]
-    moving += [nest.outputs[s.output].dtype for s in nest.stores]
-    floats = [d.compute.bits for d in moving if d.is_float]
-    return max(floats or [max(8, d.bits) for d in moving] or [32])
 
 
 def _sweeps(

@@ -121,45 +121,66 @@ def _tree(
     ]
 
 
-def _looped(body: Along, kinds: Sequence[Kind], element: Element) -> list[State]:
-    """Loops over the elements, and the tree over what they leave in a buffer."""
-    e, s = body.e, body.s
-    kept = [k for k, (_, kind, _) in enumerate(kinds) if kind.name in ROUNDED]
-    others = [k for k in range(len(kinds)) if k not in kept]
-    types = [[L.vec(t) for t in kind.types] for L, kind, _ in kinds]
-    starts = [kind.start(L) for L, kind, _ in kinds]
-    length = _length(s, s.tree)
-    row = f"{{{', '.join(types[k][0] for k in kept)}}}"
-    buffer = body.f.alloca(f"[{length} x {row}]")
-    cells = [kinds[k] for k in kept]
+class _Buffer:
+    """The sums' states for every element of the tree's axis, in memory."""
 
-    def at(i: str, column: int) -> str:
-        return e(f"getelementptr inbounds {row}, ptr {buffer}, i64 {i}, i32 {column}")
+    def __init__(self, body: Along, kinds: Sequence[Kind], length: int):
+        self.e, self.kinds, self.length = body.e, kinds, length
+        self.types = [L.vec(kind.types[0]) for L, kind, _ in kinds]
+        self.row = f"{{{', '.join(self.types)}}}"
+        self.memory = body.f.alloca(f"[{length} x {self.row}]")
 
-    def read(i: str) -> list[State]:
+    def _at(self, i: str, column: int) -> str:
+        return self.e(
+            f"getelementptr inbounds {self.row}, ptr {self.memory}, i64 {i}, i32 {column}"
+        )
+
+    def read(self, i: str) -> list[State]:
         return [
-            [e(f"load {types[k][0]}, ptr {at(i, column)}, align 8")]
-            for column, k in enumerate(kept)
+            [self.e(f"load {t}, ptr {self._at(i, column)}, align 8")]
+            for column, t in enumerate(self.types)
         ]
 
-    def write(i: str, states: Sequence[State]) -> None:
-        for column, (k, (x,)) in enumerate(zip(kept, states, strict=True)):
-            e.do(f"store {types[k][0]} {x}, ptr {at(i, column)}, align 8")
+    def write(self, i: str, states: Sequence[State]) -> None:
+        for column, (t, (x,)) in enumerate(zip(self.types, states, strict=True)):
+            self.e.do(f"store {t} {x}, ptr {self._at(i, column)}, align 8")
 
-    def once(place: dict[str, str], state: list[str]) -> list[str]:
+    def clear(self) -> None:
+        for i in range(self.length):
+            self.write(str(i), [kind.start(L) for L, kind, _ in self.kinds])
+
+    def fold(self) -> list[State]:
+        return _tree(self.kinds, self.length, lambda i: self.read(str(i)))
+
+
+def _looped(body: Along, kinds: Sequence[Kind], element: Element) -> list[State]:
+    """Loops over the elements, and the tree over what they leave in a buffer.
+
+    Reductions whose order does not matter are carried by the loops.
+    """
+    e, s = body.e, body.s
+    rounded = [kind.name in ROUNDED for _, kind, _ in kinds]
+    others = [k for k, buffered in zip(kinds, rounded, strict=True) if not buffered]
+    sums = [k for k, buffered in zip(kinds, rounded, strict=True) if buffered]
+    buffer = _Buffer(body, sums, _length(s, s.tree))
+
+    def split(state: Sequence[str]) -> list[State]:
+        left = iter(state)
+        return [[next(left) for _ in kind.types] for _, kind, _ in others]
+
+    def once(place: dict[str, str], state: Sequence[str]) -> list[str]:
         found = element(place)
-        i, new = place[s.tree], [found[k] for k in kept]
-        write(i, _met(cells, read(i), new) if len(place) > 1 else new)
-        left, out = list(state), []
-        for k in others:
-            L, kind, r = kinds[k]
+        i = place[s.tree]
+        new = [x for x, buffered in zip(found, rounded, strict=True) if buffered]
+        buffer.write(i, _met(sums, buffer.read(i), new) if len(place) > 1 else new)
+        rest = [x for x, buffered in zip(found, rounded, strict=True) if not buffered]
+        out: list[str] = []
+        for (L, kind, r), old, x in zip(others, split(state), rest, strict=True):
             e.note(r.node)
-            m = len(kind.types)
-            out += kind.follow(L, left[:m], found[k])
-            left = left[m:]
+            out += kind.follow(L, old, x)
         return out
 
-    def nested(place: dict[str, str], state: list[str]) -> list[str]:
+    def nested(place: dict[str, str], state: Sequence[str]) -> list[str]:
         if len(place) == len(s.loops):
             return once(place, state)
         name = s.loops[len(place)]
@@ -169,16 +190,8 @@ def _looped(body: Along, kinds: Sequence[Kind], element: Element) -> list[State]
         )
 
     if len(s.loops) > 1:
-        for i in range(length):
-            write(str(i), [starts[k] for k in kept])
-    carried = [t for k in others for t in types[k]]
-    left = nested({}, [x for k in others for x in starts[k]])
-    sums = iter(_tree(cells, length, lambda i: read(str(i))))
-    states: list[State] = []
-    for k, (_, kind, _) in enumerate(kinds):
-        if k in kept:
-            states.append(next(sums))
-        else:
-            states.append(left[: len(kind.types)])
-            left = left[len(kind.types) :]
-    return states
+        buffer.clear()
+    carried = [L.vec(t) for L, kind, _ in others for t in kind.types]
+    left = iter(split(nested({}, [x for L, kind, _ in others for x in kind.start(L)])))
+    totals = iter(buffer.fold())
+    return [next(totals if buffered else left) for buffered in rounded]

@@ -6,6 +6,7 @@ import pytest
 
 from graphc import dims
 from graphc.codegen import grain, runtime, schedule, stripes, tiles
+from graphc.codegen import vector_axis as axis
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
 from graphc.codegen.matmul import block, product, split
@@ -36,8 +37,8 @@ def test_turned_blocks_have_elements_of_any_size():
 
 def test_rows_that_have_a_lane_each_are_short():
     """Shorter than a sweep's lanes, whose tree `short` follows: no two elements meet before it."""
-    few = (schedule.FEW, schedule.FEW_PLACES, schedule.FEW_ENDS, schedule.FEW_STORED)
-    assert max(few) < schedule.LONG_ROW <= VIRTUAL_BITS // 64
+    few = (axis.FEW, axis.FEW_PLACES, axis.FEW_ENDS, axis.FEW_STORED)
+    assert max(few) < axis.LONG_ROW <= VIRTUAL_BITS // 64
 
 
 def test_columns_are_left_out_by_whole_lanes():

@@ -78,11 +78,9 @@ ORDERS = {
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
     "codegen.index_splitting": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 500)},
     "codegen.schedule": {
-        "MAX_CACHED_ROW": (8, 64), "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31),
-        "FEW_STORED": (2, 30), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
-        "LONG_COLUMN": (2, 500), "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512),
-        "MANY_BLOCKS": (1, 200), "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8),
-        "CHEAP_SCAN": (0, 100),
+        "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
+        "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
+        "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
     },
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
     "codegen.stripes": {
@@ -94,6 +92,10 @@ ORDERS = {
         "TURNED_BYTES": (8, 32), "TURNED_LEAST": (2, 4), "COLUMNS": (16, 32),
         "SPREAD_BYTES": (512, 4096), "SPREAD_ROWS": (2, 8), "FOLDS": (0, 100),
         "LEAST_FOLDED": (2, 20), "FILLED": (16, 256), "SIDE_BY_SIDE": (2, 8),
+    },
+    "codegen.vector_axis": {
+        "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
+        "LONG_COLUMN": (2, 500),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {

@@ -1,0 +1,104 @@
+"""The vector axis of a nest: the one along which most of what it reads and writes is contiguous.
+
+A reduced axis gives sweeps over rows (`across`), an outer one a row in every lane (`along`). Rows
+that are known to be short take a lane each where folding registers would take longer than they do.
+"""
+
+from __future__ import annotations
+
+from graphc import dims
+from graphc.codegen import tiles
+from graphc.codegen.axes import coefficient
+from graphc.codegen.costs import VECTOR_COST, is_long
+from graphc.codegen.loops import Nest
+from graphc.codegen.tiles import Tile
+
+FEW = 4           # elements of a row up to which every lane takes a row of its own
+FEW_PLACES = 16   # likewise where places are looked for: registers fold slowly there
+FEW_ENDS = 31     # likewise where a row ends in a function that takes a scalar dozens of
+FEW_STORED = 8    # instructions; and where elements of such rows are stored, lane by lane
+LONG_ROW = 32     # elements of a row beside which what is read or stored once for it is nothing;
+                  # shorter ones fill no more than the lanes of a sweep once
+LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little
+
+
+def axis_and_tile(
+    nest: Nest, scans: bool, rows_summed: bool
+) -> tuple[str | None, Tile | None, str]:
+    """The vector axis, blocks of it, and the one of long rows, whose order short ones keep."""
+    found = tiles.spread(nest)
+    if found is not None:
+        return *found, ""
+    long = _vector_axis(nest, scans, rows_summed)
+    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    if not (nest.outer and nest.reduced and isinstance(row, int) and row < LONG_ROW):
+        if long in nest.outer and _long_sums(nest) and not scans and not rows_summed:
+            long = tiles.fuller(nest, long, VECTOR_COST, 512 // lane_bits(nest, long))
+        return long, None, ""
+    found = tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
+    vector, tile = found or (_vector_axis(nest, scans, rows_summed, row), None)
+    if row == 0 or vector not in nest.outer or long not in nest.reduced:
+        return vector, tile, ""
+    return vector, tile, long
+
+
+def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW) -> str | None:
+    """The axis along which most of what is read and written stands side by side.
+
+    row: how many elements are reduced, or LONG_ROW for more and for numbers that are not known.
+    """
+    names = nest.outer + ([] if scans else nest.reduced)
+    if row <= _few(nest, rows_summed):
+        names = nest.outer
+    elif rows_summed:
+        names = list(nest.reduced)
+    if not names:
+        return None
+    score = dict.fromkeys(names, 0)
+    offsets = [(e.attrs[1], 2) for e in nest.exprs if e.kind == "load"]
+    offsets += [(s.offset, 3) for s in nest.stores]
+    if row >= LONG_ROW:
+        inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
+        offsets = inner or offsets  # what is done once for a row matters little
+    for p, weight in offsets:
+        for n in names:
+            c = coefficient(p, n)
+            if c == 1:
+                score[n] += weight
+            elif c != 0:
+                score[n] -= weight
+    order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
+    return max(names, key=lambda n: (score[n], order[n]))
+
+
+def _few(nest: Nest, rows_summed: bool) -> int:
+    """How short rows must be that a lane for each beats a register for each."""
+    inner = set(nest.reduced)
+    if rows_summed and any(
+        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - inner
+    ):
+        return -1  # a sum for each column
+    most = 0 if rows_summed else FEW
+    if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
+        most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
+    if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
+        most = max(most, FEW_PLACES)
+    return most
+
+
+def lane_bits(nest: Nest, vector: str | None) -> int:
+    """Bits of the widest float that moves along the vector axis, else of the widest element."""
+    moving = [
+        e.dtype for e in nest.exprs
+        if vector in e.axes and e.kind in ("load", "op", "philox", "scan")
+    ]
+    moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce"]
+    moving += [nest.outputs[s.output].dtype for s in nest.stores]
+    floats = [d.compute.bits for d in moving if d.is_float]
+    return max(floats or [max(8, d.bits) for d in moving] or [32])
+
+
+def _long_sums(nest: Nest) -> bool:
+    """Whether what comes before and after the sums matters little."""
+    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    return bool(nest.reduced) and not (isinstance(row, int) and row < LONG_COLUMN)
