@@ -6,8 +6,6 @@ what depends on z runs when all rows have been added.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphc import dims
 from graphc.codegen import lowering
 from graphc.codegen.along import Along
@@ -68,7 +66,7 @@ class BothKernel:
             ),
             (size,), (), tuple(tuple(min(a, 0) for a in self.labels[k]) for k in numbers),
         )
-        nest.stores = [replace(s, output=numbers[s.output]) for s in nest.stores]
+        nest.stores = [s._replace(output=numbers[s.output]) for s in nest.stores]
         nest.outputs = tuple(o.type for o in self.body.outputs)
         return nest
 

@@ -35,20 +35,20 @@ def key(*parts: str) -> str:
 @functools.cache
 def installation() -> str:
     """The interpreter, and the names, sizes and times of graphc's own files: edits count."""
-    found, seen = [sys.version], set()
+    found = [sys.version]
+    folders: dict[str, None] = {}
     for package in ("graphc", "graphc.passes", "graphc.codegen"):  # folders of their own in a clone
         spec = importlib.util.find_spec(package)  # without importing it
-        for root in (spec.submodule_search_locations if spec else None) or ():
-            for folder, below, names in os.walk(root):
-                if folder in seen:
-                    below.clear()
-                    continue
-                seen.add(folder)
-                below[:] = sorted(name for name in below if name != "__pycache__")
-                for name in sorted(names):
-                    if name.endswith(".py"):
-                        info = os.stat(os.path.join(folder, name))
-                        found.append(f"{name} {info.st_size} {info.st_mtime_ns}")
+        folders |= dict.fromkeys((spec.submodule_search_locations if spec else None) or ())
+    waiting = [*folders]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for f in sorted(entries, key=lambda f: f.name):
+                if f.name.endswith(".py"):
+                    info = f.stat()
+                    found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
+                elif f.is_dir() and f.name != "__pycache__" and f.path not in folders:
+                    waiting.append(f.path)
     return "\n".join(found)
 
 

@@ -87,20 +87,19 @@ def _ask(
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
-_BODY = re.compile(r"^(define [^\n]*@([\w.$-]+)\([^\n]*\{)\n.*?^\}", re.M | re.S)
-
-
 def _culprit(text: str, said: str, target: Target, optimisation: int) -> str:
     """The function that LLVM died of: as it says, or the one without which it lives."""
     told = re.search(r"In function: (\S+)", said)
     if told:
         return told[1]
 
+    body = re.compile(r"^(define [^\n]*@([\w.$-]+)\([^\n]*\{)\n.*?^\}", re.M | re.S)
+
     def dies(kept: list[str]) -> bool:
-        some = _BODY.sub(lambda m: m[0] if m[2] in kept else f"{m[1]}\n  unreachable\n}}", text)
+        some = body.sub(lambda m: m[0] if m[2] in kept else f"{m[1]}\n  unreachable\n}}", text)
         return _ask(some, target, optimisation)[0] not in (0, 1)
 
-    names = [m[2] for m in _BODY.finditer(text)]
+    names = [m[2] for m in body.finditer(text)]
     while len(names) > 1:
         half = names[:len(names) // 2]
         names = half if dies(half) else names[len(half):]

@@ -24,7 +24,8 @@ What is done must not depend on the CPU (totals over rows have another order), s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from graphc import dims
 from graphc.aligned import LINE
@@ -45,8 +46,7 @@ from graphc.types import TensorType, f32
 AGAIN = 48  # cycles (AVX-512) of a row's elements up to which they are computed a second time
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A nest in two: `ends` stores `rows` behind the nest's results, `elements` loads them behind
     its operands. cycles: of an item of the nest as a whole, by which its columns are shared out."""
 
@@ -109,7 +109,7 @@ def _parts(nest: Nest, k: str, late: list[Store], cycles: Size) -> Cut | None:
     outer = nest.outer if columns else [n for n in nest.sizes if n in (*nest.outer, k)]
     second = replace(
         nest, outer=outer, reduced=[k] if columns else [], params=(*nest.params, *rows),
-        exprs=elements, stores=[replace(x, expr=moved[x.expr]) for x in late],
+        exprs=elements, stores=[x._replace(expr=moved[x.expr]) for x in late],
     )
     early = [x for x in nest.stores if x not in late] + [
         Store(len(nest.outputs) + j, at, e, tuple(nest.outer)) for j, e in enumerate(taken)
@@ -118,7 +118,7 @@ def _parts(nest: Nest, k: str, late: list[Store], cycles: Size) -> Cut | None:
     others, moved = _only(nest.exprs, wanted, {})
     first = replace(
         nest, outputs=(*nest.outputs, *rows), exprs=others,
-        stores=[replace(x, expr=moved[x.expr]) for x in early],
+        stores=[x._replace(expr=moved[x.expr]) for x in early],
     )
     return Cut(first, second, rows, cycles)
 

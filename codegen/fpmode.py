@@ -11,14 +11,13 @@ straight function keep the caller's mode: setting it takes as long as they do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.target import ARM, X86, Target
 
 
-@dataclass(frozen=True)
-class Control:
+class Control(NamedTuple):
     """How an architecture reads and sets its control word, as LLVM text.
 
     read: makes %fp.all, an i32, from what is in force; %fp is an i32 in memory for that.

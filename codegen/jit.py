@@ -21,7 +21,7 @@ from typing import Any
 
 from graphc.codegen import linker, perf_map
 from graphc.codegen.llvm import PLAIN, binding, compile_object, compile_resident
-from graphc.codegen.target import host, native
+from graphc.codegen.target import host
 from graphc.errors import CompileError, UsageError
 from graphc.forks import undivided
 
@@ -132,6 +132,7 @@ def _loaded_pool() -> Code:
         raise UsageError(f"GRAPHC_NUM_THREADS: must be an integer from 1 on, got {wanted!r}")
 
     def text() -> str:
+        from graphc.codegen.platforms import native
         from graphc.codegen.runtime import runtime_text
 
         return runtime_text(native())

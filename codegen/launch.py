@@ -7,15 +7,14 @@ the chunks give, or are parts of others) have a driver, a function that does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.grain import MAX_CHUNKS, SHARED_CYCLES
 from graphc.dims import Size
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """What decides the chunks of a task.
 
     task: the function's name. items, cycles: how many grid items there are, and the estimated

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
 import os
 import sys
 import weakref
@@ -35,7 +34,10 @@ _PROGBITS, _NOBITS = 1, 8
 _ABSOLUTE, _RESERVED = 0xFFF1, 0xFF00        # numbers in the place of sections
 _RELOCATION = np.dtype([("at", "<i8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _CODE, _CONSTANTS, _VARIABLES = range(3)
-_PROTECTION = (mmap.PROT_READ | mmap.PROT_EXEC, mmap.PROT_READ)
+_PAGE = 4096
+_READ, _STORE, _RUN = 1, 2, 4                # of mmap and mprotect, and what a mapping is
+_PRIVATE, _ANONYMOUS = 2, 32
+_PROTECTION = (_READ | _RUN, _READ)
 _STUB = 8  # bytes: jmp *slot(%rip), and two that are not reached
 
 
@@ -83,7 +85,7 @@ def process_symbol(name: str) -> int:
 def _plain(file: elf.File) -> bool:
     """Whether all sections and symbols are of the kinds that graphc's code has."""
     return all(
-        s.kind in (_PROGBITS, _NOBITS) and not s.flags & _TLS and s.alignment <= mmap.PAGESIZE
+        s.kind in (_PROGBITS, _NOBITS) and not s.flags & _TLS and s.alignment <= _PAGE
         for s in file.sections if s.flags & _ALLOCATE
     ) and all(s.section < _RESERVED or s.section == _ABSOLUTE for s in file.symbols)
 
@@ -117,13 +119,13 @@ class _Linker:
         begins = [0, 0, 0, 0]
         end = 0
         for part in (_CODE, _CONSTANTS, _VARIABLES):
-            begins[part] = end = round_up(end, mmap.PAGESIZE)
+            begins[part] = end = round_up(end, _PAGE)
             if part == _CODE:
                 self.stubs, end = end, end + far * _STUB
             if part == _CONSTANTS:
                 self.table, end = end, end + far * 8
             end = self.place(part, end)
-        begins[3] = size = max(round_up(end, mmap.PAGESIZE), mmap.PAGESIZE)
+        begins[3] = size = max(round_up(end, _PAGE), _PAGE)
         self.base = _map(size)
         self.memory = np.frombuffer(_bytes(self.base, size), np.uint8)
         linked = Linked(self.base, size, symbols := self.symbols())
@@ -232,7 +234,7 @@ def _part(s: elf.Section) -> int:
 
 def _near(distance: Any) -> Any:
     """Which distances fit 32 bits, with a page to spare for addends."""
-    return np.abs(distance) < (1 << 31) - mmap.PAGESIZE
+    return np.abs(distance) < (1 << 31) - _PAGE
 
 
 @functools.cache
@@ -248,8 +250,7 @@ def _libc() -> Any:
 
 
 def _map(size: int) -> int:
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    address = _libc().mmap(None, size, _READ | _STORE, _PRIVATE | _ANONYMOUS, -1, 0)
     if address in (None, ctypes.c_void_p(-1).value):
         raise _refused(f"{size} bytes for code")
     return int(address)

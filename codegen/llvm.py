@@ -19,7 +19,7 @@ from typing import Any
 
 import llvmlite
 
-from graphc.codegen import cache, cross, units
+from graphc.codegen import cache, cross
 from graphc.codegen.target import Target, host
 from graphc.errors import CompileError
 from graphc.forks import held
@@ -134,6 +134,8 @@ def compile_objects(
 ) -> list[bytes]:
     """The objects that modules' texts become, made side by side where there are CPUs: one of each,
     several of a long one; then those of `plain` texts. `beside`: what else is to be done."""
+    from graphc.codegen import units
+
     cpus = _cpus()
     parts = [(p, OPTIMISATION) for t in texts
              for p in units.shards(t, min(cpus, len(t) // SHARD_BYTES))]

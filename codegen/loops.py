@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,8 +56,7 @@ class Expr:
         self.axes, self.node = axes, node
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(NamedTuple):
     """out[output][offset] = expr, for every point of `axes`."""
 
     output: int

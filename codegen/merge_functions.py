@@ -122,7 +122,7 @@ def _call(module: Module, kernels: dict[str, Call], p: _Part, name: str) -> None
     """Let a kernel use `name` in the place of a part of its own."""
     c = kernels[p.kernel]
     if c.launch is not None and c.launch.task == p.name:
-        kernels[p.kernel] = replace(c, launch=replace(c.launch, task=name))
+        kernels[p.kernel] = replace(c, launch=c.launch._replace(task=name))
     else:
         own = module.functions[p.kernel]
         module.functions[p.kernel] = re.sub(rf"@{re.escape(p.name)}\b", f"@{name}", own)

@@ -25,8 +25,8 @@ import re
 
 from graphc.codegen.affinity import SETTLE
 from graphc.codegen.fpmode import CONTROLS
+from graphc.codegen.platforms import Platform
 from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
-from graphc.codegen.target import Platform
 
 SCRATCH_BYTES = 4 << 20
 MAX_THREADS = 256

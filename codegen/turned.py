@@ -13,8 +13,7 @@ order does not depend on how wide vectors are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from graphc.codegen.axes import coefficient
 from graphc.codegen.lanes import Lanes
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Where the elements of a block stand: buffers by load, the block's origin."""
 
     buffers: dict[Expr, str]

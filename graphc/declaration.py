@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,7 @@ DEFAULT_NAME = "graph"
 MODES = ("jit", "interpret", "debug")
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(NamedTuple):
     """kind: how outputs are returned: "none", "one", "list", "tuple" or "dict" with these keys."""
 
     name: str
@@ -30,8 +28,7 @@ class Declaration:
     updates: tuple[tuple[State, Value], ...]
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """How a function is compiled; see `function`."""
 
     mode: str = "jit"

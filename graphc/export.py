@@ -20,7 +20,7 @@ from graphc.tensor import Tensor
 
 if TYPE_CHECKING:
     from graphc.codegen.library.abi import Unit
-    from graphc.codegen.target import Platform
+    from graphc.codegen.platforms import Platform
 
 
 def export(
@@ -134,7 +134,7 @@ def _unit(f: Function, targets: Any, debug: bool) -> Unit:
 
 
 def _platform(target: str, loc: Loc | None) -> Platform:
-    from graphc.codegen.target import platform
+    from graphc.codegen.platforms import platform
 
     if not isinstance(target, str):
         raise UsageError(f"export: target must be a name, got {target!r}", loc)
@@ -147,7 +147,8 @@ def _platform(target: str, loc: Loc | None) -> Platform:
 def _levels(
     cpu: str | Sequence[str] | None, platform: Platform, loc: Loc | None
 ) -> tuple[str, ...]:
-    from graphc.codegen.target import host, level_of, native
+    from graphc.codegen.platforms import native
+    from graphc.codegen.target import host, level_of
 
     if cpu is None:
         return platform.levels

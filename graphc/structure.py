@@ -7,8 +7,7 @@ and part of the form. Forms are hashable, so they can be keys of a cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +42,7 @@ class Static:
         return hash(self._key)
 
 
-@dataclass(frozen=True)
-class Container:
+class Container(NamedTuple):
     """A list, tuple (named ones too) or dict of forms."""
 
     kind: type

@@ -13,7 +13,7 @@ have fused stays with them: v may be anything that is computed from the same row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
@@ -28,8 +28,7 @@ LEAST_BYTES = 1 << 18  # of A: smaller ones are read from a near cache anyway
 BETWEEN = 100          # nodes from the one kernel to the other, among which paths are looked for
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A kernel with a product of a matrix and a vector."""
 
     node: Node

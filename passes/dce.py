@@ -26,14 +26,12 @@ outermost graph stay: they are its signature.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphc.ir import Builder, Graph, Node, Value, finish_as
 
 
-@dataclass(frozen=True, slots=True)
-class _Pruned:
+class _Pruned(NamedTuple):
     """A body without its unused results and parameters, and which of them are left."""
 
     body: Graph

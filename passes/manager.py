@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from graphc.errors import CompileError, UsageError, VerifyError
 from graphc.ir import Graph
@@ -33,8 +34,7 @@ OPTIONAL = {"fastmath": "fastmath", "stabilize": "stabilise", "matrix_chain": "s
 _FILES = {"loops": "80-loops.txt", "plan": "85-plan.txt", "llvm": "90.ll", "assembly": "92.s"}
 
 
-@dataclass(frozen=True, slots=True)
-class PassStats:
+class PassStats(NamedTuple):
     """What one pass did."""
 
     name: str

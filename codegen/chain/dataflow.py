@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ Key = tuple[Value, Label]
 Root = tuple[Node, Value]  # a value within a kernel
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """What is known of a value in the columns that are left out."""
 
     same: bool = False                      # all of a row hold the same

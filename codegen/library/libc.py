@@ -11,7 +11,7 @@ import re
 from collections import Counter
 
 from graphc.codegen.library import wasm, windows
-from graphc.codegen.target import Platform
+from graphc.codegen.platforms import Platform
 
 # Functions with sizes ("z" where size_t stands): result, parameters.
 _SIZED = {

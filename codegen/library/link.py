@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.codegen import llvm
-from graphc.codegen.target import Platform, native
+from graphc.codegen.platforms import Platform, native
 from graphc.errors import CompileError
 
 LIBC = (

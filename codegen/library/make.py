@@ -26,7 +26,7 @@ from graphc.codegen.library.libc import with_libc
 from graphc.codegen.library.merge import Merger
 from graphc.codegen.library.pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.library.state import state_text
-from graphc.codegen.target import Platform
+from graphc.codegen.platforms import Platform
 from graphc.errors import CompileError
 from graphc.ir import State
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from graphc.codegen.library.abi import Unit
+from graphc.codegen.platforms import Platform
 from graphc.codegen.runtime import runtime_text
-from graphc.codegen.target import Platform
 
 PARALLEL = "graphc_parallel"
 # name -> (parameters, what the stand-in returns where it is missing: EAGAIN, ESRCH, EINVAL)

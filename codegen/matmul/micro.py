@@ -28,7 +28,7 @@ for what is `beyond` bytes behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
@@ -48,8 +48,7 @@ NEXT_PARAMS = "ptr %next{s}, i64 %next_row, "
 STEPPED_ROWS = 8  # from so many rows on each row of C is found from the one before: see `_places`
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """How C is cut into register tiles for a compute dtype on a target.
 
     `tiles` are (rows, (registers per row, ..., 1)), both in descending order. A panel of B has

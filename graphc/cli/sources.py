@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -217,7 +217,7 @@ def in_mode(f: Function, mode: str) -> Function:
     """f, run another way."""
     if f.mode == mode:
         return f
-    return Function(f.graph, f._results.kind, replace(f.options, mode=mode))
+    return Function(f.graph, f._results.kind, f.options._replace(mode=mode))
 
 
 def unreadable(path: str, e: OSError) -> GraphcError:

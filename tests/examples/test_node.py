@@ -16,7 +16,7 @@ import sys
 import pytest
 
 from graphc.codegen.library.foreign import linkers
-from graphc.codegen.target import platform
+from graphc.codegen.platforms import platform
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 pytestmark = [

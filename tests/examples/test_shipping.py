@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from graphc.codegen.target import PLATFORMS
+from graphc.codegen.platforms import PLATFORMS
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 GUIDE = (EXAMPLES / "shipping.md").read_text()

@@ -11,7 +11,8 @@ from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
 from graphc.codegen.matmul import block, product, split
 from graphc.codegen.matmul.micro import tiling
-from graphc.codegen.target import PLATFORMS, VIRTUAL_BITS
+from graphc.codegen.platforms import PLATFORMS
+from graphc.codegen.target import VIRTUAL_BITS
 from graphc.types import bf16, f16, f32, f64
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from graphc.codegen import jit, linker, llvm, target
+from graphc.codegen.platforms import PLATFORMS
 from graphc.errors import CompileError
 
 pytestmark = pytest.mark.skipif(not linker.usable(), reason="LLVM's ORC links on this system")
@@ -134,7 +135,7 @@ def test_symbols_that_are_nowhere_or_twice(parts, message):
 def test_what_graphc_never_makes_is_for_llvm():
     text = TWO.replace("internal global", "internal thread_local global")
     assert linker.link(objects(text), {}) is None
-    other = llvm.compile_object(TWO, target.PLATFORMS["aarch64-linux-gnu"].base)
+    other = llvm.compile_object(TWO, PLATFORMS["aarch64-linux-gnu"].base)
     assert linker.link([other], {}) is None
     with pytest.raises(ValueError, match="not a little-endian ELF"):
         linker.link([b"MZ" + bytes(100)], {})

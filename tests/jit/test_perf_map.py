@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 
 from graphc.codegen import jit, linker, llvm, perf_map
+from graphc.codegen.platforms import native
 from graphc.codegen.runtime import runtime_text
-from graphc.codegen.target import host, native
+from graphc.codegen.target import host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="perf is Linux's")
 

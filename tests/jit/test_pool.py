@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from graphc.codegen import jit, linker, llvm
+from graphc.codegen.platforms import PLATFORMS
 from graphc.codegen.runtime import runtime_text
-from graphc.codegen.target import PLATFORMS, host
+from graphc.codegen.target import host
 
 ADD = """
 declare void @graphc_parallel(ptr, ptr, i64, ptr)

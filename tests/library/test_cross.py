@@ -12,7 +12,7 @@ import graphc as gx
 from graphc.cli import main
 from graphc.codegen import cross, elf, llvm
 from graphc.codegen.library.link import LIBC
-from graphc.codegen.target import PLATFORMS, native, platform
+from graphc.codegen.platforms import PLATFORMS, native, platform
 from graphc.errors import ArgumentError, CompileError, UsageError
 
 ELF = [name for name, p in PLATFORMS.items() if p.format == "elf"]

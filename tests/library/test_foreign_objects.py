@@ -19,7 +19,7 @@ from graphc.codegen import llvm
 from graphc.codegen.library import foreign, make
 from graphc.codegen.library.foreign import LIBSYSTEM, linkers
 from graphc.codegen.library.windows import IMPORTS
-from graphc.codegen.target import platform
+from graphc.codegen.platforms import platform
 from graphc.errors import CompileError
 from graphc.types import f16, f64, i64
 
