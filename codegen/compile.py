@@ -13,7 +13,7 @@ from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.emitter import Module
 from graphc.codegen.entry import Check, Entry
-from graphc.codegen.kernels import Call, body_sites, define_kernel
+from graphc.codegen.kernels import Call, Job, body_sites, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.product import unite
@@ -165,10 +165,8 @@ class _Compiler:
             call = chain.define()
             self.members += chain.calls
         else:
-            call = define_kernel(
-                self.module, self.target, n, name, self.codes, self.fastmath, self.updates,
-                driver=False,
-            )
+            job = Job(self.module, self.target, n, name, self.codes, self.fastmath)
+            call = define_kernel(job, self.updates, driver=False)
         if shape is not None:
             self.shapes[shape] = call
         return call

@@ -6,6 +6,7 @@ of LLVM, and because the result is readable as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -50,6 +51,14 @@ class Module:
             line for name, line in self.declarations.items() if name not in self.functions
         ]
         return "\n".join([*declared, *self.globals.values(), *self.functions.values(), TAIL])
+
+
+def attributed(text: str, attributes: str) -> str:
+    """LLVM text whose functions have more attributes; data before a function's code come last."""
+    return re.sub(
+        r"^(define .*?)( prologue .*)? \{$",
+        lambda m: f"{m[1]} {attributes}{m[2] or ''} {{" if attributes else m[0], text, flags=re.M,
+    )
 
 
 def filled(text: str, **values: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from graphc.aligned import LINE
 from graphc.codegen import lowering, pull
@@ -34,10 +35,10 @@ class Call:
     name: str
     node: Node
     slots: Slots
-    workspace: Size               # bytes for a product that has no output to stand in
-    scratch: Size                 # bytes of the calling thread's scratch
-    fallible: bool
-    nest: Nest | None
+    workspace: Size = 0           # bytes for a product that has no output to stand in
+    scratch: Size = 0             # bytes of the calling thread's scratch
+    fallible: bool = False
+    nest: Nest | None = None
     c_output: int | None = None   # dot: the output that holds the product
     in_place: dict[int, list[int]] = field(default_factory=dict)  # output -> operands it may reuse
     work: Size = 0                # estimated cycles
@@ -65,64 +66,97 @@ def body_sites(body: Graph) -> list[Node]:
     return [n for n in body.nodes if n.op.fails_on([a.type for a in n.args])]
 
 
+class Job(NamedTuple):
+    """A kernel to be written: where to, for what machine, of which node, under which name.
+
+    codes: the status codes of nodes that can fail.
+    """
+
+    module: Module
+    target: Target
+    node: Node
+    name: str
+    codes: dict[Node, int]
+    fastmath: bool
+
+    @property
+    def body(self) -> Graph:
+        body: Graph = self.node.attrs["body"]
+        return body
+
+    @property
+    def fallible(self) -> bool:
+        return bool(body_sites(self.body))
+
+
 def define_kernel(
-    module: Module, target: Target, node: Node, name: str, codes: dict[Node, int], fastmath: bool,
-    updates: frozenset[Value], driver: bool = True, least_columns: int = 0,
+    job: Job, updates: frozenset[Value], driver: bool = True, least_columns: int = 0
 ) -> Call:
     """Write the functions of one fused node into the module; `updates` become states.
 
     driver: whether it must be there, as a function of the kernel's name. least_columns: of a
     product with a symbolic number of them; 0 if there may be a single one.
     """
-    body: Graph = node.attrs["body"]
-    fallible = bool(body_sites(body))
-    products = sum(n.op.kind is Kind.CONTRACT for n in body.nodes)
+    products = sum(n.op.kind is Kind.CONTRACT for n in job.body.nodes)
     if products == 2:
-        both = BothKernel(module, target, node, name, codes, fastmath)
-        both.define()
-        return Call(
-            name, node, both.slots, both.workspace, 0, fallible, both.rows, work=both.work,
-            after=both.columns,
-        )
+        return _define_both(job)
     if products:
-        dot = DotKernel(module, target, node, name, codes, fastmath, updates, least_columns)
-        dot.define()
-        reuse = _in_place(dot.nest, {dot.a, dot.b}, len(node.args), dot.c_output)
-        return Call(
-            name, node, dot.slots, dot.workspace, dot.scratch, fallible, dot.nest,
-            dot.c_output, reuse, dot.work,
-        )
-    scatters = [n for n in body.nodes
-                if n.op.name in ("scatter", "scatter_add") and not pull.one_per_row(n)]
-    if scatters:
-        scatter = ScatterKernel(module, target, node, name, codes)
-        scatter.define()
-        return Call(
-            name, node, scatter.slots, 0, 0, fallible, None,
-            work=scatters[0].args[2].type.size, splits=False,
-        )
-    backwards = frozenset(
-        a for a in node.attrs["reduced"]
-        if any(_runs_back(n) for n in body.nodes)
-    )
-    nest = lowering.lower(
-        body, node.attrs["axes"], node.attrs["reduced"], node.attrs["outputs"], backwards
-    )
-    parts = pieces(nest, target)
+        return _define_product(job, updates, least_columns)
+    for n in job.body.nodes:
+        if n.op.name in ("scatter", "scatter_add") and not pull.one_per_row(n):
+            return _define_scatter(job, n.args[2].type.size)
+    attrs = job.node.attrs
+    backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
+    nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
+    parts = pieces(nest, job.target)
     if len(parts) > 1:
-        return _define_pieces(module, target, node, nest, parts, name, fastmath)
-    halves = cut(nest, target)
+        return _define_pieces(job, nest, parts)
+    halves = cut(nest, job.target)
     if halves is not None:
-        return _define_ends(module, target, node, nest, halves, name, fastmath)
-    kernel = NestKernel(module, target, nest, name, codes, fastmath)
+        return _define_ends(job, nest, halves)
+    return _define_nest(job, nest, driver)
+
+
+def _define_both(job: Job) -> Call:
+    """Two products of one matrix with vectors."""
+    both = BothKernel(*job)
+    both.define()
+    return Call(
+        job.name, job.node, both.slots, both.workspace, fallible=job.fallible,
+        nest=both.rows, work=both.work, after=both.columns,
+    )
+
+
+def _define_product(job: Job, updates: frozenset[Value], least_columns: int) -> Call:
+    """A matrix product with its epilogue."""
+    dot = DotKernel(*job, updates, least_columns)
+    dot.define()
+    return Call(
+        job.name, job.node, dot.slots, dot.workspace, dot.scratch, job.fallible,
+        dot.nest, dot.c_output, work=dot.work,
+        in_place=_in_place(dot.nest, {dot.a, dot.b}, len(job.node.args), dot.c_output),
+    )
+
+
+def _define_scatter(job: Job, work: Size) -> Call:
+    """A scatter with several positions in a row."""
+    scatter = ScatterKernel(job.module, job.target, job.node, job.name, job.codes)
+    scatter.define()
+    return Call(
+        job.name, job.node, scatter.slots, fallible=job.fallible, work=work, splits=False
+    )
+
+
+def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
+    """A loop nest as one kernel."""
+    kernel = NestKernel(job.module, job.target, nest, job.name, job.codes, job.fastmath)
     launch = kernel.define(driver)
     s = kernel.schedule
-    reuse = {}
-    if not s.final and (s.sweeps <= 1 or _stores_last(s)):
-        reuse = _in_place(kernel.nest, set(), len(node.args), None)
+    in_place = not s.final and (s.sweeps <= 1 or _stores_last(s))
     return Call(
-        name, node, kernel.slots, kernel.workspace, 0, fallible, kernel.nest, None, reuse,
-        s.items * s.cycles, s.items != 1, launch=launch,
+        job.name, job.node, kernel.slots, kernel.workspace, fallible=job.fallible,
+        nest=kernel.nest, work=s.items * s.cycles, splits=s.items != 1, launch=launch,
+        in_place=_in_place(kernel.nest, set(), len(job.node.args), None) if in_place else {},
     )
 
 
@@ -145,35 +179,34 @@ def _stores_last(s: Schedule) -> bool:
     )
 
 
-def _define_pieces(
-    module: Module, target: Target, node: Node, nest: Nest, parts: Sequence[Nest], name: str,
-    fastmath: bool,
-) -> Call:
+def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     """A nest's pieces as kernels of their own, called one after the other on one context."""
     slots = slots_of(nest)
     work: Size = 0
     calls = []
     for k, part in enumerate(parts):
-        kernel = NestKernel(module, target, part, f"{name}.p{k}", {}, fastmath, slots)
+        kernel = NestKernel(
+            job.module, job.target, part, f"{job.name}.p{k}", {}, job.fastmath, slots
+        )
         kernel.define()
         work = work + kernel.schedule.items * kernel.schedule.cycles
         calls.append(f"  call void @{kernel.name}(ptr %ctx, ptr %scratch)\n")
-    module.define(
-        name,
-        f"define internal void @{name}(ptr %ctx, ptr %scratch) nounwind {{\n{''.join(calls)}"
+    job.module.define(
+        job.name,
+        f"define internal void @{job.name}(ptr %ctx, ptr %scratch) nounwind {{\n{''.join(calls)}"
         "  ret void\n}",
     )
-    reuse = _in_place(nest, set(), len(node.args), None)
-    return Call(name, node, slots, 0, 0, False, nest, None, reuse, work)
+    in_place = _in_place(nest, set(), len(job.node.args), None)
+    return Call(job.name, job.node, slots, nest=nest, in_place=in_place, work=work)
 
 
-def _define_ends(
-    module: Module, target: Target, node: Node, nest: Nest, parts: Cut, name: str, fastmath: bool
-) -> Call:
+def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
     """A nest as two kernels, for the ends of its rows and for their elements."""
-    kernel = EndsKernel(module, target, nest, parts, name, fastmath)
+    kernel = EndsKernel(job.module, job.target, nest, parts, job.name, job.fastmath)
     kernel.define()
-    return Call(name, node, kernel.slots, kernel.workspace, 0, False, nest, work=kernel.work)
+    return Call(
+        job.name, job.node, kernel.slots, kernel.workspace, nest=nest, work=kernel.work
+    )
 
 
 def _runs_back(n: Node) -> bool:

@@ -21,7 +21,7 @@ from graphc.codegen.chain.summed import define_summed
 from graphc.codegen.chain.task import define_task
 from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
-from graphc.codegen.kernels import Call, define_kernel
+from graphc.codegen.kernels import Call, Job, define_kernel
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import ALIGN, align, make_plan, size_of
@@ -55,7 +55,7 @@ class ChainKernel:
             define_summed(module, target, n, f"{name}.{k}", blocks.summed[n], self.axes[-1])
             if n in blocks.summed else
             define_kernel(
-                module, target, n, f"{name}.{k}", codes, fastmath, frozenset(),
+                Job(module, target, n, f"{name}.{k}", codes, fastmath), frozenset(),
                 least_columns=self._least_columns(n),
             )
             for k, n in enumerate(blocks.body.nodes)
@@ -141,8 +141,8 @@ class ChainKernel:
         define_task(self)
         self._driver()
         return Call(
-            self.name, self.node, self.slots, self.workspace, self.scratch, False, None,
-            work=self.work, text=self.text,
+            self.name, self.node, self.slots, self.workspace, self.scratch, work=self.work,
+            text=self.text,
         )
 
     def dims(self, f: Function) -> dict[str, str]:

@@ -69,4 +69,4 @@ def define_summed(
     f.do(f"call void @{define_sum(module, target, dtype)}({', '.join(given)})")
     f.finish()
     work = dims.floordiv(dims.product(sizes[:4]), 16) + 200
-    return Call(name, node, slots, 0, sum_scratch(dtype, columns), False, None, work=work)
+    return Call(name, node, slots, scratch=sum_scratch(dtype, columns), work=work)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from graphc.codegen.emitter import attributed
 from graphc.codegen.library import wasm, windows
 from graphc.codegen.platforms import Platform
 
@@ -90,7 +91,7 @@ def with_libc(code: str, platform: Platform, attributes: str) -> str:
         wanted = set(_DECLARED.findall("\n".join([code, *texts])))
         if wanted.intersection(_DEFINED.findall(text)):
             texts.append(text)
-    code = _joined([code, *(_attributed(t, attributes) for t in texts)])
+    code = _joined([code, *(attributed(t, attributes) for t in texts)])
     if platform.base.pointer_bits == 32:
         code = _narrowed(code, attributes)
     if platform.format == "coff":  # there, what walks a stack needs tables of every function
@@ -148,13 +149,5 @@ def _narrowed(code: str, attributes: str) -> str:
             lines += ["  %wide = zext i32 %r to i64", "  ret i64 %wide", "}"]
         else:
             lines += [f"  ret {result} %r", "}"]
-        texts.append(_attributed("\n".join(lines), attributes))
+        texts.append(attributed("\n".join(lines), attributes))
     return "\n".join([code, *texts, ""])
-
-
-def _attributed(text: str, attributes: str) -> str:
-    def more(m: re.Match[str]) -> str:
-        head, word, data = m[1].partition("prologue ")  # data follows attributes
-        return f"{head.rstrip()} {attributes} {word}{data} {{"
-
-    return re.sub(r"^(define .*) \{$", more, text, flags=re.M)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphc.codegen.emitter import TAIL
+from graphc.codegen.emitter import TAIL, attributed
 from graphc.codegen.target import Target
 
 _SYMBOL = re.compile(r"@([\w.$-]+)")
@@ -70,7 +70,7 @@ class Merger:
             if item.startswith("declare"):
                 self.declarations.setdefault(name, item)
             else:
-                self.definitions[name] = _attributed(item, attributes)
+                self.definitions[name] = attributed(item, attributes)
 
     def text(self) -> str:
         """The module."""
@@ -114,15 +114,6 @@ def _finished(text: str, target: Target) -> str:
         return text
     if text.split(None, 2)[1] not in _LINKAGE:
         text = text.replace("define ", "define internal ", 1)
-    return _attributed(
+    return attributed(
         text, f'"target-cpu"="{target.cpu}" "target-features"="{target.features}"'
     )
-
-
-def _attributed(text: str, attributes: str) -> str:
-    """A function with more attributes; other text as it is."""
-    if not attributes or not text.startswith("define"):
-        return text
-    head, rest = text.split("\n", 1)
-    head, word, data = head.removesuffix("{").partition("prologue ")  # data follows attributes
-    return f"{head}{attributes} {word}{data}{{\n{rest}"
