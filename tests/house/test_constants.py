@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphc import dims
-from graphc.codegen import grain, runtime, schedule, stripes, tiles
+from graphc.codegen import bands, grain, runtime, schedule, stripes, tiles
 from graphc.codegen import vector_axis as axis
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
@@ -37,9 +37,11 @@ def test_turned_blocks_have_elements_of_any_size():
 
 
 def test_rows_that_have_a_lane_each_are_short():
-    """Shorter than a sweep's lanes, whose tree `short` follows: no two elements meet before it."""
+    """Shorter than a sweep's lanes, whose tree `short` follows: no two elements meet before it; nor
+    are such rows cut into bands."""
     few = (axis.FEW, axis.FEW_PLACES, axis.FEW_ENDS, axis.FEW_STORED)
     assert max(few) < axis.LONG_ROW <= VIRTUAL_BITS // 64
+    assert axis.LONG_ROW <= 2 * bands.ROWS
 
 
 def test_columns_are_left_out_by_whole_lanes():

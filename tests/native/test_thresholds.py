@@ -72,7 +72,7 @@ PLACES = {
 # What fuses otherwise, or adds up in other pieces.
 ORDERS = {
     "codegen.across": {"CHEAP": (0, 400)},
-    "codegen.bands": {"ROWS": (8, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
+    "codegen.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
     "codegen.costs": {"COSTLY": (1, 100)},
     "codegen.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
@@ -126,8 +126,9 @@ def users():
 
 def patch(monkeypatch, module, name, value):
     module = f"graphc.{module}"
-    for at in (module, *users().get((module, name), ())):
-        monkeypatch.setattr(importlib.import_module(at), name, value)
+    names = (module, *users().get((module, name), ()))
+    for at in [importlib.import_module(n) for n in names]:  # one imported later would keep `value`
+        monkeypatch.setattr(at, name, value)
 
 
 def choose(rng, table):
