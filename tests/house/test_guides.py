@@ -16,6 +16,9 @@ from graphc.codegen.target import x86
 ROOT = pathlib.Path(__file__).parents[2]
 README, CODEGEN = ROOT / "README.md", ROOT / "codegen" / "README.md"
 CORE, PASSES = ROOT / "graphc" / "README.md", ROOT / "passes" / "README.md"
+GUIDES = pytest.mark.parametrize(
+    "guide", [CORE, PASSES, CODEGEN], ids=["graphc", "passes", "codegen"]
+)
 
 
 def blocks(text, language):
@@ -92,12 +95,41 @@ def test_readme_links_exist():
             assert (path.parent / link).exists(), f"{path.name} links to {link}"
 
 
-@pytest.mark.parametrize("guide", [CORE, PASSES, CODEGEN], ids=["graphc", "passes", "codegen"])
+@GUIDES
 def test_every_module_has_a_place(guide):
     text = guide.read_text()
     for path in guide.parent.glob("*.py"):
         known = f"`{path.stem}`" in text
         assert known or path.stem.startswith("__"), f"{path}: not in {guide.parent.name}/README.md"
+
+
+def section(guide, heading):
+    """What stands under a heading of a guide."""
+    (found,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", guide.read_text(), re.M | re.S)
+    return found
+
+
+@GUIDES
+def test_reading_orders_count_the_lines(guide):
+    table = section(guide, "To read, in this order")
+    rows = re.findall(r"^\| (`[^|]*) \|[^|]*\| ([\d,]+) \|$", table, re.M)
+    assert len(rows) > 4
+    for files, shown in rows:
+        lines = 0
+        for name in re.findall(r"`([\w/]+)`", files):
+            lines += len((guide.parent / f"{name}.py").read_text().splitlines())
+        assert abs(lines - int(shown.replace(",", ""))) <= 0.2 * lines + 50, (files, lines)
+
+
+@pytest.mark.parametrize(("guide", "heading"), [
+    (CORE, "To add"), (CODEGEN, "To add"), (PASSES, "A law is one row"),
+    (PASSES, "A pass is one file"),
+])
+def test_how_to_add_names_files_that_are_there(guide, heading):
+    names = re.findall(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`", section(guide, heading))
+    for name in (n for n in names if "NAME" not in n):
+        assert (guide.parent / name).exists() or (ROOT / name).exists(), name
+    assert names
 
 
 FOLDERS = sorted(CODEGEN.parent.glob("*/__init__.py"))
