@@ -16,8 +16,8 @@ from graphc.codegen.target import Target
 # 1200, since they are calls, of which straight-line functions may make some.
 VECTOR_COST = {
     "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
-    "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 48, "acosh": 38, "atanh": 24,
-    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 40, "pow": 40,
+    "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 45, "acosh": 38, "atanh": 24,
+    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 45, "pow": 38,
     "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
 }
 COSTLY = 8  # from which reading back beats computing again
@@ -34,7 +34,7 @@ MAX_AVX2 = 1024        # where option prices take f32 8% less by eight vectors t
 # and 7.6, tanh 7.4 and 6.8, asinh 16.2 and 13.1 by two, acosh 12 and 10.4 by two; normal_cdf 19.5
 # by eight and 14.4 by four. It holds for formulas in which they are MOSTLY the cost.
 ABREAST = {
-    "atan": (1, 1), "atan2": (1, 1), "tan": (8, 1), "tanh": (8, 1), "asinh": (8, 2),
+    "atan": (1, 1), "atan2": (1, 1), "tan": (8, 1), "tanh": (2, 1), "asinh": (8, 2),
     "acosh": (8, 2), "normal_cdf": (8, 4),
 }
 MOSTLY = 0.75

@@ -35,7 +35,7 @@ def _erf_f64(F: Floats, x: str) -> str:
     a = F.at_most(F.abs(x), 5.95)  # 1 from there on
     at = F.ints("lshr", F.to_bits(F.add(a, 2.0)), F.mantissa - 2)
     tables = [co.ERF_8_F64[i:i + 8] for i in range(0, len(co.ERF_8_F64), 8)]
-    middle, base, *terms = (F.lookup_8(t, at) for t in tables)
+    middle, base, *terms = (F.lookup(t, at) for t in tables)
     h = F.sub(a, middle)
     p = F.poly_of(h, terms)
     return F.copysign(F.fma(h, p, F.select(F.cmp("olt", a, 0.5), a, base)), x)

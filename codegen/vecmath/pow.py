@@ -1,12 +1,13 @@
 """pow on lanes: 2^(y log2 |x|) and C99's special cases.
 
-f64 takes the logarithm as a sum of two doubles, because the exponent of the result magnifies its
-error up to 1075 times; f32 is worked out in f64, where plain logarithms are exact enough.
+The logarithm is a sum of two floats, because the exponent of the result magnifies its error up to
+104 times in f32 and 745 times in f64.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from decimal import Context, Decimal
 
 from graphc.codegen.floats import INF, NAN, Floats, Pair
@@ -14,9 +15,9 @@ from graphc.codegen.rare import outlined, unless
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_16th, exp_reduced, reduce_16th
 
-# Powers of 1 +- 1 ulp to so much overflow and underflow already. In f32 it is small enough too for
-# 150 times it to be rounded to sixteenths.
+# Powers of 1 +- 1 ulp to so much overflow and underflow already.
 LARGE = (2.0**36, 2.0**64)
+NORMAL = 2.0**-126  # the smallest normal f32
 
 
 def pow(F: Floats, x: str, y: str) -> str:
@@ -24,23 +25,30 @@ def pow(F: Floats, x: str, y: str) -> str:
     base = F.L.constant(x)
     if base is not None and 0 < base < INF:
         return _power_of(F, base, y)
-    plain = F.both(F.both(F.cmp("ogt", x, 0.0), F.cmp("olt", x, INF)),
-                   F.cmp("ole", F.abs(y), LARGE[F.double]))
+    above = F.cmp("ogt", x, 0.0) if F.double else F.cmp("oge", x, NORMAL)
+    plain = F.both(F.both(above, F.cmp("olt", x, INF)), F.cmp("ole", F.abs(y), LARGE[F.double]))
     return unless(
         F.L, F.negate(plain), F.t, lambda: _plain(F, x, y),
         lambda: outlined(F.L, "pow", F.t, [x, y], lambda L, args: _any(Floats(L, F.t), *args)),
     )
 
 
-def _plain(F: Floats, a: str, y: str) -> str:
-    """a^y for finite a > 0 and |y| <= LARGE."""
-    return _pow_f64(F, a, y) if F.double else _pow_f32(F, a, y)
+def _plain(F: Floats, a: str, y: str, down: str | None = None) -> str:
+    """(a 2^down)^y for finite a > 0, in f32 normal, and |y| <= LARGE."""
+    hi, lo = _log_f64(F, a) if F.double else _log_f32(F, a, down)
+    p, q = F.two_prod(hi, y)
+    return _exp_dd(F, p, F.fma(lo, y, q))
 
 
 def _any(F: Floats, x: str, y: str) -> str:
     """x^y with all special cases of C99."""
     a, large = F.abs(x), LARGE[F.double]
-    r = _plain(F, a, F.at_least(F.at_most(y, large), -large))
+    normal, down = a, None
+    if not F.double:
+        subnormal = F.cmp("olt", a, NORMAL)
+        normal = F.select(subnormal, F.mul(a, 2.0**24), a)
+        down = F.select(subnormal, -24.0, 0.0)
+    r = _plain(F, normal, F.at_least(F.at_most(y, large), -large), down)
     # 0 and infinity: to a positive power themselves, to a negative one the other
     at_zero, at_infinity = F.cmp("oeq", a, 0.0), F.cmp("oeq", a, INF)
     up = F.L.op("xor", "i1", at_zero, F.cmp("ogt", y, 0.0))
@@ -59,23 +67,46 @@ def _any(F: Floats, x: str, y: str) -> str:
     return F.select(F.either(one, sure), 1.0, r)
 
 
-def _pow_f64(F: Floats, a: str, y: str) -> str:
-    """a^y for finite a > 0."""
-    hi, lo = _log_16th(F, a)
-    p, q = F.two_prod(hi, y)
-    q = F.fma(lo, y, q)
-    return _exp_dd(F, p, q)
-
-
 def _exp_dd(F: Floats, p: str, q: str) -> str:
-    """e^(p + q), f64; beyond 1100 only the sign matters, and the low part may be NaN."""
+    """e^(p + q); in f64 only the sign matters beyond 1100, and the low part may be NaN."""
+    if not F.double:
+        return _exp_dd_f32(F, p, q)
     beyond = F.cmp("oge", F.abs(p), 1100.0)
     p = F.select(beyond, F.copysign(1100.0, p), p)
     n, counted, r = reduce_16th(F, p, F.select(beyond, 0.0, q))
     return F.scale_16th(exp_16th(F, counted, r, r), n, counted)
 
 
-def _log_16th(F: Floats, x: str) -> Pair:
+def _exp_dd_f32(F: Floats, p: str, q: str) -> str:
+    """e^(p + q), f32. Far out n is cut, and what is then left from going far below 0, where the
+    polynomial would turn; far above it makes the result larger still."""
+    s = F.at_least(F.at_most(F.add(p, q), 100.0), -120.0)
+    n, counted = F.nearest_fma(s, 1 / math.log(2))
+    hi, lo = co.LN2_F32
+    r = F.add(F.fma(n, -hi, p), F.fma(n, -lo, q))
+    return F.scale(exp_reduced(F, F.at_least(r, -1.0)), n, counted)
+
+
+def _log_f32(F: Floats, x: str, down: str | None) -> Pair:
+    """log(x 2^down) for normal x > 0, f32, as a sum of two floats, to some 2^-32 of itself.
+
+    As `_log_f64`, from mantissas of 1 to 2; the low part may overlap the high one.
+    """
+    e, m = F.binade(x)
+    e = e if down is None else F.add(e, down)
+    place = F.ints("lshr", F.to_bits(m), F.mantissa - 4)
+    r = F.residue(m, F.lookup(co.LOG16_C_F32, place), 1.0)
+    hi, lo = co.LN2_F32
+    whole = F.fma(e, hi, F.lookup(co.LOG16_HI_F32, place))  # exact
+    first, first_low = F.fast_two_sum(whole, r)
+    square, square_low = F.two_prod(r, F.mul(r, -0.5))
+    second, second_low = F.fast_two_sum(first, square)
+    low = F.add(F.fma(e, lo, F.lookup(co.LOG16_LOW_F32, place)), first_low)
+    low = F.add(F.add(low, square_low), second_low)
+    return second, F.fma(F.mul(square, r), F.poly(r, co.LOG16_POW_F32), low)
+
+
+def _log_f64(F: Floats, x: str) -> Pair:
     """log x for finite x > 0, f64, as a sum of two doubles, to some 2^-65 of itself.
 
     log m = log(1 + r) - log c as in `log`, with c so short that r = m c - 1 is exact;
@@ -97,26 +128,6 @@ def _log_16th(F: Floats, x: str) -> Pair:
     return F.fast_two_sum(second, low)
 
 
-def _pow_f32(F: Floats, a: str, y: str) -> str:
-    """a^y for finite a > 0 and |y| <= LARGE, in f64 (there f32's subnormals are normal)."""
-    L, D = F.L, Floats(F.L, "double")
-    wide, power = (L.convert("fpext", v, "float", "double") for v in (a, y))
-    e, m = D.binade(wide)
-    place = D.ints("lshr", D.to_bits(m), 48)
-    r = D.residue(m, D.lookup(co.LOG16_2_C, place), 1.0)
-    p = D.fma(r, D.poly(r, co.LOG16_2_POW_F32_F64), D.add(e, D.lookup(co.LOG16_2, place)))
-    p = D.mul(p, power)
-    # scaling itself looks after overflow in AVX-512
-    return _exp2_narrowed(D, p if D.avx512 else D.at_least(D.at_most(p, 200.0), -200.0))
-
-
-def _exp2_narrowed(D: Floats, p: str) -> str:
-    """2^p as f32 of an f64."""
-    n, counted = D.nearest_16th(p)
-    r = D.mul(D.poly(D.sub(p, n), co.EXP16_POW_F32_F64), D.lookup(co.EXP16, counted))
-    return D.L.convert("fptrunc", D.scale_normal_16th(r, n, counted), "double", "float")
-
-
 def _power_of(F: Floats, a: float, y: str) -> str:
     """a^y for a known a > 0, whose logarithm need not be computed."""
     if a == 1:
@@ -131,10 +142,9 @@ def _power_of(F: Floats, a: float, y: str) -> str:
         n, counted = F.nearest(y)
         return F.scale(exp_reduced(F, F.mul(F.sub(y, n), math.log(2))), n, counted)
     log = Decimal(a).ln(Context(prec=50))
-    if F.double:
-        hi = float(log)
-        p, q = F.two_prod(y, hi)
-        return _exp_dd(F, p, F.fma(y, float(log - Decimal(hi)), q))
-    D = Floats(F.L, "double")
-    p = D.mul(F.L.convert("fpext", y, "float", "double"), float(log / Decimal(2).ln()))
-    return _exp2_narrowed(D, D.at_least(D.at_most(p, 200.0), -200.0))
+    hi = float(log)
+    if not F.double:
+        hi = struct.unpack("f", struct.pack("f", hi))[0]
+        y = F.at_most(F.at_least(y, -LARGE[0]), LARGE[0])
+    p, q = F.two_prod(y, hi)
+    return _exp_dd(F, p, F.fma(y, float(log - Decimal(hi)), q))

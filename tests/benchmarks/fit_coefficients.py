@@ -146,13 +146,19 @@ SHORT_INVERSES = (1.3125, 1.25, 1.125, 1.0625, 1, 0.9375, 0.875, 0.84375, 0.8125
                   0.6875, 0.6875)
 
 
+def short_inverse(low: Any, high: Any) -> Any:
+    """The multiple c of 1/32 for which |m c - 1| stays smallest for m from low to high."""
+    places = [mp.mpf(k) / 32 for k in range(16, 33)]
+    return min(places, key=lambda c: max(abs(low * c - 1), abs(high * c - 1)))
+
+
 def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
     """Tables and polynomials of f64 functions that round their arguments to sixteenths.
 
     EXP16: 2^(i/16), and what its rounding lost over it. LOG16_C and LOG16: c and -log c, c near
     16 / i, for i as in `by_low_bits`. LOG16_POW..: the same with short c, -log c as sums.
-    LOG16_2_C and LOG16_2: c and -log2 c for mantissas from 1 + i/16 on, exact at both ends of
-    the binade.
+    LOG16_.._F32: for mantissas from 1 + i/16 on, so short that r is exact in f32, and 1 and 1/2
+    at both ends of the binade; -log c as sums, whose first part stays exact beside n ln 2.
     """
     M = mp.mpf
     powers = [mp.power(2, M(i) / 16) for i in range(16)]
@@ -161,14 +167,10 @@ def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
     g = near0(lambda r: (mp.expm1(r) - r) / r**2, lambda r: M(1) / 2 + r / 6)
     top = mp.log(2) / 32 * M("1.01")
     put("EXP16_F64", minimax(g, -top, top, 4, lambda r: r**2))
-    put("EXP16_POW_F32_F64", minimax(lambda r: mp.power(2, r), -M("0.0315"), M("0.0315"), 3))
 
     inverses = by_low_bits(round_inverse)
     put("LOG16_C", inverses)
     put("LOG16", [-mp.log(c) if c else M(0) for c in inverses])
-    floors = [M(1), *(1 / (1 + (i + M("0.5")) / 16) for i in range(1, 15)), M(1) / 2]
-    put("LOG16_2_C", floors)
-    put("LOG16_2", [-mp.log(float(c), 2) for c in floors])
     g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
     # relative to the logarithm: |f| itself where c = 1, more than 0.13 where |f| exceeds 1/32
     put("LOG16_F64", minimax(
@@ -180,8 +182,15 @@ def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
     put("LOG16_POW", [v[0] for v in logs])
     put("LOG16_POW_LOW", [v[1] for v in logs])
     put("LOG16_POW_F64", minimax(g, -M("0.0548"), M("0.0548"), 9, lambda f: abs(f**3)))
-    g = near0(lambda f: mp.log1p(f) / f / mp.log(2), lambda f: (1 - f / 2) / mp.log(2))
-    put("LOG16_2_POW_F32_F64", minimax(g, -M("0.0323"), M("0.0626"), 5))
+    floors = [M(1), *(short_inverse(M(i) / 16 + 1, M(i + 1) / 16 + 1) for i in range(1, 15)),
+              M(1) / 2]
+    put("LOG16_C_F32", floors)
+    logs = [split_at(-mp.log(c), 15) for c in floors]
+    put("LOG16_HI_F32", [v[0] for v in logs])
+    put("LOG16_LOW_F32", [v[1] for v in logs])
+    # -2 P in log(1 + f) = f - f^2/2 + f^3 P, as f^3 is made of -f^2/2
+    put("LOG16_POW_F32", minimax(
+        lambda f: -2 * g(f), -M("0.0375"), M("0.0631"), 3, lambda f: max(f**2, M("1e-9"))))
 
 
 def put_logarithm(put: Callable[[str, list[Any]], None], base: int) -> None:
