@@ -72,3 +72,22 @@ def test_what_divides_takes_half_registers(dtype: str) -> None:
         assert got[n] == 7
     if host().vector_bits == 512:
         assert f"load <{256 // (8 * np.dtype(dtype).itemsize)} x " in f.llvm_ir()
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="AVX-512 alone has half registers to take")
+@pytest.mark.parametrize("dtype, vectors, formula", [
+    ("float64", 8, lambda x: 1.0 / (1.0 + gx.exp(-x))),
+    ("float64", 1, gx.tanh),
+    ("float32", 1, lambda x: gx.atan2(x, 3.0) + 1.0),
+    ("float32", 8, lambda x: gx.atan2(x, gx.exp(gx.sin(x)))),
+])
+def test_functions_keep_whole_registers(dtype: str, vectors: int, formula) -> None:
+    """Also where a division takes longest; where functions divide, fewer go side by side."""
+    x = gx.input("x", ("n",), dtype)
+    f = gx.function([x], formula(x), name="f")
+    f(np.ones(3, dtype))
+    kind, lanes = ("double", 8) if dtype == "float64" else ("float", 16)
+    text = f.llvm_ir()
+    assert f"load <{vectors * lanes} x {kind}>" in text
+    assert f"load <{2 * vectors * lanes} x {kind}>" not in text
+    assert f"load <{lanes // 2} x {kind}>" not in text
