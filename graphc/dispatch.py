@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import graphc
 from graphc.errors import UsageError, user_loc
 
@@ -25,7 +27,6 @@ _METHODS: dict[tuple[str, str], str] = {
     ("add", "accumulate"): "cumulative_sum",
     ("multiply", "accumulate"): "cumulative_prod",
     ("maximum", "accumulate"): "cumulative_max",
-    ("multiply", "outer"): "outer",
 }
 # Arguments that mean nothing to a graph, with the only values that are let through.
 _IGNORED: dict[str, tuple[Any, ...]] = {
@@ -50,15 +51,15 @@ _RENAMED = {"a_min": "min", "a_max": "max", "newshape": "shape"}
 def ufunc(fn: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """`fn` of NumPy called (or reduced, ...) on inputs of which one is a Tensor."""
     name = fn.__name__
-    if method != "__call__":
+    if method == "outer":  # of each element of the first with all of the second
+        a, b = inputs
+        inputs = (graphc.asarray(a)[(..., *(None,) * np.ndim(b))] if np.ndim(a) else a), b
+    elif method != "__call__":
         full = f"{name}.{method}"
         target = _METHODS.get((name, method))
         if target is None:
             raise UsageError(f"np.{full}: not available on Tensors", user_loc())
-        axis = dict(kwargs)
-        if method != "outer":
-            axis.setdefault("axis", 0)
-        return _call(full, getattr(graphc, target), inputs, axis)
+        return _call(full, getattr(graphc, target), inputs, {"axis": 0, **kwargs})
     target_fn = _UFUNCS.get(name) or _find(name)
     if target_fn is None:
         raise UsageError(f"np.{name}: not available on Tensors", user_loc())
