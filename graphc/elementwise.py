@@ -161,6 +161,11 @@ def abs(x: ArrayLike) -> Tensor:
     return t if t.dtype.kind in "bu" else prim.abs(t)
 
 
+def fabs(x: ArrayLike) -> Tensor:
+    """|x| in a float dtype, NumPy's name; float32 of integers and bools."""
+    return abs(as_float(x))
+
+
 def sign(x: ArrayLike) -> Tensor:
     """-1, 0 or 1; NaN stays."""
     t = as_tensor(x)
@@ -366,7 +371,6 @@ def astype(
 absolute = abs
 around = round
 bitwise_not = invert = bitwise_invert
-fabs = abs
 left_shift = bitwise_left_shift
 mod = remainder
 power = pow

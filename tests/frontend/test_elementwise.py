@@ -67,6 +67,12 @@ def test_integers(run, name, dtype):
     np.testing.assert_array_equal(got, want)
 
 
+def test_fabs_of_integers(run):
+    got = run(gx.fabs(gx.input("x", (2,), "int8")), x=np.array([-128, 5]))
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, [128, 5])  # abs(-128) is no int8
+
+
 def ulps(got: np.ndarray, exact: list, dtype: str) -> float:
     """The largest distance from the exact values in units of the last place."""
     worst = 0.0
