@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -28,3 +32,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be rewritten instead of compared."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def at_once() -> Callable[[int, Callable[[int], Any]], list[Any]]:
+    """at_once(count, work): work(0), work(1), .. at the same time, each on a thread of its own.
+
+    What they return; what one raises is raised.
+    """
+
+    def run(count: int, work: Callable[[int], Any]) -> list[Any]:
+        begin = threading.Barrier(count)
+
+        def one(k: int) -> Any:
+            begin.wait()
+            return work(k)
+
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(one, range(count)))
+
+    return run

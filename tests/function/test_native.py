@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-import threading
 import weakref
 
 import numpy as np
@@ -42,21 +41,16 @@ def test_native_calls_use_neither_numpy_nor_the_interpreter(monkeypatch):
     assert f(x, x).tolist() == [3] * 5
 
 
-def test_sixteen_threads_on_one_function():
-    f, wrong = axpy(), []
+def test_sixteen_threads_on_one_function(at_once):
+    f = axpy()
 
     def work(k):
         x = np.full(10_000 * (k % 3) + k, k, np.float32)
         for _ in range(30):
-            if not (f(x, x) == 3 * k).all():
-                wrong.append(k)
+            assert (f(x, x) == 3 * k).all()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong and f.compilations == 1
+    at_once(16, work)
+    assert f.compilations == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

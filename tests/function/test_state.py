@@ -101,22 +101,18 @@ def test_integer_division_by_zero(mode):
         f([7], [0])
 
 
-def test_calls_on_many_threads_lose_no_update(mode):
+def test_calls_on_many_threads_lose_no_update(mode, at_once):
     small, large = var(0.0, "small"), var(np.zeros(200_000), "large")
     f = gx.function([], None, updates={small: small + 1, large: large + 1}, mode=mode)
     g = gx.function([], None, updates={small: small + 1}, mode=mode)
     count = 20
 
-    def work():
+    def work(_):
         for _ in range(count):
             f()
             g()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    at_once(8, work)
     assert small.value == 2 * 8 * count
     assert (large.value == 8 * count).all()
 

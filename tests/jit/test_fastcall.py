@@ -196,22 +196,15 @@ def test_finalisers_may_still_call_what_is_collected_with_them():
     assert len(seen) == 80 and all((y == x).all() for y in seen)
 
 
-def test_sixteen_threads():
+def test_sixteen_threads(at_once):
     call = load(handmade.increment(handmade.N * 4)).call
-    wrong = []
 
     def work(k):
         x = np.full(20_000 + k, k, np.float32)
         for _ in range(50):
-            if not (call(x) == k + 1).all():
-                wrong.append(k)
+            assert (call(x) == k + 1).all()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    at_once(16, work)
 
 
 def test_without_the_native_path(monkeypatch):

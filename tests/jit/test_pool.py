@@ -90,20 +90,10 @@ def test_limits_of_one_function():
         assert (regions(limit)(100, 50) == 50).all()
 
 
-def test_callers_on_many_threads():
+def test_callers_on_many_threads(at_once):
     jit.set_threads(3)
-    run, wrong = regions(), []
-
-    def work():
-        if not (run(500, 200) == 200).all():
-            wrong.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    run = regions()
+    assert all((a == 200).all() for a in at_once(8, lambda _: run(500, 200)))
 
 
 WAITING = """

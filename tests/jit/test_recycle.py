@@ -4,7 +4,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 
 import handmade
 import numpy as np
@@ -108,7 +107,7 @@ def test_the_bound_holds_and_release_gives_back(call, monkeypatch):
     assert recycle.kept()[0] == recycle.BLOCKS
 
 
-def test_arenas_wait_for_the_next_calls():
+def test_arenas_wait_for_the_next_calls(at_once):
     """As many as ran at once; another size takes another, and `release_memory` frees them."""
     image = fastcall.compile_program(handmade.increment(handmade.N * 8), host(), "one")
     native = fastcall.Native(image, host(), slow=lambda *a: None)
@@ -120,42 +119,26 @@ def test_arenas_wait_for_the_next_calls():
     assert [*filter(None, cells)] == [first]
     native.call(ramp(0, 2 * N))
     assert len([*filter(None, cells)]) == 1 and gx.release_memory() >= 16 * N and not any(cells)
-    go, wrong = threading.Barrier(8), []
 
-    def work():
-        go.wait()
+    def work(_):
         for k in range(20):
-            if not (native.call(ramp(k, 10 * N)) == ramp(k + 1, 10 * N)).all():
-                wrong.append(k)
+            assert (native.call(ramp(k, 10 * N)) == ramp(k + 1, 10 * N)).all()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    at_once(8, work)
     held = [*filter(None, cells)]
-    assert not wrong
     assert len({*held}) == len(held) <= recycle.ARENAS and gx.release_memory() >= 80 * N * len(held)
 
 
-def test_many_threads(call):
-    wrong = []
-
+def test_many_threads(call, at_once):
     def work(k):
         held = []
         for i in range(40):
             held.append((1000 * k + i, call(ramp(1000 * k + i, N + 300 * (i % 7)))))
             if len(held) > 3:
                 start, y = held.pop((i * 7) % 3)
-                if not (y == ramp(start + 1, y.size)).all():
-                    wrong.append((k, i))
+                assert (y == ramp(start + 1, y.size)).all()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    at_once(8, work)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

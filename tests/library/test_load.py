@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -157,22 +156,17 @@ def test_dtypes(tmp_path, dtype):
     assert same_bits(lib.state["v"], f.state["v"])
 
 
-def test_threads_and_states(digits, lib):
+def test_threads_and_states(digits, lib, at_once):
     x, y = batch(33)
     lib.set_threads(2)
     lib.warmup()
 
-    def train(out, k):
+    def train(_):
         step = lib.step.with_state(lib.new_state())
-        out[k] = [step(x, y)["loss"].tobytes() for _ in range(8)]
+        return [step(x, y)["loss"].tobytes() for _ in range(8)]
 
-    got = {}
-    threads = [threading.Thread(target=train, args=(got, k)) for k in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(got) == 8 and all(v == got[0] for v in got.values())
+    got = at_once(8, train)
+    assert all(v == got[0] for v in got)
 
 
 def test_the_descriptor(digits, lib):

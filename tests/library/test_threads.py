@@ -4,7 +4,6 @@ floating-point settings."""
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -15,18 +14,10 @@ import graphc as gx
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
-def all_at_once(count, work):
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(count)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-
-
 SIZES = (1, 700, 33, 2, 300, 0, 1500, 5)  # some for one thread, some for all of the pool
 
 
-def test_sixteen_callers_of_a_library(digits):
+def test_sixteen_callers_of_a_library(digits, at_once):
     """Calls of all sizes at once, each caller with its own state and arena: as if alone."""
     digits.symbol("set_threads")(3)
     data = [batch(n, n) for n in SIZES]
@@ -41,17 +32,11 @@ def test_sixteen_callers_of_a_library(digits):
         return losses, state.tobytes()
 
     want = [train(k) for k in range(16)]
-    got = [None] * 16
-
-    def work(k):
-        got[k] = train(k)
-
     for _ in range(3):
-        all_at_once(16, work)
-        assert got == want
+        assert at_once(16, train) == want
 
 
-def test_sixteen_callers_of_a_function():
+def test_sixteen_callers_of_a_function(at_once):
     step = digits_functions(64)[0].compile()
     data = [batch(n, n) for n in SIZES if n]
 
@@ -61,13 +46,7 @@ def test_sixteen_callers_of_a_function():
         return losses, {name: a.tobytes() for name, a in own.state.items()}
 
     want = [train(k) for k in range(16)]
-    got = [None] * 16
-
-    def work(k):
-        got[k] = train(k)
-
-    all_at_once(16, work)
-    assert got == want and step.compilations == 1
+    assert at_once(16, train) == want and step.compilations == 1
 
 
 PROGRAM = r"""
