@@ -49,7 +49,8 @@ def sigmoid(x: ArrayLike) -> Tensor:
 def silu(x: ArrayLike) -> Tensor:
     """x * sigmoid(x), also called swish."""
     t = as_float(x)
-    return ew.multiply(t, sigmoid(t))
+    wide = cast(t, t.dtype.compute)
+    return cast(ew.multiply(wide, sigmoid(wide)), t.dtype)
 
 
 def softplus(x: ArrayLike, beta: float = 1.0) -> Tensor:

@@ -65,6 +65,14 @@ def _asinh_slope(x: Tensor) -> Tensor:
     return prim.select(far, prim.abs(x), prim.sqrt(near * near + 1.0))
 
 
+def _tanh_slope(y: Tensor, x: Tensor) -> Tensor:
+    """1 - y**2, right to one ULP of 1; of 16-bit floats, where that is far from 0, in f32."""
+    if x.dtype.bits > 16:
+        return 1.0 - y * y
+    wide = prim.tanh(prim.cast(x, dtype=x.dtype.compute))
+    return prim.cast(1.0 - wide * wide, dtype=x.dtype)
+
+
 def _exp_of_square(x: Tensor, factor: float) -> Tensor:
     """exp(factor * x**2), factor a power of 2, with what the rounding of x**2 loses made good.
 
@@ -102,7 +110,7 @@ _unary("cos", FLOAT, wide(np.cos), lambda ct, y, x: -(ct * prim.sin(x)))
 _unary("tan", FLOAT, wide(np.tan), lambda ct, y, x: ct * (y * y + 1.0))
 _unary("sinh", FLOAT, wide(np.sinh), lambda ct, y, x: ct * prim.cosh(x))
 _unary("cosh", FLOAT, wide(np.cosh), lambda ct, y, x: ct * prim.sinh(x))
-_unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * (1.0 - y * y))
+_unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * _tanh_slope(y, x))
 _unary("asin", FLOAT, wide(np.arcsin), lambda ct, y, x: ct * prim.rsqrt(_cofactor(x)))
 _unary("acos", FLOAT, wide(np.arccos), lambda ct, y, x: -(ct * prim.rsqrt(_cofactor(x))))
 _unary("atan", FLOAT, wide(np.arctan), lambda ct, y, x: ct / (x * x + 1.0))

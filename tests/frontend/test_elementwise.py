@@ -204,6 +204,18 @@ def test_slopes_that_overflow_nowhere(run):
         np.testing.assert_array_equal(run(first, x=at)[finite], (at > 0)[finite])
 
 
+@pytest.mark.parametrize("name, slope", [
+    ("tanh", lambda v: mpmath.sech(v) ** 2), ("erf", lambda v: mpmath.diff(mpmath.erf, v)),
+    ("silu", lambda v: mpmath.diff(lambda u: u / (1 + mpmath.exp(-u)), v)),
+])
+def test_slopes_of_halves(run, name, slope):
+    x = gx.input("x", ("n",), "float16")
+    at = np.array([0.01, -0.3, 1.7, -2.3, 2.9, -3.3], "float16")
+    fn = next(getattr(m, name) for m in (gx, gx.nn) if hasattr(m, name))
+    got = run(gx.grad(gx.sum(fn(x)), x), x=at)
+    np.testing.assert_allclose(got, [float(slope(float(v))) for v in at], rtol=2 * 2.0**-10)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_slopes_far_out_are_zero(run, dtype):
     x = gx.input("x", ("n",), dtype)
