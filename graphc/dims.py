@@ -120,8 +120,8 @@ class Dim:
     def __truediv__(self, other: object) -> Size:
         if isinstance(other, (int, float, Dim)):
             raise TypeError(
-                f"({self}) / {other} is no size, which is whole; divide with //, and in the place "
-                "of np.arange use gx.arange"
+                f"({self}) / {other} is no size, {_AS_NUMBER.format(self)}; else divide with //, "
+                "and in the place of np.arange use gx.arange"
             )
         return NotImplemented
 
@@ -304,11 +304,29 @@ def _apply(fn: str, a: Size, b: Size) -> Size:
     return atom(Apply(fn, a, b))
 
 
-def is_nonnegative(x: Size) -> bool:
-    """Whether x >= 0 is provable from names and coefficients alone."""
-    return all(
-        c >= 0 and all(isinstance(a, str) or _atom_nonnegative(a) for a in m) for m, c in _terms(x)
-    )
+def is_nonnegative(x: Size, depth: int = 3) -> bool:
+    """Whether x >= 0 is provable from names, coefficients and bounds of so many functions."""
+    terms = _terms(x)
+    if all(c >= 0 and all(isinstance(a, str) or _atom_nonnegative(a) for a in m) for m, c in terms):
+        return True
+    if depth:
+        for m, c in terms:
+            if c < 0 and len(m) == 1 and isinstance(m[0], Apply):
+                return any(
+                    all(is_nonnegative(low, depth - 1) for low in case)
+                    for case in _below(x - atom(m[0]) * c, c, m[0])
+                )
+    return False
+
+
+def _below(rest: Size, c: int, a: Apply) -> list[list[Size]]:
+    """What proves rest + c*a >= 0, for c < 0: all sizes of one of these lists being so."""
+    if a.fn in ("max", "min"):
+        sides = [rest + a.a * c, rest + a.b * c]
+        return [sides] if a.fn == "max" else [sides[:1], sides[1:]]
+    if not isinstance(a.b, int) or a.b < 0:
+        return []
+    return [[rest * a.b + a.a * c if a.fn == "floordiv" else rest + (a.b - 1) * c]]
 
 
 def _atom_nonnegative(a: Apply) -> bool:

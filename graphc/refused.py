@@ -13,8 +13,12 @@ from graphc.errors import UsageError, user_loc
 _SIZE = "the size of the result would depend on data"
 _SORT = "the sort primitive does not exist yet"
 _COMPLEX = "complex numbers are not supported: keep real and imaginary parts as two Tensors"
-_LINALG = "the linear algebra primitives (cholesky, lu, triangular_solve, eigh) do not exist yet"
-_FFT = "the fft primitives do not exist yet"
+_OUTSIDE = "compute it with NumPy, and pass the result as an input"
+_LINALG = (
+    "the linear algebra primitives (cholesky, lu, triangular_solve, eigh) do not exist yet; "
+    + _OUTSIDE
+)
+_FFT = f"the fft primitives do not exist yet; {_OUTSIDE}"
 _BODIES = "conditions and loops over bodies do not exist yet"
 _STEP = f"{_BODIES}; repeat the steps in a Python loop, or compile one step and call it in a loop"
 _EXCHANGE = "a Tensor has no memory while the graph is declared: call compiled functions on arrays"

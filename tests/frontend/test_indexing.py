@@ -50,6 +50,21 @@ def test_slices_of_one_length_agree():
     assert x[::-1].shape == x.shape == x[:].shape
 
 
+def test_slices_that_never_reach_beyond():
+    """Whole groups of a symbolic size, and what was made longer cut back to its length."""
+    x = gx.input("x", ("n", 3))
+    n = x.shape[0]
+    groups = gx.reshape(x[: n // 4 * 4], (n // 4, 4, 3))
+    before, after = gx.concat([x[:1], x])[:n], gx.concat([x, x[-1:]])
+    f = gx.function([x], [gx.sum(groups, axis=1), x - before, x - after[after.shape[0] - n :]])
+    for k in (0, 1, 3, 4, 9):
+        a = np.arange(3 * k, dtype="f4").reshape(k, 3) ** 2
+        want = [a[: k // 4 * 4].reshape(k // 4, 4, 3).sum(1), a - np.concatenate([a[:1], a])[:k],
+                a - np.concatenate([a, a[-1:]])[len(a[:1]):]]
+        for got, w in zip(f(a), want, strict=True):
+            np.testing.assert_array_equal(got, w, err_msg=str(k))
+
+
 def test_slices_up_to_a_size():
     """Their types are short, and with the rest they make up the whole."""
     x, y, z = (gx.input(name, (size,)) for name, size in (("x", "n"), ("y", "t"), ("z", "s")))

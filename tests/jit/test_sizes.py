@@ -77,6 +77,31 @@ def test_random_sizes():
     assert compared > 1500
 
 
+def test_what_is_proved_is_true():
+    """Of maxima and minima that are one of their sides, and so are made without a max or min."""
+    rng = random.Random(3)
+    found = 0
+    for _ in range(3000):
+        a, b = (random_size(rng, rng.randint(1, 3)) for _ in "ab")
+        large, small = maximum(a, b), minimum(a, b)
+        found += large in (a, b)
+        for n, m in [(0, 0), (1, 0), (0, 1), (2, 3), (3, 2), (7, 1), (1, 7), (8, 5), (64, 63)]:
+            try:
+                p, q = (evaluate(x, {"n": n, "m": m}) for x in (a, b))
+            except ZeroDivisionError:
+                continue
+            assert evaluate(large, {"n": n, "m": m}) == max(p, q), (str(a), str(b), n, m)
+            assert evaluate(small, {"n": n, "m": m}) == min(p, q), (str(a), str(b), n, m)
+    n, m = dim("n"), dim("m")
+    assert found > 500
+    assert minimum(n, 4 * floordiv(n, 4)) == 4 * floordiv(n, 4)
+    assert minimum(n, 2 * n - maximum(0, n - 1)) == n
+    assert maximum(7, 8 - mod(n, 2)) == 8 - mod(n, 2)
+    assert maximum(0, n - minimum(m, n)) == n - minimum(m, n)
+    for open_ in (n - 3 * floordiv(n, 2), n - maximum(1, m), 1 - mod(n, 3), n - minimum(m, 3)):
+        assert str(maximum(0, open_)).startswith("max(0, ")
+
+
 @pytest.mark.parametrize(
     ("size", "n", "m"),
     [
