@@ -83,7 +83,7 @@ def dropout(x: ArrayLike, key: ArrayLike, p: float = 0.5, *, training: bool = Tr
         return t
     if p == 1.0:
         return prim.full_like(t, 0.0)
-    kept = random.bernoulli(key, 1.0 - p, t.shape)
+    kept = random.bernoulli(random.as_key("dropout", key), 1.0 - p, t.shape)
     return ew.where(kept, ew.multiply(t, 1.0 / (1.0 - p)), 0.0)
 
 

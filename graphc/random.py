@@ -59,7 +59,8 @@ def _words(op: str, n: ArrayLike) -> Tensor:
     return concat([reshape(low, (1,)), reshape(high, (1,))])
 
 
-def _key(op: str, k: ArrayLike) -> Tensor:
+def as_key(op: str, k: ArrayLike) -> Tensor:
+    """k as a Tensor; ShapeError, which begins with `op`, unless it is a key."""
     t = as_tensor(k)
     if t.dtype is not types.u32 or t.shape != (2,):
         raise ShapeError(
@@ -70,7 +71,7 @@ def _key(op: str, k: ArrayLike) -> Tensor:
 
 def split(key: ArrayLike, n: int = 2) -> list[Tensor]:
     """n new keys, whose numbers are independent of each other and of this key's."""
-    k = prim.xor(_key("split", key), prim.constant(_SPLIT))
+    k = prim.xor(as_key("split", key), prim.constant(_SPLIT))
     if not isinstance(n, int) or n < 1:
         raise ArgumentError(f"split: n must be an int from 1 on, got {n!r}", user_loc())
     words = prim.random_bits(k, shape=(n, 2))
@@ -79,14 +80,14 @@ def split(key: ArrayLike, n: int = 2) -> list[Tensor]:
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Tensor:
     """A new key from a key and an integer, such as a step counter."""
-    k = prim.xor(_key("fold_in", key), prim.constant(_FOLD))
+    k = prim.xor(as_key("fold_in", key), prim.constant(_FOLD))
     mixed = prim.random_bits(k, shape=(2,))
     return prim.random_bits(prim.xor(mixed, _words("fold_in", data)), shape=(2,))
 
 
 def bits(key: ArrayLike, shape: Any = ()) -> Tensor:
     """Uniform 32-bit words."""
-    return prim.random_bits(_key("bits", key), shape=as_shape(shape))
+    return prim.random_bits(as_key("bits", key), shape=as_shape(shape))
 
 
 def _float_dtype(op: str, dtype: Any) -> DType:
@@ -125,7 +126,7 @@ def uniform(
     """
     d = _float_dtype("uniform", dtype)
     want = as_shape(shape)
-    u = _unit(_key("uniform", key), want, d)
+    u = _unit(as_key("uniform", key), want, d)
     if _is(low, 0) and _is(high, 1):
         return cast(u, d)
     a, b = as_tensor(low, u.dtype), as_tensor(high, u.dtype)
@@ -154,7 +155,7 @@ def normal(
     """Normal numbers, by Box and Muller: sqrt(-2 log u) cos(2 pi v)."""
     d = _float_dtype("normal", dtype)
     want, c = as_shape(shape), d.compute
-    k = _key("normal", key)
+    k = as_key("normal", key)
     if c is types.f64:
         pair = _unit(k, (2, *want), c, lift=0.5)  # never 0, so the logarithm is finite
         u, v = (reshape(cut(pair, 0, i, i + 1), want) for i in range(2))
@@ -178,7 +179,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Tensor:
     """Bools that are true with probability p, in the shape of p unless given."""
     chance = as_tensor(p, types.f32) if isinstance(p, (int, float)) else as_tensor(p)
     want = chance.shape if shape is None else as_shape(shape)
-    u = _unit(_key("bernoulli", key), want, types.f32)
+    u = _unit(as_key("bernoulli", key), want, types.f32)
     return prim.less(u, cast(broadcast_to(chance, want, op="bernoulli"), types.f32))
 
 

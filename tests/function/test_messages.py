@@ -13,6 +13,7 @@ import graphc as gx
 from graphc.errors import (
     ArgumentError,
     CompileError,
+    DTypeError,
     GradientError,
     IndexOutOfRangeError,
     OutOfMemoryError,
@@ -103,6 +104,8 @@ def test_refusals():
         (lambda: gx.hessian(x, x), GradientError, "hessian: the cost must be a float scalar"),
         (lambda: gx.hvp(x, x, x), GradientError, "hvp: the cost must be a float scalar"),
         (lambda: gx.grad(gx.sum, x), GradientError, r"got function; pass the Tensor that it ret"),
+        (lambda: f({"x": zeros(3)}), DTypeError, r"got a dict .*; pass inputs by position"),
+        (lambda: gx.nn.dropout(rows, 0.5), ShapeError, r"dropout: a key is u32\[2\] .* got f32"),
         (lambda: gx.nn.cross_entropy(rows, x), ShapeError, r"; class numbers are y\.astype\("),
         (lambda: gx.concat(x), UsageError, r"takes a list, gx\.concat\(\[a, b\]\), got <Tensor x"),
         (lambda: rows - gx.mean(rows, axis=1), ShapeError, r"; f32\[q\] lacks axis -1, .*keepdims"),
