@@ -47,6 +47,20 @@ class Reduction:
         wide = self.dtype.compute.bits == 64 if self.dtype.is_float else self.dtype.bits == 64
         return Reduction(self.name, self.dtype, "i64" if wide else "i32")
 
+    @property
+    def near(self) -> Reduction:
+        """An argmax over a few elements: a mask of elements serves positions of their width."""
+        near = f"i{self.dtype.compute.bits}"
+        return Reduction(self.name, self.dtype, near) if self.name == "argmax" else self
+
+    def far(self, L: Lanes, before: str, near: str, first: str) -> str:
+        """An argmax's position after some more elements: `before`, where that `near` is negative,
+        else `near` behind the `first` of these."""
+        none = L.cmp("slt", self.near.position, near, L.k(self.near.position, 0))
+        wide = L.convert("sext", near, self.near.position, self.position)
+        later = L.op("add", self.position, first, wide)
+        return L.select(none, self.position, before, later)
+
     def identity(self) -> tuple[float | int, ...]:
         """The state of no elements, as numbers."""
         if self.name in ("reduce_sum", "cumsum"):

@@ -45,3 +45,18 @@ def test_argmax_of_rows_of_known_length(m):
     f = gx.function([x], gx.argmax(x, axis=1))
     for a in samples("float32", (9, m)):
         np.testing.assert_array_equal(f(a), np.argmax(a, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int8", "int64"])
+def test_argmax_of_long_columns(dtype):
+    """Strips of rows, blocks of them, and the rows that are left of either."""
+    x = gx.input("x", ("n", "m"), dtype)
+    f = gx.function([x], [gx.argmax(x, axis=0), gx.argmin(x[::-1], axis=0)])
+    for n in (4, 5, 7, 255, 258, 777):
+        kind = "float32" if dtype == "bfloat16" else dtype
+        for a in samples(kind, (n, 130)):
+            a[: n // 2, :9] = a[0, :9]
+            a = a.astype(x.dtype.numpy)
+            b = a.astype(kind)
+            for got, w in zip(f(a), [b.argmax(0), b[::-1].argmin(0)], strict=True):
+                np.testing.assert_array_equal(got, w)
