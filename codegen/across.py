@@ -1,4 +1,4 @@
-"""Rows swept across: the vector axis is reduced.
+"""Inner-loop vectorisation: a row is swept by vectors along a reduced axis, then lanes are folded.
 
 A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of lanes, element i in
 lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from graphc.codegen.ahead import Ahead
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
+from graphc.codegen.prefetch import RowPrefetch
 from graphc.codegen.reductions import Reduction, counted, reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, memory_of
@@ -34,7 +34,7 @@ class Across(Body):
 
     def __init__(self, frame: Frame):
         super().__init__(frame)
-        self.ahead = Ahead(self.s)
+        self.prefetch = RowPrefetch(self.s)
 
     def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
         """One row, or of a row without others the part from low to high."""
@@ -229,8 +229,8 @@ class Across(Body):
             for k in range(group):
                 start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
                 inner = self.vectors_at(scope, start, None)
-                if self.f.sweeping == self.ahead.sweep:
-                    self.ahead.ask(inner, k)
+                if self.f.sweeping == self.prefetch.sweep:
+                    self.prefetch.ask(inner, k)
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
                     x = self.arriving(inner, r, i)
@@ -251,8 +251,8 @@ class Across(Body):
 
         def body(i: str, _: list[str]) -> list[str]:
             inner = self.vectors_at(scope, i, self.mask(i, end) if masked else None)
-            if self.f.sweeping == self.ahead.sweep and not masked:
-                self.ahead.ask(inner, 0)
+            if self.f.sweeping == self.prefetch.sweep and not masked:
+                self.prefetch.ask(inner, 0)
             self.evaluate(inner, reduces, stores)
             L = inner.lanes(True)
             lane = e(f"and i64 {i}, {s.lanes - 1}")

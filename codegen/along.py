@@ -1,7 +1,6 @@
-"""Rows side by side: the vector axis is an outer one, and every lane is a row of its own.
+"""Outer-loop vectorisation: every lane is a row of its own, reduced axes are scalar loops.
 
-Reduced axes are scalar loops around vector accumulators; a nest without reductions is the same
-with no inner loops.
+The loops are around vector accumulators; a nest without reductions is the same without them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Few results of long sums: rows in bands, each of which adds to all results.
+"""Blocking of long sums with few results: rows in bands, each of which adds to all results.
 
     for a band of ROWS rows:                      threads share these
         for a tile of results:                    in registers

@@ -1,4 +1,4 @@
-"""Kernels of short rows cut in two: the ends of rows, then what takes them.
+"""Loop distribution for short rows: what ends a row goes apart from what its elements take.
 
     for i0<n reduce i1<25:                         for i0<n reduce i1<25:
       e1 = exp in0[25*i0+i1]                         rows[i0] = div 1 (reduce_sum over i1 of e1)

@@ -1,4 +1,4 @@
-"""The rules by which fused bodies become loop nests: pulling.
+"""Pulling: producers inlined into consumers, op by op, until a fused body is one loop nest.
 
 To know an output at an index, ask each operand at the index that the op's map gives: one rule per
 op, or per kind of op, in `PULL` and `BY_KIND`. Rules are generators: they yield what they need of

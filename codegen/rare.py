@@ -1,4 +1,4 @@
-"""Lanes that need a slow scalar function: a branch that ordinary values never take.
+"""Slow paths: lanes that need a slow scalar function, behind a branch that others never take.
 
 The function is called for each lane in turn by a second function of the module, so a kernel
 carries no more than one test and one call. `outlined` is for what is long in all lanes.

@@ -1,4 +1,4 @@
-"""Memory for large outputs, recycled: what dropped arrays leave is what the next ones stand in.
+"""A caching allocator for large outputs: the next ones stand in what dropped arrays leave.
 
 A store into pages that the system has yet to find and clear runs at a twentieth of the speed of
 one into pages that are there. So arrays from FROM_BYTES on that compiled functions return come

@@ -1,4 +1,4 @@
-"""How elementwise kernels meet memory: at the start of lines, ahead of time, past the caches.
+"""How elementwise kernels meet memory: aligned stores, software prefetch, non-temporal stores.
 
 A store that goes across two lines is two, and NumPy's arrays begin 16 bytes into a page: long rows
 begin with a head of some elements, under a mask, so that all other stores begin lines.

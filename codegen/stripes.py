@@ -1,4 +1,4 @@
-"""Long columns side by side: rows outside, columns inside, as the rows stand in memory.
+"""Strip-mining of long columns: rows outside, columns inside, as the rows stand in memory.
 
     for a block of ROWS rows:
         for STRIP rows of them:

@@ -1,4 +1,4 @@
-"""Which axes of a nest are taken in blocks: rows side by side, operands that are turned.
+"""Register blocks: axes of a nest of which items take several rows, operands that are transposed.
 
     out[i, j] = f(a[j, i], ...)                 j is the vector axis; `a` is turned along i
     out[i, j] = sum over k of f(a[i, k], b[j, k])   likewise; `b` is turned along k, whose few

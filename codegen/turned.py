@@ -1,4 +1,4 @@
-"""Grid items of several rows: operands turned into buffers, rows side by side in registers.
+"""Transposed operands and unroll-and-jam: grid items of several rows, side by side in registers.
 
     out[i, j] = f(a[j, i], ...)                    j is the vector axis, `a` contiguous along i
     out[i, j] = sum over k of f(a[i, k], b[j, k])  likewise, `b` contiguous along k

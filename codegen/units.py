@@ -1,4 +1,4 @@
-"""A module's text cut into modules that are compiled apart.
+"""Partitions of a module's text, which are compiled apart: shared by programs, or side by side.
 
 `split` takes the templates that programs share from what is a program's own. Templates (matrix
 products) are functions called `graphc_*`. As a module of their own they have the same text in every

@@ -22,7 +22,7 @@ from graphc import codegen, passes
 
 # What no bit depends on: where things stand, which threads compute them, what waits for what.
 PLACES = {
-    "codegen.ahead": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
+    "codegen.prefetch": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.costs": {

@@ -1,4 +1,4 @@
-"""Rows read ahead."""
+"""Software prefetch of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows read ahead: while one row is computed on, the next is on its way from memory.
+"""Software prefetch of rows: while one is computed on, the next is on its way from memory.
 
 Of several sweeps over a row only the first waits for memory, and while the others compute, memory
 would have nothing to do: prefetchers do not look beyond a page. So the costliest of the later
@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 17   # longer ones would be gone from a core's cache when thei
 NEAR_BYTES = 1 << 14   # likewise from the nearest cache
 
 
-class Ahead:
+class RowPrefetch:
     """The sweep of a schedule that asks for the next row, if any, and the loads it asks for."""
 
     def __init__(self, s: Schedule):
