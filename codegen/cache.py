@@ -83,7 +83,7 @@ def load(name: str) -> bytes | None:
             data = f.read()
     except OSError:
         return None
-    if len(data) <= 32 or hashlib.sha256(data[32:]).digest() != data[:32]:
+    if len(data) <= 32 or hashlib.sha256(memoryview(data)[32:]).digest() != data[:32]:
         with contextlib.suppress(OSError):
             os.unlink(path)
         return None
@@ -122,8 +122,9 @@ def sweep(home: str, limit: int | None = None) -> None:
         with os.scandir(home) as files:
             for f in files:
                 if f.name.endswith(".o") or f.name.startswith(".new-"):
-                    info = f.stat(follow_symlinks=False)
-                    entries.append((info.st_mtime_ns, info.st_size, f.path))
+                    with contextlib.suppress(FileNotFoundError):  # others sweep, too
+                        info = f.stat(follow_symlinks=False)
+                        entries.append((info.st_mtime_ns, info.st_size, f.path))
     except OSError:
         return
     total = sum(size for _, size, _ in entries)
@@ -131,5 +132,6 @@ def sweep(home: str, limit: int | None = None) -> None:
         if total <= limit:
             break
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             total -= size

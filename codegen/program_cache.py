@@ -48,13 +48,15 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: obje
     if not all(isinstance(p, str) for p in pipeline or ()):
         return None
     files: dict[str, int] = {}
-    places: list[int] = []
+    places: list[tuple[int, int]] = []
     literals: list[bytes] = []
     for n in _all_nodes(g):
         if n.op not in BUILTIN:
             return None
-        if n.loc is not None:
-            places.append(files.setdefault(n.loc.file, len(files)))
+        if (loc := n.loc) is not None:
+            places.append((files.setdefault(loc.file, len(files)), loc.line))
+        else:
+            places.append((-1, 0))
         value = n.attrs.get("value") if n.op.name == "constant" else None
         if isinstance(value, MissingLiteral):
             return None
@@ -62,8 +64,8 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: obje
             literals.append(hashlib.sha256(value.array.tobytes()).digest())
     return cache.key(
         "program", llvm.versions(), np.__version__, cache.installation(), target.triple, target.cpu,
-        target.features, repr(options), repr(pipeline), to_text(g), repr([*files]), repr(places),
-        repr(literals),
+        target.features, repr(options), repr(pipeline), to_text(g, locs=False), repr([*files]),
+        repr(places), repr(literals),
     )
 
 

@@ -90,8 +90,7 @@ class _Printer:
 
     def text(self, g: Graph) -> str:
         lines: list[str] = []
-        self.open(g, "graph ", "", lines)
-        stack = [self.body(g, "  ", lines)]
+        stack = [self.body(g, self.open(g, "graph ", "", lines), "  ", lines)]
         while stack:
             inner = next(stack[-1], None)
             if inner is None:
@@ -101,7 +100,8 @@ class _Printer:
         lines.append("")
         return "\n".join(lines)
 
-    def open(self, g: Graph, before: str, prefix: str, lines: list[str]) -> None:
+    def open(self, g: Graph, before: str, prefix: str, lines: list[str]) -> dict[Value, str]:
+        """Append a graph's first line; the names of its values."""
         values = value_names(g)
         params = []
         for v in g.inputs:
@@ -109,16 +109,18 @@ class _Printer:
             renamed = "" if text == _value_text(name) else f" = {string_text(name)}"
             params.append(f"{text}: {v.type}{renamed}")
         lines.append(f"{prefix}{before}@{name_text(g.name)}({', '.join(params)}) {{")
+        return values
 
-    def body(self, g: Graph, indent: str, lines: list[str]) -> Iterator[Iterator[Any]]:
+    def body(
+        self, g: Graph, values: dict[Value, str], indent: str, lines: list[str]
+    ) -> Iterator[Iterator[Any]]:
         """Append a graph's lines up to its closing brace; yields where a region is to be run."""
-        values = value_names(g)
         for n in g.nodes:
             line = indent + self.head(n, values) + self.attrs(n)
             regions = [(k, a) for k, a in n.attrs.items() if isinstance(a, Graph)]
             for key, inner in regions:
-                self.open(inner, f"{key}=", f"{line} ", lines)
-                yield self.body(inner, indent + "  ", lines)
+                values_inside = self.open(inner, f"{key}=", f"{line} ", lines)
+                yield self.body(inner, values_inside, indent + "  ", lines)
                 line = lines.pop()
             lines.append(line + self.where(n))
         outs = ", ".join(

@@ -67,6 +67,23 @@ def test_sweep_drops_what_was_used_longest_ago(home):
     assert sorted(p.name for p in home.iterdir()) == ["3.o", "4.o"]
 
 
+def test_sweeps_at_once_keep_what_one_would(home, monkeypatch):
+    """Another process removes the same files, a moment earlier."""
+    home.mkdir(mode=0o700)
+    for i in range(5):
+        (home / f"{i}.o").write_bytes(b"x" * 100)
+        os.utime(home / f"{i}.o", (i, i))
+    unlink = os.unlink
+
+    def twice(path):
+        unlink(path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", twice)
+    cache.sweep(str(home), limit=250)
+    assert sorted(p.name for p in home.iterdir()) == ["3.o", "4.o"]
+
+
 def test_objects_hold_no_addresses(home):
     """Two processes make the same bytes: nothing of this one is baked in."""
     import subprocess
