@@ -31,8 +31,8 @@ COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the se
 LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
-FLAT_TILES = 4      # up to so many tiles lines of A are read where they are, not packed
-MANY_TILES = 8      # with more, the kernel asks for the next strip of A while it is at one
+FLAT_TILES = 4      # up to so many tiles columns of A are read where they are, not packed
+MANY_TILES = 8      # likewise rows; with more, the kernel asks for the next strip while at one
 WAY_BYTES = 1 << 12  # between rows of A that share sets of the nearest cache: see `Strips`
 MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
 HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
@@ -242,7 +242,8 @@ class Strips:
 
     Rows are copied as they are where they lie a multiple of WAY_BYTES apart: a near cache holds 8
     or 12 lines of a set, so 14 such rows throw each other out at every step, and come from the
-    second cache again: 1024x1024x1024 f32 and 512x512x512 f64 took 2 to 3 % longer.
+    second cache again: 1024x1024x1024 f32 and 512x512x512 f64 took 2 to 3 % longer. For few tiles
+    the copy takes more: 5 % of 512x128x512 f64, which are eight, 8 % of 512x96x512.
     """
 
     def __init__(
@@ -254,8 +255,8 @@ class Strips:
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
         self.asked = f.all_of([rows, f.cmp("sgt", n, str(MANY_TILES * tiles.columns))])
-        either = f(f"or i1 {rows}, {self.flat}")
-        most = f.select(either, str(FLAT_TILES * tiles.columns), str(tiles.columns))
+        most = f.select(self.flat, str(FLAT_TILES * tiles.columns), str(tiles.columns))
+        most = f.select(rows, str(MANY_TILES * tiles.columns), most)
         apart = f(f"xor i1 {rows}, true")
         if tiles.rows == HEIGHT:
             even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")

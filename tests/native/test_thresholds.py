@@ -48,7 +48,7 @@ PLACES = {
     },
     "codegen.matmul.block": {
         "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100),
-        "WAY_BYTES": (64, 256),
+        "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
     },
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
