@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphc.ir import Node, Value
 from graphc.passes.patterns import Lit
 from graphc.passes.rewrite import Match, splat
@@ -44,8 +46,19 @@ def puts_back(around: list[Node], axes: tuple[int, ...], ndim: int) -> bool:
     """Whether the views (outermost first) of a reduction over `axes` of a tensor of `ndim` axes
     repeat it along those axes: its other axes stand where the tensor has them.
     """
-    came: list[int | None] = [a for a in range(ndim) if a not in axes]  # the tensor's axis of each
+    came = carried(around, [a for a in range(ndim) if a not in axes])
+    return came is not None and all(a is None or a == i for i, a in enumerate(came))
+
+
+def carried(around: list[Node], came: Sequence[int | None]) -> list[int | None] | None:
+    """What each axis behind some views (outermost first) came from, given that of each axis before
+    them. None of one along which elements are repeated; nothing where a reshape joins axes.
+    """
+    came = list(came)
     for n in reversed(around):
+        if n.op.name == "transpose":
+            came = [came[p] for p in n.attrs["perm"]]
+            continue
         shape = n.attrs["shape"]
         if n.op.name == "broadcast":
             place = dict(zip(n.attrs["axes"], came, strict=True))
@@ -53,10 +66,10 @@ def puts_back(around: list[Node], axes: tuple[int, ...], ndim: int) -> bool:
             inner = n.args[0].type.shape
             old, new = ([i for i, s in enumerate(t) if s != 1] for t in (inner, shape))
             if [inner[i] for i in old] != [shape[i] for i in new]:
-                return False
+                return None
             place = {i: came[k] for k, i in zip(old, new, strict=True)}
         came = [place.get(i) for i in range(len(shape))]
-    return all(a is None or a == i for i, a in enumerate(came))
+    return came
 
 
 def plus_one(m: Match, v: Value) -> Value | None:

@@ -100,7 +100,9 @@ def _is_gap(v: Value) -> bool:
         return False
     if top.args[0].node.op.name == "is_finite":
         top = top.args[1].node
-    return top.op.name == "select" and top.args == (low.args[0], low.args[2], low.args[1])
+    first, b, a = low.args
+    ordered = first.node.op.name == "less_equal" and first.node.args == (b, a)
+    return ordered and top.op.name == "select" and top.args == (first, a, b)
 
 
 def _is_nonpositive(m: Match, v: Value) -> bool:

@@ -36,6 +36,7 @@ from graphc.ir import Node, Value
 from graphc.passes.forms import (
     ONE,
     VIEWS,
+    carried,
     exponent,
     is_number,
     node_of,
@@ -44,7 +45,7 @@ from graphc.passes.forms import (
     puts_back,
     wrap,
 )
-from graphc.passes.patterns import F, G, Rule, heads, rule, stable
+from graphc.passes.patterns import F, G, Lit, Rule, heads, rule, stable
 from graphc.passes.rewrite import Match, splat
 from graphc.passes.rules_sigmoid import (
     log_add_exp,
@@ -62,15 +63,33 @@ mul, pow, neg = heads("mul pow neg")
 
 # log-sum-exp and softmax
 
+_SAME_PLACES = ("stop_gradient", "select")  # that a maximum may stand behind
 
-def _is_shifted(v: Value) -> bool:
-    """Whether v is something minus a maximum."""
+
+def _is_shifted(v: Value, axes: tuple[int, ...]) -> bool:
+    """Whether v is something minus its own maximum along these axes; that of others may be far from
+    it."""
     if v.node.op.name != "sub":
         return False
-    v = v.node.args[1]
-    while v.node.op.name in ("reshape", "broadcast", "stop_gradient", "select"):
-        v = v.node.args[v.node.op.name == "select"]
-    return v.node.op.name == "reduce_max"
+    x, top = v.node.args
+    around: list[Node] = []
+    while (name := top.node.op.name) in ("reshape", "broadcast", "transpose", *_SAME_PLACES):
+        if name not in _SAME_PLACES:
+            around.append(top.node)
+        top = top.node.args[name == "select"]
+    if top.node.op.name != "reduce_max":
+        return False
+    (of,), over = top.node.args, top.node.attrs["axes"]
+    if of.node.op.name == "pad" and is_number(of.node.args[1], Lit(-math.inf)):
+        of = of.node.args[0]
+    place = tuple(range(x.type.ndim))
+    if of is not x and x.node.op.name == "transpose":
+        x, place = x.node.args[0], x.node.attrs["perm"]
+    came = carried(around, [a for a in range(of.type.ndim) if a not in over])
+    return (
+        of is x and came is not None and {place[a] for a in axes} == {*over}
+        and all(a is None or a == p for a, p in zip(came, place, strict=True))
+    )
 
 
 def _shift(m: Match, x: Value, axes: tuple[int, ...]) -> Value:
@@ -120,7 +139,7 @@ def _log_sum_exp(m: Match) -> Value | None:
     if found is None and v.node.op.name in ("mul", "div") and v not in m.rewriter.opaque:
         found, scale = _sum_of_exp(m, v.node.args[0]), _scale(m, v.node)
         found = None if scale is None else found
-    if found is None or _is_shifted(found[0]):
+    if found is None or _is_shifted(found[0], found[1]):
         return None
     x, axes, around = found
     top = _shift(m, x, axes)
@@ -161,7 +180,7 @@ def _softmax_parts(
 
 def _softmax(m: Match) -> Value | None:
     found = _softmax_parts(m, m[F], m[G])
-    if found is None or _is_shifted(found[0]):
+    if found is None or _is_shifted(found[0], found[1]):
         return None
     x, axes, around = found
     if not puts_back(around, axes, x.type.ndim):
@@ -197,7 +216,7 @@ def _log_softmax(m: Match) -> Value | None:
     x, axes, around_sum = found
     if not puts_back(around_sum, axes, x.type.ndim):
         return None
-    if not _is_shifted(x):
+    if not _is_shifted(x, axes):
         x = m.emit("sub", x, _spread(m, _shift(m, x, axes), x, axes))
     total = m.emit("reduce_sum", m.emit("exp", x), axes=axes)
     out = m.emit("sub", x, wrap(m, m.emit("log", total), around_sum))

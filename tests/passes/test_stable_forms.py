@@ -256,3 +256,55 @@ def test_sums_that_divide_other_rows_are_no_softmax(name: str, n: Any) -> None:
     np.testing.assert_allclose(
         got[3], np.array(slopes, np.float64).reshape(3, 3, 3), rtol=1e-4, atol=1e-5
     )
+
+
+MAXIMA_ELSEWHERE = {  # of a square; only x's own along the last axis keeps each row's sum above 0
+    "another tensor's": lambda xp, x, z: x - xp.max(z, axis=1, keepdims=True),
+    "along the other axis": lambda xp, x, z: x - xp.max(x, axis=0),
+    "of other rows": lambda xp, x, z: x - xp.max(x, axis=1),
+    "of all": lambda xp, x, z: x - xp.max(x),
+}
+
+
+@pytest.mark.parametrize("n", [3, "n"])
+@pytest.mark.parametrize("name", MAXIMA_ELSEWHERE)
+def test_only_the_own_maximum_is_not_taken_out_again(name: str, n: Any) -> None:
+    x, z = gx.input("x", (n, n), gx.float64), gx.input("z", (n, n), gx.float64)
+    shifted = MAXIMA_ELSEWHERE[name](gx, x, z)
+    e = gx.exp(shifted)
+    p = e / gx.sum(e, axis=1, keepdims=True)
+    total = gx.log(gx.sum(e, axis=1))
+    outputs = [p, gx.log(p), total, gx.grad(gx.sum(total), x)]
+    xs, zs = np.array([[800.0, 1, 2], [3, 900, 5], [-2000, -2001, -2000]]), np.zeros((3, 3))
+    got = gx.function([x, z], outputs, mode="interpret")(xs, zs)
+    v = MAXIMA_ELSEWHERE[name](np, xs, zs)
+    own = np.max(v, axis=1, keepdims=True)
+    logs = own + np.log(np.exp(v - own).sum(axis=1, keepdims=True))
+    wanted = [np.exp(v - logs), v - logs, logs[:, 0]]
+    for a, b in zip(got, wanted, strict=False):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    assert np.isfinite(got[3]).all()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_own_maximum_is_taken_out_once(axis: int) -> None:
+    x = gx.input("x", (3, 4))
+    for t in (x, x.T, gx.exp(x).T):
+        shifted = t - gx.max(t, axis=axis, keepdims=True)
+        e = gx.exp(shifted)
+        outputs = [gx.nn.softmax(t, axis=axis), e / gx.sum(e, axis=axis, keepdims=True),
+                   gx.log(gx.sum(e, axis=axis)), gx.logsumexp(t, axis=axis)]
+        for o in outputs:
+            graph = run_pipeline(ir.collect("f", [x._value], [o._value]))
+            assert str(graph).count("reduce_max") == 1
+
+
+def test_a_gap_is_of_the_larger_of_the_two() -> None:
+    x, z = gx.input("x", (4,)), gx.input("z", (4,))
+    first = gx.less(z, 1.0)  # says nothing of which is larger
+    gap = gx.where(first, x, z) - gx.where(first, z, x)
+    outputs = [gx.log1p(gx.exp(gap)), gx.log(1.0 + gx.exp(gap))]
+    xs, zs = np.float32([200, -200, 1, 300]), np.float32([0, 0, 0, 2])
+    wanted = np.float32([200, 0, np.log1p(np.e), 0])
+    for got in gx.function([x, z], outputs, mode="interpret")(xs, zs):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
