@@ -42,7 +42,8 @@ class BothKernel:
         self.body, self.labels = body, node.attrs["outputs"]
         self.by_rows, self.by_columns = sorted(
             (n for n in body.nodes if n.op.kind is Kind.CONTRACT),
-            key=lambda n: n.attrs["contract"][0] != (1,),
+            # a vector of shape (1, m) is summed along axis 1 as well
+            key=lambda n: n.attrs["contract"][0] != (1,) or 1 in n.args[0].type.shape,
         )
         self.m, self.n = self.by_rows.args[0].type.shape
         self.dtype = self.by_rows.out.type.dtype

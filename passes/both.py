@@ -35,6 +35,7 @@ class Product(NamedTuple):
     dot: Node
     matrix: Value  # operands of the kernel
     vector: Value
+    along: bool    # whether it sums along the matrix' rows, as A @ x; else along its columns
 
 
 def run(g: Graph) -> Graph:
@@ -53,7 +54,7 @@ def _pairs(g: Graph) -> dict[Node, tuple[Product, Product]]:
         p = _product(n)
         if p is None:
             continue
-        if p.dot.attrs["contract"][0] == (1,):
+        if p.along:
             rows.setdefault(p.matrix, []).append(p)
         else:
             columns.append(p)
@@ -87,7 +88,7 @@ def _product(n: Node) -> Product | None:
             continue
         if vector.type.size == matrix.type.shape[over]:
             given = dict(zip(n.attrs["body"].inputs, n.args, strict=True))
-            return Product(n, dot, given[matrix], given[vector])
+            return Product(n, dot, given[matrix], given[vector], side == 0)
     return None
 
 

@@ -35,6 +35,15 @@ def columns(a, x, w):
     return [a @ u + v, a.T @ v]
 
 
+def lying(a, x, w):
+    u, v = gx.reshape(x, (1, -1)), gx.reshape(w, (1, -1))
+    return [v @ a, w @ a, u @ a.T, (v + 1.0) @ a]
+
+
+def lying_alone(a, x, w):
+    return [gx.reshape(w, (1, -1)) @ a, w @ a]
+
+
 def function(formula, dtype, pipeline=gx.PIPELINE, shape=("m", "n"), **options):
     m, n = shape
     a, x, w = gx.input("a", (m, n), dtype), gx.input("x", (n,), dtype), gx.input("w", (m,), dtype)
@@ -57,7 +66,7 @@ def same(got, want):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("formula", [chained, apart, gradient, columns])
+@pytest.mark.parametrize("formula", [chained, apart, gradient, columns, lying])
 def test_bits_of_separate_kernels(formula, dtype):
     one, two = function(formula, dtype), function(formula, dtype, APART)
     assert 2 in products(one) and 2 not in products(two)
@@ -69,6 +78,15 @@ def test_bits_of_separate_kernels(formula, dtype):
         close = {"float32": 1e-4, "float64": 1e-12}[dtype]
         for p, q in zip(got, want, strict=True):
             assert np.all(np.abs(p - q) <= close * (1 + np.abs(q).max(initial=0))), (m, n)
+
+
+def test_two_products_with_vectors_on_the_left_stay_apart():
+    f = function(lying_alone, "float64")
+    assert 2 not in products(f)
+    for m, n in ((1024, 1024), (1153, 40), (3, 5)):
+        a, x, w = arrays("float64", m, n)
+        for got, want in zip(f(a, x, w), (w[None, :] @ a, w @ a), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("formula", [chained, gradient])
