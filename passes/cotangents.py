@@ -17,22 +17,22 @@ from graphc.types import TensorType
 
 def add_up(parts: Sequence[Value]) -> Value:
     """The sum of one or more cotangents of one value, in their order but for parts put together."""
-    by_axis: dict[int, list[tuple[int, int, Value]]] = {}
-    for p in parts:
+    by_axis: dict[int, list[tuple[int, int, int]]] = {}
+    for k, p in enumerate(parts):
         found = _stretch(p)
         if found is not None:
-            by_axis.setdefault(found[0], []).append((found[1], found[2], p))
-    joined: set[Value] = set()
+            by_axis.setdefault(found[0], []).append((found[1], found[2], k))
+    joined: set[int] = set()  # places in `parts`: x + x hands one value back twice
     sums: list[Value] = []
     for axis, stretches in by_axis.items():
-        apart: list[tuple[int, int, Value]] = []
-        for start, stop, p in sorted(stretches, key=lambda s: s[:2]):
-            if p not in joined and (not apart or start >= apart[-1][1]):
-                apart.append((start, stop, p))
+        apart: list[tuple[int, int, int]] = []
+        for start, stop, k in sorted(stretches):
+            if not apart or start >= apart[-1][1]:
+                apart.append((start, stop, k))
         if len(apart) > 1:
-            joined.update(p for _, _, p in apart)
-            sums.append(_side_by_side(axis, apart))
-    sums += [p for p in parts if p not in joined]
+            joined.update(k for _, _, k in apart)
+            sums.append(_side_by_side(axis, [(a, b, parts[k]) for a, b, k in apart]))
+    sums += [p for k, p in enumerate(parts) if k not in joined]
     total = sums[0]
     for s in sums[1:]:
         (total,) = ir.apply("add", [total, s])

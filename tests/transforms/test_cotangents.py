@@ -34,6 +34,17 @@ def test_parts_that_overlap_and_second_order():
     np.testing.assert_allclose(f(v)[1], 2 * first * 6 * times * v, rtol=1e-5)
 
 
+def test_a_cotangent_that_comes_twice_counts_twice():
+    """x + x hands one cotangent back twice, here one of a part, beside that of another part."""
+    x = gx.input("x", (8,))
+    for y in (x + x, (x + 1.0) + (x * 1.0 + x) - x, (x + 1.0) + (x + 2.0)):
+        cost = gx.sum(gx.exp(y[:4])) + gx.sum(x[4:] * 5.0)
+        v = np.linspace(-1, 1, 8, dtype="f4")
+        value, slope = gx.function([x], [y, gx.grad(cost, x)])(v)
+        want = np.concatenate([2 * np.exp(value[:4]), np.full(4, 5)])
+        np.testing.assert_allclose(slope, want, rtol=1e-6)
+
+
 def test_symbolic_places_are_added():
     x = gx.input("x", ("n", 4))
     n = x.shape[0]
