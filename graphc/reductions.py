@@ -114,7 +114,7 @@ def mean(
     t = as_tensor(x)
     want = dtype_of(dtype) if dtype is not None else t.dtype if t.dtype.is_float else types.f32
     # Sums are wider than the result where it is cheap to be exact: f16 and bf16 would overflow.
-    t = cast(t, t.dtype.compute if t.dtype.is_float else types.f64)
+    t = cast(t, t.dtype.compute if t.dtype.is_float and want is not types.f64 else types.f64)
     axes = axes_of("mean", t, axis)
     total = _reduce("mean", prim.reduce_sum, t, axis, keepdims)
     return cast(ew.divide(total, _count(t, axes, t.dtype)), want)
