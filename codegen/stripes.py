@@ -136,7 +136,8 @@ def _cached_columns(body: Along, most: int) -> str:
         lowest = e(f"and i64 {bits}, {e(f'sub i64 0, {bits}')}")
         apart = e(f"icmp sge i64 {share}, {least(e, lowest, str(PAGE))}")
         enough = e(f"and i1 {enough}, {apart}")
-    return e(f"select i1 {enough}, i64 {least(e, columns, str(PIECE * line))}, i64 {most}")
+    piece = least(e, columns, str(min(most, PIECE * line)))  # of bytes, a few lines are too many
+    return e(f"select i1 {enough}, i64 {piece}, i64 {most}")
 
 
 class Stripes:

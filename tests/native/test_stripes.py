@@ -54,6 +54,26 @@ def test_a_few_columns_have_the_bits_of_these_among_others(dtype):
             assert got.tobytes() == np.ascontiguousarray(want[..., :m]).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_narrow_columns_with_many_states(dtype):
+    """Of narrow elements, what stands in memory for a piece is less than a piece's few lines."""
+    x = gx.input("x", ("n", "m"), dtype)
+    y = x - gx.max(x, axis=0)
+    f = gx.function([x], [
+        gx.argmax(y, axis=0) > 3, gx.argmax(-y, axis=0) > 300, gx.argmax(y * 3, axis=0) > 30,
+        gx.max(y, axis=0), gx.min(y * 3, axis=0),
+    ])
+    for n, m in ((300, 2001), (400, 3001), (1, 2000)):
+        a = RNG.integers(-20, 20, size=(n, m)).astype(dtype)
+        b = a - a.max(axis=0)
+        wanted = (
+            b.argmax(axis=0) > 3, (-b).argmax(axis=0) > 300, (b * 3).argmax(axis=0) > 30,
+            b.max(axis=0), (b * 3).min(axis=0),
+        )
+        for got, want in zip(f(a), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("m", [256, 257])
 def test_columns_that_no_cache_holds(m):
     """Rows too many, or at the distance of pages, for pieces of them to be kept between sweeps."""
