@@ -159,7 +159,7 @@ class Along(Body):
             bits = e(f"bitcast <{width} x i1> {end.mask} to {t}")
             e.module.declare(f"llvm.ctpop.{t}", f"declare {t} @llvm.ctpop.{t}({t})")
             active = e(f"call {t} @llvm.ctpop.{t}({t} {bits})")
-            count = e(f"zext {t} {active} to i64")
+            count = active if width == 64 else e(f"zext {t} {active} to i64")
         cells: dict[Expr, list[tuple[str, str]]] = {}
         for r in over_rows:
             cells[r] = []

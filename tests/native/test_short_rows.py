@@ -123,6 +123,23 @@ def test_totals_of_short_rows_have_a_place_for_each_of_64_columns():
     assert total(a) == places[0]
 
 
+@pytest.mark.parametrize("m", [3, 5])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_totals_of_short_rows_of_narrow_elements(dtype, m):
+    """A register may hold 64 rows: as many as the bits of the number that counts them."""
+    x = gx.input("x", ("n", m), dtype)
+    y = x - gx.max(x, axis=1, keepdims=True)
+    rows = gx.min(y, axis=1)
+    f = gx.function([x], [gx.max(rows), gx.min(rows), rows, gx.argmax(y, axis=1) > 1])
+    for n in (1, 63, 64, 65, 700):
+        a = RNG.integers(0, 100, size=(n, m)).astype(dtype)
+        b = a - a.max(axis=1, keepdims=True)
+        want = b.min(axis=1)
+        wanted = want.max(), want.min(), want, b.argmax(axis=1) > 1
+        for got, w in zip(f(a), wanted, strict=True):
+            np.testing.assert_array_equal(got, w)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_rows_written_out_have_the_bits_of_rows_in_loops(dtype):
     """Several of their vectors meet in one lane; the last may be cut; short ones have a lane."""
