@@ -44,9 +44,12 @@ def vector_norm(
 ) -> Tensor:
     """The norm sum(|x|**ord)**(1/ord) over axes; inf, -inf and 0 have their usual meanings.
 
-    The gradient at 0 is 0.
+    The gradient at 0 is 0. Of 16-bit floats it is computed in f32.
     """
     t = as_float(x)
+    if t.dtype is not t.dtype.compute:
+        wide = vector_norm(ew.astype(t, t.dtype.compute), axis, keepdims=keepdims, ord=ord)
+        return ew.astype(wide, t.dtype)
     if ord == 2:
         return red.flat_at_zero(reals.sqrt, red.sum(ew.square(t), axis, keepdims=keepdims))
     size = ew.abs(t)

@@ -172,15 +172,16 @@ def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
 
 
 def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow."""
-    t = as_float(x)
+    """log(sum(exp(x))), without overflow; of 16-bit floats in f32."""
+    of = as_float(x)
+    t = cast(of, of.dtype.compute)
     # The shift is a constant to gradients: the result does not depend on it.
     top = prim.stop_gradient(max(t, axis, keepdims=True))
     shift = ew.where(prim.is_finite(top), top, 0.0)
     total = reals.log(sum(reals.exp(ew.subtract(t, shift)), axis, keepdims=keepdims))
     if not keepdims:
         shift = prim.reshape(shift, shape=total.shape)
-    return ew.add(total, shift)
+    return cast(ew.add(total, shift), of.dtype)
 
 
 # Running reductions

@@ -121,10 +121,12 @@ def spread(y: Tensor, shape: Sequence[Size], axes: Axes) -> Tensor:
 
 
 def _max_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
-    """Tied extremes share evenly."""
+    """Tied extremes share evenly. They are counted in f32 where f16 would overflow."""
     hit = prim.equal(x, spread(y, x.shape, axes))
-    count = prim.reduce_sum(prim.cast(hit, ct.dtype), axes)
-    share = ct / prim.maximum(count, prim.full_like(count, 1))
+    wide = ct.dtype.compute
+    count = prim.reduce_sum(prim.cast(hit, wide), axes)
+    count = prim.maximum(count, prim.full_like(count, 1))
+    share = ct / count if wide is ct.dtype else prim.cast(prim.cast(ct, wide) / count, ct.dtype)
     return [prim.select(hit, spread(share, x.shape, axes), prim.full_like(x, 0))]
 
 

@@ -92,6 +92,22 @@ def test_reduction_dtypes(run):
     same(run, gx.sum(gx.input("b", ("n",), "bool")), 3, b=[True, True, False, True])
 
 
+def test_sums_within_reductions_of_halves_do_not_overflow(run):
+    t = gx.input("t", ("n",), "float16")
+    many, large = np.zeros(70000, "f2"), np.array([300, -400], "f2")
+    half = {"rtol": 1e-3, "atol": 1e-7}
+    for cost, v, want, slope in [
+        (gx.logsumexp(t), many, np.log(70000), 1 / 70000),
+        (gx.max(t), many, 0, 1 / 70000),
+        (gx.linalg.vector_norm(t), large, 500, [0.6, -0.8]),
+        (gx.linalg.vector_norm(t, ord=3), large, 91e6 ** (1 / 3), [0.4449, -0.7909]),
+    ]:
+        assert cost.dtype.long == "float16"
+        np.testing.assert_allclose(run(cost, t=v), want, **half)
+        got = run(gx.grad(cost, t), t=v)
+        np.testing.assert_allclose(got, np.broadcast_to(np.float16(slope), v.shape), **half)
+
+
 def test_nothing_reduced(run):
     t = gx.input("t", ("n",))
     empty = np.zeros(0, "f4")
