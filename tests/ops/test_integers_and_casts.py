@@ -136,10 +136,10 @@ def test_casts_to_and_from_bool():
     same(run("cast", special_values, dtype=BY_NAME["bool"]), np.array([True, False, True]))
 
 
-def test_casts_to_16_bits_go_through_f32():
+def test_casts_to_f16_round_once_and_those_to_bf16_go_through_f32():
     tie = 1 + 2.0**-11 + 2.0**-30  # rounds up directly, to even after f32
     same(run("cast", np.array([tie, 1e6, 1e-9]), dtype=BY_NAME["f16"]),
-         np.array([1.0, np.inf, 0.0], np.float16))
+         np.array([1 + 2.0**-10, np.inf, 0.0], np.float16))
     x = np.array([1 + 2.0**-8 + 2.0**-40, 3.0])
     same(run("cast", x, dtype=BY_NAME["bf16"]), np.array([1.0, 3.0]).astype(ml_dtypes.bfloat16))
 
