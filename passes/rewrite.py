@@ -108,14 +108,15 @@ class Match:
         t = self.type if type is None else type
         return self.rewriter.full(np.asarray(number, t.dtype.numpy), t, self.origin)
 
-    def inline(self, call: Node) -> Value:
-        """The only result of a call's body on the call's operands, simplified."""
+    def inline(self, result: Value) -> Value:
+        """A result of a call by the call's body on its operands, simplified."""
+        call = result.node
         body: Graph = call.attrs["body"]
         env = dict(zip(body.inputs, call.args, strict=True))
         for n in body.nodes:
             args = [env[a] for a in n.args]
             env.update(zip(n.outs, self.rewriter.emit_all(n, args, self.origin), strict=True))
-        return env[body.outputs[0]]
+        return env[body.outputs[result.index]]
 
     def single_use(self, v: Value) -> bool:
         """Whether nothing but the whole uses v."""

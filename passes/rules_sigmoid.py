@@ -129,7 +129,7 @@ def sigmoid_argument(m: Match, v: Value) -> tuple[Value, bool] | None:
 def _opened(m: Match, v: Value, name: str) -> Value:
     """v; what a composite of this name makes, where it is one."""
     n = node_of(m, v, "call")
-    return m.inline(n) if n is not None and n.attrs["name"] == name else v
+    return m.inline(v) if n is not None and n.attrs["name"] == name else v
 
 
 def one_minus_sigmoid(m: Match) -> Value | None:

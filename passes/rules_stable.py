@@ -208,7 +208,7 @@ def _log_softmax(m: Match) -> Value | None:
     inner, around = peel(m, m[F], VIEWS)
     n = node_of(m, inner, "call")
     if n is not None and n.attrs["name"] == "softmax":
-        inner, more = peel(m, m.inline(n), VIEWS)
+        inner, more = peel(m, m.inline(inner), VIEWS)
         around += more
     found = _quotient_parts(m, inner)
     if found is None:

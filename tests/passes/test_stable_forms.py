@@ -308,3 +308,18 @@ def test_a_gap_is_of_the_larger_of_the_two() -> None:
     wanted = np.float32([200, 0, np.log1p(np.e), 0])
     for got in gx.function([x, z], outputs, mode="interpret")(xs, zs):
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softmax"])
+def test_a_further_result_of_a_composite_of_such_a_name_is_not_its_first(name: str) -> None:
+    form = gx.nn.sigmoid if name == "sigmoid" else gx.nn.softmax
+    both = gx.composite(lambda x: (form(x), x * x + 2.0), name=name)
+    x = gx.input("x", (3,), "float64")
+    f = gx.function(
+        [x], [gx.log(r) for r in both(x)], mode="interpret", pipeline=("stabilize",)
+    )
+    values = np.array([-1.0, 0.5, 2.0])
+    e = np.exp(values)
+    first = e / (1 + e) if name == "sigmoid" else e / e.sum()
+    np.testing.assert_allclose(f(values)[0], np.log(first), rtol=1e-14)
+    np.testing.assert_allclose(f(values)[1], np.log(values * values + 2), rtol=1e-14)
