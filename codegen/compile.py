@@ -26,7 +26,7 @@ from graphc.codegen.waves import define_timed
 from graphc.conditions import requirements
 from graphc.dims import Size
 from graphc.errors import CompileError, Loc
-from graphc.ir import Graph, Node, State, Value
+from graphc.ir import Graph, Node, State, Value, attr_key
 from graphc.ops.row import Kind
 from graphc.passes import chains
 from graphc.passes.stages import lower
@@ -217,7 +217,7 @@ def _structure(n: Node) -> tuple[object, ...]:
     """A node's attributes, bodies by their structure."""
     body = n.attrs.get("body")
     if not isinstance(body, Graph):
-        return tuple(n.attrs.values())
+        return attr_key(n.op, n.attrs)
     number = {v: k for k, v in enumerate(body.inputs)}
     rows: list[object] = [tuple(v.type for v in body.inputs)]
     for m in body.nodes:

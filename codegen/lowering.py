@@ -39,7 +39,8 @@ class Lowering:
     ) -> Expr:
         """An interned expression; `indices` are the polynomials whose axes it depends on."""
         args = tuple(args)
-        key = (kind, dtype, args, attrs)
+        exact = repr(attrs) if kind == "op" and attrs[1] else ""  # 0.0 is not -0.0 (`ir.attr_key`)
+        key = (kind, dtype, args, attrs, exact)
         found = self.table.get(key)
         if found is not None:
             return found

@@ -106,6 +106,15 @@ class Node:
         return self.origin.name
 
 
+def attr_key(op: Op, attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The attributes of a node as part of a key: equal only where they are the same.
+
+    Those of a user's elementwise op may be numbers: 1 is not 1.0 or True then, nor 0.0 -0.0.
+    """
+    values = tuple(attrs.values())
+    return (values, repr(values)) if values and op.kind is Kind.ELEMENTWISE else values
+
+
 def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
     """Result types, by the op's own rule; arity and attribute names are checked here."""
     if op.arity is not None and len(types) != op.arity:
@@ -274,7 +283,7 @@ class Builder:
             ordered = attrs
         args = tuple(args)
         if not row.unique:
-            found = self._table.get((row, args, tuple(ordered.values())))
+            found = self._table.get((row, args, attr_key(row, ordered)))
             if found is not None:
                 return found.outs
         types = infer(row, [a.type for a in args], ordered)
@@ -297,7 +306,7 @@ class Builder:
         if node.op.unique:
             self.nodes.append(node)
             return node.outs
-        key = (node.op, node.args, tuple(node.attrs.values()))
+        key = (node.op, node.args, attr_key(node.op, node.attrs))
         found = self._table.setdefault(key, node)
         if found is node:
             self.nodes.append(node)
@@ -306,7 +315,6 @@ class Builder:
     def copy(self, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """n on these operands; n itself where they are its own."""
         return self.keep(n) if args == n.args else self.emit(n.op, args, n, **n.attrs)
-
 
     def repeat(self, n: Node, env: dict[Value, Value]) -> None:
         """n on what stands in env for its operands; env gets what stands for its results."""

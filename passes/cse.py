@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphc.ir import Builder, Graph, Node, Value, rebuild
+from graphc.ir import Builder, Graph, Node, Value, attr_key, rebuild
 from graphc.ops.row import Kind
 from graphc.passes.bodies import deep
 
@@ -78,7 +78,7 @@ def structure(g: Graph) -> tuple[Any, ...]:
         number[v] = len(number)
     rows: list[Any] = [tuple(v.type for v in g.inputs)]
     for n in g.nodes:
-        rows.append((n.op, tuple(number[a] for a in n.args), tuple(n.attrs.values())))
+        rows.append((n.op, tuple(number[a] for a in n.args), attr_key(n.op, n.attrs)))
         for o in n.outs:
             number[o] = len(number)
     rows.append((tuple(number[o] for o in g.outputs), g.output_names))

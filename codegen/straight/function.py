@@ -27,7 +27,7 @@ from graphc.codegen.straight.dot import dot
 from graphc.codegen.straight.elements import VECTOR_BITS, Elements
 from graphc.codegen.straight.ops import Ids, Ops
 from graphc.codegen.target import Target
-from graphc.ir import Graph, Node, State, Value
+from graphc.ir import Graph, Node, State, Value, attr_key
 from graphc.ops.row import OPS, Kind
 from graphc.passes.stages import flatten
 from graphc.types import DType, f32
@@ -175,7 +175,10 @@ class Straight:
         for n in self.g.nodes:
             at = max((level.get(a, 0) for a in n.args), default=0)
             if n.op.kind is Kind.ELEMENTWISE and VECTOR_COST.get(n.op.name, 1) >= COSTLY:
-                key = (n.op, n.out.type.dtype, *(a.type.dtype for a in n.args), *n.attrs.items())
+                key = (
+                    n.op, n.out.type.dtype, *(a.type.dtype for a in n.args),
+                    attr_key(n.op, n.attrs),
+                )
                 costly.setdefault(at, {}).setdefault(key, []).append(n)
                 at += 1
             else:

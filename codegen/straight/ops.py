@@ -52,12 +52,13 @@ class Ops:
             args, op = self._reciprocal(dtype, args)
         shape = args[0].shape
         attrs = attrs or {}
+        given = (*attrs.items(), repr(attrs)) if attrs else ()  # 0.0 is not -0.0 (`ir.attr_key`)
         flat = [a.reshape(-1).tolist() for a in args]
         out: list[int] = []
         missing: dict[str, list[Missing]] = {}  # by op
         riders: dict[int, Missing] = {}         # by position: what the op leaves as it is
         for position, operands in enumerate(zip(*flat, strict=True)):
-            key = (op, dtype, operands, *attrs.items())
+            key = (op, dtype, operands, *given)
             x = self.done.get(key)
             if x is None:
                 found = self.fold(op, dtype, operands, attrs)

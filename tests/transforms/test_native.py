@@ -72,6 +72,40 @@ def test_an_op_from_outside_compiles(dtype):
         scalars.EMIT.pop(name, None)
 
 
+@pytest.mark.parametrize("size", [2, 70_000])
+def test_attributes_that_are_equal_but_not_the_same_make_nodes_of_their_own(size):
+    """0.0 and -0.0, and 1, 1.0 and True: merged, all had the first one's result."""
+    values = [0.0, -0.0, 1, 1.0, True, (0.0,), (-0.0,)]
+
+    def number(by):
+        return float(1 + [repr(v) for v in values].index(repr(by)))
+
+    name = "test_native_by"
+    by = gx.define_op(
+        gx.Op(name, gx.Kind.ELEMENTWISE, 1, attrs=("by",), type=gx.same_float(name),
+              ref=lambda x, by: x * number(by)),
+        emit=lambda L, args, dtypes, out, attrs: L.op(
+            "fmul", "double", args[0], L.k("double", number(attrs["by"]))),
+    )
+    try:
+        x = gx.input("x", (size,), "float64")
+        ys = [by(x, by=v) for v in values]
+        called = [gx.composite(lambda x, v=v: by(gx.tanh(x), by=v), name="c")(x) for v in values]
+        # a kernel for each, which are alike but for the attribute
+        sums = [gx.sum(by(gx.cumsum(x), by=v)) for v in values]
+        for mode in ("interpret", "jit"):
+            f = gx.function([x], [*ys, *called, *sums], mode=mode)
+            found = f(np.ones(size))
+            for k in range(len(values)):
+                np.testing.assert_array_equal(found[k], k + 1.0)
+                np.testing.assert_allclose(found[len(values) + k], (k + 1) * np.tanh(1.0))
+                np.testing.assert_array_equal(
+                    found[2 * len(values) + k], (k + 1) * size * (size + 1) / 2)
+    finally:
+        OPS.pop(name, None)
+        scalars.EMIT.pop(name, None)
+
+
 @pytest.mark.parametrize(("emit", "text"), [
     (lambda L, args, dtypes, out, attrs: None, "must return the register of the result, got None"),
     (lambda L, args, *rest: scalars.emit(L, "mull", args * 2, *rest), "no code for an op 'mull'"),
