@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc import types
+from graphc.contents import locked
 from graphc.descriptor import decode_type, read_descriptor
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.files import check_path, npz_writer, read_npz
@@ -62,12 +63,13 @@ def save_state(
         _save_for(path, library, states, _constant(what))
         return
     arrays: dict[str, Array] = {}
-    for s in states:
-        value = _value(s)
-        if s.type.dtype is types.bf16:
-            arrays[_BF16 + s.name] = value.view(np.uint16)
-        else:
-            arrays[s.name] = value
+    with locked(states):
+        for s in states:
+            value = _value(s)
+            if s.type.dtype is types.bf16:
+                arrays[_BF16 + s.name] = value.view(np.uint16)
+            else:
+                arrays[s.name] = value
     write_file(path, npz_writer(arrays))
 
 
@@ -86,14 +88,15 @@ def _save_for(path: Any, library: Any, states: list[State], optional: set[str]) 
                 f"save_state: variable {name!r} is {own[name].type}, but {decode_type(v)} in "
                 f"{library}", user_loc()
             )
-        raw = np.ascontiguousarray(_value(own[name])).reshape(-1).view(np.uint8)
-        values[v["offset"]:v["offset"] + raw.size] = raw
+    with locked(states):
+        for name, v in variables.items():
+            raw = np.ascontiguousarray(_value(own[name])).reshape(-1).view(np.uint8)
+            values[v["offset"]:v["offset"] + raw.size] = raw
     write_state_file(path, int(layout["layout"], 16), values, variables.values())
 
 
 def _value(s: State) -> Array:
-    with s.lock:
-        return np.array(s.array, order="C")
+    return np.array(s.array, order="C")
 
 
 def _constant(what: Any) -> set[str]:
@@ -132,8 +135,8 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
                 f"load_state: variable {name!r} must be {s.type}, got {array_text(a)} in {path}",
                 user_loc(),
             )
-    for name, s in wanted.items():
-        with s.lock:
+    with locked(wanted.values()):
+        for name, s in wanted.items():
             if s.array is None:
                 raise UsageError(f"load_state: variable {name!r} has no array", user_loc())
             s.array[...] = arrays[name]

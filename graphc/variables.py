@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphc.arguments import as_value
+from graphc.contents import locked, locks_of
 from graphc.declare import Variable
 from graphc.errors import UsageError, user_loc
 from graphc.ir import Graph, State
@@ -41,19 +42,14 @@ class Variables:
 
     def values(self) -> dict[str, Array]:
         """Copies of the present values, by name."""
-        out = {}
-        for s in self:
-            with s.lock:
-                if s.array is not None:
-                    out[s.name] = s.array.copy()
-        return out
+        with locked(self):
+            return {s.name: s.array.copy() for s in self if s.array is not None}
 
     def locks(self) -> list[Any]:
         """The locks a call takes: those of all variables if it updates any."""
         if not self._graph.updates:
             return []
-        locks = {id(s.lock): s.lock for s in self}
-        return [locks[k] for k in sorted(locks)]  # one order for all, so no two calls deadlock
+        return locks_of(self)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -70,15 +66,13 @@ class Variables:
         """
         given = _by_name(values)
         new = Variables(self._graph)
-        for s in self._declared:
-            if s.name in given:
-                what = f"with_state: variable {s.name!r}"
-                array = as_value(what, given.pop(s.name), s.type)
-                new.replace(s, State(s.name, s.type, array))
-            else:
-                present = self.own(s)
-                with present.lock:
-                    new.replace(s, State(s.name, s.type, present.array))
+        arrays = {
+            s: as_value(f"with_state: variable {s.name!r}", given.pop(s.name), s.type)
+            for s in self._declared if s.name in given
+        }
+        with locked(self):
+            for s in self._declared:
+                new.replace(s, State(s.name, s.type, arrays.get(s, self.own(s).array)))
         if given:
             raise UsageError(
                 f"with_state: {self._graph.name} has no variable {next(iter(given))!r}; it has "

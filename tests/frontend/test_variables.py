@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,27 @@ def test_state_of_bfloat16(tmp_path):
     w.value = np.zeros_like(kept)
     gx.load_state(tmp_path / "w.npz", w)
     np.testing.assert_array_equal(w.value, kept)
+
+
+@pytest.mark.parametrize("how", ["save_state", "state", "with_state"])
+def test_what_is_taken_from_several_variables_is_of_one_step(tmp_path, how):
+    a, b = gx.variable(0.0, name="a"), gx.variable(0.0, name="b")
+    f = gx.function([], None, updates={a: a + 1, b: b + 1}, mode="interpret")
+    taken = {}
+
+    def take():
+        if how == "save_state":
+            gx.save_state(tmp_path / "s.npz", f)
+            taken.update(np.load(tmp_path / "s.npz"))
+        else:
+            taken.update(f.state if how == "state" else f.with_state().state)
+
+    with b.state.lock:  # a step that has one lock already and gets the other if it is free
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join(0.2)
+        if a.state.lock.acquire(timeout=0.2):
+            f()
+            a.state.lock.release()
+    thread.join()
+    assert taken["a"] == taken["b"]
