@@ -107,6 +107,7 @@ class Lowering:
         """A data-dependent index, checked against [0, size) or [-size, size) and clamped."""
         if node not in self.sites:
             self.sites.append(node)
+        negative = negative and e.dtype.kind == "i"  # 2**64 - 1 is far behind the end, not the last
         if e.dtype is not i64:
             e = self.cast(e, i64)
         p = self.make(

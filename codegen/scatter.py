@@ -83,7 +83,7 @@ class _Updates:
         e, f = self.e, self.f
         limit = f.top.size(self.x.type.shape[self.axis])
         p = self.position([*first[: self.batch], *row])
-        if self.node.attrs["negative"]:
+        if self.node.attrs["negative"] and self.where.type.dtype.kind == "i":
             low = e(f"icmp slt i64 {p}, 0")
             p = e(f"select i1 {low}, i64 {e(f'add i64 {p}, {limit}')}, i64 {p}")
         ok = e(f"icmp ult i64 {p}, {limit}")

@@ -195,3 +195,16 @@ def test_a_reduction_over_an_axis_that_its_operand_has_not():
     a, b = np.ones((3, 5), "f4"), np.arange(5, dtype="f4")
     first, second = f(a, b)
     assert first.tolist() == (1 - b).tolist() and second.tolist() == (4 * b).tolist()
+
+
+@pytest.mark.parametrize("mode", ["jit", "interpret"])
+def test_unsigned_indices_do_not_count_from_the_end(mode):
+    x, i, u = (gx.input("x", ("n",)), gx.input("i", ("k",), "uint64"), gx.input("u", ("k",)))
+    a, ones = np.arange(5, dtype=np.float32), np.ones(2, np.float32)
+    for out, inside in ((gx.take(x, i, axis=0) + u, [5, 2]), (x.at[i].set(u), [0, 1, 2, 3, 1]),
+                        (x.at[i].add(u), [0, 2, 2, 3, 5])):
+        f = gx.function([x, i, u], out, mode=mode)
+        np.testing.assert_array_equal(f(a, np.array([4, 1], np.uint64), ones), inside)
+        for beyond in (5, 2**63 + 4, 2**64 - 5, 2**64 - 1):
+            with pytest.raises(IndexOutOfRangeError, match=str(beyond)):
+                f(a, np.array([1, beyond], np.uint64), ones)
