@@ -63,7 +63,7 @@ class Ops:
             if x is None:
                 found = self.fold(op, dtype, operands, attrs)
                 if isinstance(found, tuple):  # another op does
-                    again = (found[0], dtype, found[1])
+                    again = (found[0], dtype, found[1], *(given if found[0] == op else ()))
                     x = self.done.get(again)
                     if x is None:
                         x = self.done[again] = self.x.new(dtype)

@@ -248,3 +248,15 @@ def test_large_constants_are_read_where_they_stand():
     assert is_straight(f.program) and len(f.program.constants) == 1
     a = np.arange(1056, dtype="f4")
     assert (f(a) == a * values).all()
+
+
+def test_ops_that_differ_in_attributes_alone_are_several():
+    """Functions of several orders of the same elements, by themselves and beside each other."""
+    x, orders = gx.input("x", (3,)), (1, 2, 3)
+    a = np.array([0.5, 1, 2.5], np.float32)
+    for k, order in enumerate(orders):
+        pair = [gx.polygamma(order, x), gx.polygamma(orders[k - 1], x)]
+        f = gx.function([x], pair)
+        assert is_straight(compile_graph(f.optimized, host(), name="orders"))
+        for got, want in zip(f(a), interpret.evaluate(f.graph, [a])[0], strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
