@@ -159,7 +159,8 @@ class Lanes:
     # --- instructions ----------------------------------------------------------------------
 
     def below(self, start: str, end: str) -> str:
-        """The lanes start, start+1, ... that are below `end`, as a mask; both are i64."""
+        """The lanes start, start+1, ... that are below `end`, as a mask; both are i64, and `end`
+        is less than 2**31 beyond `start`."""
         if start.isdecimal() and end.isdecimal():
             return self.constants("i1", [int(start) + i < int(end) for i in range(self.width)])
         left = self.e(f"sub nsw i64 {end}, {start}")

@@ -14,6 +14,7 @@ from graphc.codegen.loops import Nest, strides
 from graphc.codegen.scalars import emit
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
+from graphc.codegen.sweep import least
 from graphc.codegen.target import Target
 from graphc.dims import Size, product
 from graphc.ir import Graph, Node, Value
@@ -110,7 +111,8 @@ class _Updates:
         free = Lanes(e, width, f.target)
 
         def vector(i: str, _: list[str]) -> list[str]:
-            L = Lanes(e, width, f.target, mask=free.below(i, count))
+            end = least(e, e(f"add i64 {i}, {width}"), count)  # what is left may have 32 bits
+            L = Lanes(e, width, f.target, mask=free.below(i, end))
             place = self.element(f.outputs[0], e(f"add i64 {to}, {i}"), d.itemsize)
             new = L.load(d, self.element(self.at_u, e(f"add i64 {source}, {i}"), d.itemsize))
             if self.node.op.name == "scatter_add":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
@@ -91,3 +92,21 @@ def test_fifty_thousand_deep():
     got = f(x)
     assert np.array_equal(got[0], y)
     np.testing.assert_allclose(got[1], slope, rtol=1e-9)
+
+
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
+
+@pytest.mark.skipif(MEMORY < 8 << 30, reason="takes 2 GiB of memory")
+def test_updates_of_rows_beyond_31_bits():
+    """What is left of a row is counted in 64 bits; of the operands only pages of zeros are read."""
+    size = 2**31 + 70
+    x, u = gx.input("x", ("n", "m"), "int8"), gx.input("u", (2, "m"), "int8")
+    i = gx.input("i", (2,), "int64")
+    f = gx.function([x, i, u], x.at[i].set(u))
+    new = np.zeros((2, size), np.int8)
+    places = [0, 1, 69, 70, 1 << 30, size - 1]
+    new[1, places] = range(1, 7)
+    got = f(np.zeros((1, size), np.int8), np.array([0, -1]), new)
+    assert got[0, places].tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.count_nonzero(got) == 6
