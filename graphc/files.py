@@ -71,7 +71,8 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
     if isinstance(archive, np.ndarray):
         raise ValueError("it holds one array without a name: call it .npy")
     with archive, _reading():
-        return {name: archive[name] for name in archive.files}
+        # by the members' whole names: NumPy takes "a.npy" for the array "a" where there is one
+        return {name.removesuffix(".npy"): archive[name] for name in archive.zip.namelist()}
 
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray[Any, Any]:

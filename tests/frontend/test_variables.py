@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc import ir
 from graphc.errors import DTypeError, ShapeError, UsageError
 
 
@@ -113,6 +114,20 @@ def test_state_files(tmp_path, refuses):
         gx.save_state(path, [w, gx.variable(0, "w")])
     with refuses("state: takes variables and functions"):
         gx.save_state(path, [3])
+
+
+@pytest.mark.parametrize("names", [("a", "a.npy"), ("a.npy", "a")])
+def test_names_that_end_as_files_do(tmp_path, names):
+    variables = [gx.variable(float(k), name) for k, name in enumerate(names)]
+    f = gx.function([], gx.stack([v + 0 for v in variables]), mode="interpret")
+    f.graph.save(tmp_path / "graph")
+    gx.save_state(tmp_path / "state.npz", variables)
+    for v in variables:
+        v.value = 7
+    gx.load_state(tmp_path / "state.npz", variables)
+    assert [v.value for v in variables] == [0, 1]
+    read = ir.Graph.load(tmp_path / "graph").variables()
+    assert {s.name: s.array for s in read} == dict(zip(names, (0, 1), strict=True))
 
 
 def test_state_of_bfloat16(tmp_path):
