@@ -85,7 +85,8 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
         def add(c: str, state: list[str]) -> list[str]:
             first = e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul i64 {c}, {size}')}")
             at = e(f"getelementptr inbounds {t}, ptr {first}, i64 {place}")
-            x = e(f"call {v} @{load}(ptr {at}, i32 4, {m} {mask}, {v} zeroinitializer)")
+            aligned = f"i32 {kind.aligned}"
+            x = e(f"call {v} @{load}(ptr {at}, {aligned}, {m} {mask}, {v} zeroinitializer)")
             return kind.merge(L, state, [x])
 
         total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add, strided=True)

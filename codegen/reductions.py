@@ -226,22 +226,27 @@ class Reduction:
             return state[1]
         return casts.round_to(L, out, state[0])
 
+    @property
+    def aligned(self) -> int:
+        """Of what address a stored state may be: int8 columns begin at any."""
+        return min(4, self.dtype.compute.itemsize)
+
     def accumulate(self, L: Lanes, cell: str, x: Sequence[str]) -> None:
         """Add one more element of every active lane to the state stored at `cell`."""
         (t,) = self.types
-        v, m = L.vec(t), L.vec("i1")
+        v, m, aligned = L.vec(t), L.vec("i1"), self.aligned
         if L.mask is None:
-            old = L.e(f"load {v}, ptr {cell}, align 4")
-            L.e.do(f"store {v} {self.merge(L, [old], x)[0]}, ptr {cell}, align 4")
+            old = L.e(f"load {v}, ptr {cell}, align {aligned}")
+            L.e.do(f"store {v} {self.merge(L, [old], x)[0]}, ptr {cell}, align {aligned}")
             return
         load, store = f"llvm.masked.load.{L.suffix(t)}.p0", f"llvm.masked.store.{L.suffix(t)}.p0"
         L.e.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
         L.e.module.declare(store, f"declare void @{store}({v}, ptr, i32, {m})")
         old = L.e(
-            f"call {v} @{load}(ptr {cell}, i32 4, {m} {L.mask}, {v} zeroinitializer)"
+            f"call {v} @{load}(ptr {cell}, i32 {aligned}, {m} {L.mask}, {v} zeroinitializer)"
         )
         (new,) = self.merge(L, [old], x)
-        L.e.do(f"call void @{store}({v} {new}, ptr {cell}, i32 4, {m} {L.mask})")
+        L.e.do(f"call void @{store}({v} {new}, ptr {cell}, i32 {aligned}, {m} {L.mask})")
 
     @property
     def wide(self) -> Reduction:
