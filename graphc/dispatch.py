@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 import graphc
+from graphc.convert import dtype_of
 from graphc.errors import UsageError, user_loc
+from graphc.types import DType, bool_
 
 # Ufunc methods that are functions of their own.
 _METHODS: dict[tuple[str, str], str] = {
@@ -153,6 +155,10 @@ def _call(
             continue
         passed[_RENAMED.get(k, k)] = v
     dtype = passed.pop("dtype", None) if not _takes(target, "dtype") else None
+    if dtype is not None:
+        dtype = dtype_of(dtype)
+        args = [_computed_in(name, dtype, a) for a in args]
+        passed = {k: _computed_in(name, dtype, a) for k, a in passed.items()}
     try:
         out = target(*args, **passed)
     except TypeError as e:
@@ -161,6 +167,21 @@ def _call(
         raise UsageError(f"np.{name}: {e}; graphc's function is "
                          f"gx.{target.__name__}", user_loc()) from None
     return out if dtype is None else out.astype(dtype)
+
+
+def _computed_in(name: str, dtype: DType, arg: Any) -> Any:
+    """An argument as NumPy takes it where the dtype is given: sums of int8 as int32 do not wrap.
+
+    Bools are what comparisons and the like give, of arguments of any dtype.
+    """
+    if not hasattr(arg, "_value") or dtype is bool_ or arg.dtype is dtype:
+        return arg
+    if arg.dtype.is_float and not dtype.is_float:
+        raise UsageError(
+            f"np.{name}: dtype={dtype.long} cannot take {arg.type}; round it and cast it with "
+            f".astype({dtype.long!r})", user_loc(),
+        )
+    return arg.astype(dtype)
 
 
 def _takes(target: Callable[..., Any], parameter: str) -> bool:

@@ -339,3 +339,19 @@ def test_tensor_is_a_key():
 def test_stop_gradient(run):
     x = gx.input("x")
     same(run, [gx.grad(x * gx.stop_gradient(x), x)][0], 3.0, x=3.0)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: np.add(x, x, dtype="int32"), lambda x: np.multiply(x, 3, dtype=np.int64),
+    lambda x: np.add.outer(x, x, dtype="int16"), lambda x: np.left_shift(x, 4, dtype="int32"),
+    lambda x: np.einsum("i,i->", x, x, dtype="int64"), lambda x: np.sqrt(x, dtype="float64"),
+    lambda x: np.less(x, 101, dtype=bool),
+])
+def test_the_dtype_given_to_numpy_is_the_one_computed_in(call, refuses):
+    a = np.array([100, 127], np.int8)
+    x = gx.input("x", (2,), "int8")
+    got, want = gx.function([x], call(x), mode="interpret")(a), call(a)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=1e-15)
+    with refuses("np.add: dtype=int32 cannot take f32[2]"):
+        np.add(gx.input("y", (2,)), 1, dtype="int32")
