@@ -2,7 +2,8 @@
 
     define internal void @K(ptr %ctx, ptr %scratch)
 
-ctx: the operands, where the block begins, chains that are not at their end, the result; sizes.
+ctx: the operands, where the block begins, chains that are not at their end, the result; sizes. The
+operands are one where a matrix is multiplied with itself.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from graphc.types import TensorType
 def define_summed(
     module: Module, target: Target, node: Node, name: str, arrays: list[TensorType], whole: Size,
 ) -> Call:
-    """Write the kernel of a node whose body multiplies blocks of its first two operands.
+    """Write the kernel of a node whose body multiplies blocks of its first operands.
 
-    They are parts of `arrays`; the third says where they begin on the axis of size `whole` that is
+    They are parts of `arrays`; the last says where they begin on the axis of size `whole` that is
     summed over.
     """
     body: Graph = node.attrs["body"]
@@ -52,20 +53,22 @@ def define_summed(
     steps = [[step(s, axes) for axes in (batch[s], free[s], summed[s])] for s in (0, 1)]
     steps[1][1:] = reversed(steps[1][1:])
     names = dict.fromkeys(n for x in (*sizes, *steps[0], *steps[1]) for n in dims.names(x))
-    slots = Slots(4, 1, tuple(names))
+    operands = len(arrays)
+    slots = Slots(operands + 2, 1, tuple(names))
 
     f = Function(module, name, "ptr %ctx, ptr %scratch", target)
-    at = [f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8") for k in range(5)]
+    at = [f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8") for k in range(operands + 3)]
+    begins, begun, out = at[operands:]
     code = SizeCode(f, {
-        n: f(f"load i64, ptr {f.at('%ctx', 8 * (5 + k))}, align 8")
+        n: f(f"load i64, ptr {f.at('%ctx', 8 * (len(at) + k))}, align 8")
         for k, n in enumerate(names)
     })
-    begin = f(f"load i64, ptr {at[2]}, align 8")
+    begin = f(f"load i64, ptr {begins}, align 8")
     ints = [*map(code.value, sizes[:4]), begin, code.value(whole)]
     given = [f"i64 {x}" for x in ints]
     for v, side in zip(dot.args, steps, strict=True):
         given += [f"ptr {at[body.inputs.index(v)]}", *(f"i64 {code.value(x)}" for x in side)]
-    given += [f"ptr {at[4]}", f"ptr {at[3]}", "ptr %scratch"]
+    given += [f"ptr {out}", f"ptr {begun}", "ptr %scratch"]
     f.do(f"call void @{define_sum(module, target, dtype)}({', '.join(given)})")
     f.finish()
     work = dims.floordiv(dims.product(sizes[:4]), 16) + 200

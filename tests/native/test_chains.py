@@ -66,6 +66,14 @@ def network(dtype="float32"):
     return [x, w1, w2], gx.nn.gelu(x @ w1) @ w2 + x
 
 
+def gram(dtype="float32"):
+    """A product with itself is summed over rows: it has one operand."""
+    q = gx.input("q", ("b", "n", 16), dtype)
+    k, v = (gx.input(name, ("b", 256, 16), dtype) for name in "kv")
+    p = gx.nn.softmax(gx.matmul(q, gx.matrix_transpose(k)), axis=-1)
+    return [q, k, v], [gx.matmul(p, v), gx.matmul(gx.matrix_transpose(p), p)]
+
+
 def feed(inputs, sizes, seed=0):
     rng = np.random.default_rng(seed)
     shapes = [[dims.evaluate(s, sizes) for s in t.shape] for t in inputs]
@@ -91,12 +99,12 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(chain, name, value)
 
 
-@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
+@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network, gram))
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_bits_are_those_of_the_kernels(make, dtype, small_blocks):
     inputs, (f, g) = functions(make, dtype)
     sizes = [(1, 1), (1, 31), (2, 32), (1, 33), (3, 16), (4, 5), (7, 2), (0, 3)]
-    if make in (gradient, weighted, heads):  # chains of 192 or 256 rows begin and end
+    if make in (gradient, weighted, heads, gram):  # chains of 192 or 256 rows begin and end
         sizes += [(1, 191), (2, 193), (1, 255), (2, 257), (1, 300)]
     for b, n in sizes:
         arrays = feed(inputs, {"b": b, "n": n})
@@ -220,7 +228,7 @@ def test_a_causal_gradient_at_the_real_block_size(size):
         assert all((a[[0, -1]] == 7).all() for a in guarded)
 
 
-@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
+@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network, gram))
 def test_bits_at_the_real_block_size(make):
     inputs, (f, g) = functions(make, "float32")
     for b, n in ((1, 127), (1, 128), (2, 129), (1, 700), (1, 701)):
@@ -228,7 +236,7 @@ def test_bits_at_the_real_block_size(make):
         assert bits(f(*arrays)) == bits(g(*arrays)), (b, n)
 
 
-@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network))
+@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network, gram))
 def test_any_number_of_threads(make, monkeypatch):
     monkeypatch.setenv("GRAPHC_NUM_THREADS", "4")
     arrays = None
