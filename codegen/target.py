@@ -13,6 +13,9 @@ from graphc.types import DType
 # x86-64 psABI levels -> (LLVM CPU, register bits to use)
 LEVELS = {"v2": ("x86-64-v2", 128), "v3": ("x86-64-v3", 256), "v4": ("x86-64-v4", 512)}
 X86 = ("x86_64", "amd64")
+_V3 = frozenset(("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"))
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_LINUX = {"abm": "lzcnt", "bmi1": "bmi"}  # LLVM's names of what Linux calls otherwise
 # AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
 ARM_LEVELS = {"v8": "", "v8.2": "+dotprod"}
 ARM = ("aarch64", "arm64")
@@ -101,13 +104,18 @@ def _linux_x86() -> str | None:
             flags = next((line for line in f if line.startswith("flags")), "")
     except OSError:
         return None
-    return _x86_level(set(flags.partition(":")[2].split())) if flags else None
+    found = {_LINUX.get(f, f) for f in flags.partition(":")[2].split()}
+    return _x86_level(found) if found else None
 
 
 def _x86_level(features: set[str]) -> str:
-    if features >= {"avx512vl", "avx512dq"}:
+    """The highest level all of whose features, by LLVM's names, are there.
+
+    A virtual machine may hide any of them. `lzcnt` would not even fail then, but find other bits.
+    """
+    if features >= _V4:
         return "v4"
-    return "v3" if features >= {"avx2", "fma"} else "v2"
+    return "v3" if features >= _V3 else "v2"
 
 
 def _lowered(own: str, level: str, triple: str) -> Target:

@@ -1,6 +1,7 @@
 """Objects in memory: `linker` against LLVM's ORC, and what it refuses."""
 
 import ctypes
+import io
 import os
 import subprocess
 import sys
@@ -144,6 +145,21 @@ def test_what_graphc_never_makes_is_for_llvm():
 def test_the_machine_is_what_llvm_finds():
     found = {f for f, there in llvm.binding().get_host_cpu_features().items() if there}
     assert target._linux_x86() == target._x86_level(found)
+
+
+@pytest.mark.parametrize("hidden, level", [
+    ("", "v4"), *((f, "v3") for f in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+    *((f, "v2") for f in ("avx2", "fma", "f16c", "abm", "bmi1", "bmi2", "movbe")),
+])
+def test_a_machine_that_lacks_a_feature_is_of_a_lower_level(monkeypatch, hidden, level):
+    """Whatever a virtual machine hides: code of a level uses all that the level has."""
+    flags = {
+        "sse4_2", "avx", "avx2", "fma", "f16c", "abm", "bmi1", "bmi2", "movbe", "avx512f",
+        "avx512bw", "avx512cd", "avx512dq", "avx512vl",
+    }
+    text = f"processor : 0\nflags\t\t: {' '.join(sorted(flags - {hidden}))}\n"
+    monkeypatch.setattr(target, "open", lambda path: io.StringIO(text), raising=False)
+    assert target._linux_x86() == level
 
 
 def test_a_program_in_the_cache_starts_without_llvm(tmp_path):
