@@ -184,14 +184,20 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Tensor:
 
 
 def randint(key: ArrayLike, shape: Any, low: int, high: int, dtype: Any = "int64") -> Tensor:
-    """Integers from [low, high), at most 2**32 apart; bias below 2**-32 times the range."""
+    """Integers from [low, high), at most 2**32 apart; bias below 2**-32 times the range.
+
+    The dtype must hold all of them.
+    """
     span = int(high) - int(low)
     if not 0 < span <= 2**32:
         raise ArgumentError(
             f"randint: needs low < high at most 2**32 apart, got {low} and {high}", user_loc()
         )
+    d = dtype_of(dtype)
+    if d.is_int and not np.iinfo(d.numpy).min <= int(low) < int(high) <= np.iinfo(d.numpy).max + 1:
+        raise ArgumentError(f"randint: {d} does not hold all from {low} to {high} - 1", user_loc())
     word = cast(bits(key, shape), types.u64)
     scaled = prim.shift_right(
         prim.mul(word, prim.full_like(word, span)), prim.full_like(word, 32)
     )
-    return cast(ew.add(cast(scaled, types.i64), int(low)), dtype_of(dtype))
+    return cast(ew.add(cast(scaled, types.i64), int(low)), d)

@@ -86,6 +86,8 @@ def test_bernoulli_and_randint(run):
     p = gx.input("p", ("n",))
     got = run(gx.random.bernoulli(gx.random.key(4), p), p=[0.0, 1.0, 0.0, 1.0])
     np.testing.assert_array_equal(got, [False, True, False, True])
+    whole = run(gx.random.randint(gx.random.key(5), (N,), -128, 128, "int8"))
+    assert (whole.min(), whole.max()) == (-128, 127)
     i = run(gx.random.randint(gx.random.key(5), (N,), -3, 4))
     assert i.dtype == np.int64 and set(np.unique(i)) == set(range(-3, 4))
     assert np.abs(np.bincount(i + 3) - N / 7).max() < 400
@@ -122,5 +124,8 @@ def test_refusals(refuses):
         gx.random.split(key, 0)
     with refuses("randint: needs low < high"):
         gx.random.randint(key, (3,), 5, 5)
+    for low, high, dtype in ((0, 129, "int8"), (-1, 5, "uint8"), (-129, 0, "int8")):
+        with refuses("randint: ", f"8 does not hold all from {low} to {high} - 1"):
+            gx.random.randint(key, (3,), low, high, dtype)
     with refuses("fold_in: takes an integer scalar, got f32[]"):
         gx.random.fold_in(key, 1.5)
