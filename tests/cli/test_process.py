@@ -99,6 +99,9 @@ def test_interrupt(graphc: Any, folder: Path) -> None:
 INTERRUPTED_AT = """
 import os, signal, sys
 
+# A shell starts what runs in the background with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Finder:
     def find_spec(name, path=None, target=None):
         if name == "{name}":
