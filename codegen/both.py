@@ -21,6 +21,7 @@ from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
+from graphc.passes.both import is_matrix
 
 ROWS, COLUMNS = 0, 1  # the loop axes of the fused node
 
@@ -42,8 +43,7 @@ class BothKernel:
         self.body, self.labels = body, node.attrs["outputs"]
         self.by_rows, self.by_columns = sorted(
             (n for n in body.nodes if n.op.kind is Kind.CONTRACT),
-            # a vector of shape (1, m) is summed along axis 1 as well
-            key=lambda n: n.attrs["contract"][0] != (1,) or 1 in n.args[0].type.shape,
+            key=lambda n: not is_matrix(n.args[0].type),  # A @ x, then x @ A
         )
         self.m, self.n = self.by_rows.args[0].type.shape
         self.dtype = self.by_rows.out.type.dtype

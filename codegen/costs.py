@@ -108,12 +108,12 @@ def interleaved(
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
     while most > 1 and most * cost > limit:
         most //= 2
-    return most if target.vector_bits < 512 else min(most, _abreast(nest, bits, cost))
+    return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
 
 
-def _abreast(nest: Nest, bits: int, cost: int) -> int:
-    """How many vectors the functions in `nest` leave side by side, by `ABREAST`."""
+def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:
+    """How many of `most` vectors the functions in `nest` leave side by side, by `ABREAST`."""
     held = [e for e in nest.exprs if e.kind == "op" and e.attrs[0] in ABREAST]
     if sum(map(cost_of, held)) < MOSTLY * cost:
-        return 8
-    return min((ABREAST[e.attrs[0]][bits == 64] for e in held), default=8)
+        return most
+    return min([most, *(ABREAST[e.attrs[0]][bits == 64] for e in held)])

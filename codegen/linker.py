@@ -34,8 +34,9 @@ _PROGBITS, _NOBITS = 1, 8
 _ABSOLUTE, _RESERVED = 0xFFF1, 0xFF00        # numbers in the place of sections
 _RELOCATION = np.dtype([("at", "<i8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _CODE, _CONSTANTS, _VARIABLES = range(3)
+# Of mmap and mprotect; importing `mmap` takes 0.2 ms of the 8 that loading a program takes.
 _PAGE = 4096
-_READ, _STORE, _RUN = 1, 2, 4                # of mmap and mprotect, and what a mapping is
+_READ, _STORE, _RUN = 1, 2, 4
 _PRIVATE, _ANONYMOUS = 2, 32
 _PROTECTION = (_READ | _RUN, _READ)
 _STUB = 8  # bytes: jmp *slot(%rip), and two that are not reached

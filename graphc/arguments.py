@@ -204,7 +204,8 @@ def _from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Ar
     kind = array.dtype.kind
     fits = kind == "b" or (kind in "iu" and dtype.kind != "b") or (kind == "f" and dtype.is_float)
     if not fits:
-        named = "; pass inputs by position, or by name as f(x=...)" * isinstance(value, Mapping)
+        advice = "; pass inputs by position, or by name as f(x=...)"
+        named = advice if isinstance(value, Mapping) else ""
         raise DTypeError(f"{what} must be {type}, got {_short(value)}{named}", loc)
     if dtype.is_int and kind in "iu":
         info = np.iinfo(dtype.numpy)

@@ -142,8 +142,9 @@ def linspace(
     start: ArrayLike, stop: ArrayLike, num: Size, dtype: Any = None, *, endpoint: bool = True,
     device: str | None = None,
 ) -> Tensor:
-    """`num` evenly spaced numbers from start to stop, which is met exactly unless endpoint=False;
-    of an integer dtype, the floor of each.
+    """`num` evenly spaced numbers from start to stop, which is met exactly unless endpoint=False.
+
+    Of an integer dtype, the floor of each.
     """
     check_device("linspace", device)
     common = common_dtype(start, stop)

@@ -174,7 +174,7 @@ def _computed_in(name: str, dtype: DType, arg: Any) -> Any:
 
     Bools are what comparisons and the like give, of arguments of any dtype.
     """
-    if not hasattr(arg, "_value") or dtype is bool_ or arg.dtype is dtype:
+    if not isinstance(arg, graphc.Tensor) or dtype is bool_ or arg.dtype is dtype:
         return arg
     if arg.dtype.is_float and not dtype.is_float:
         raise UsageError(

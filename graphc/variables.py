@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from graphc.arguments import as_value
@@ -47,17 +47,11 @@ class Variables:
 
     def locks(self) -> list[Any]:
         """The locks a call takes: those of all variables if it updates any."""
-        if not self._graph.updates:
-            return []
-        return locks_of(self)
+        return locks_of(self) if self._graph.updates else []
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """While active, no other call updates what a call of this function reads or updates."""
-        with contextlib.ExitStack() as stack:
-            for lock in self.locks():
-                stack.enter_context(lock)
-            yield
+        return locked(self if self._graph.updates else ())
 
     def copy(self, values: Mapping[Any, Any] | None) -> Variables:
         """Private copies with the present values, or with those of `values` by variable or name.

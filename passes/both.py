@@ -92,9 +92,14 @@ def _product(n: Node) -> Product | None:
     return None
 
 
+def is_matrix(t: TensorType) -> bool:
+    """Whether t is that of the matrix of such a product: vectors may be (m, 1) or (1, m)."""
+    return t.ndim == 2 and 1 not in t.shape
+
+
 def _pays(t: TensorType) -> bool:
-    """Whether a matrix is large enough; unknown sizes are taken to be."""
-    if t.ndim != 2 or 1 in t.shape:
+    """Whether it is a matrix, and large enough; unknown sizes are taken to be."""
+    if not is_matrix(t):
         return False
     rows, columns = t.shape
     row = columns * t.dtype.itemsize

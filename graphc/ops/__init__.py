@@ -18,7 +18,7 @@ To add an op: one row here, one row in `graphc.codegen`; the tests pick it up.
 """
 
 # importing a module enters its rows
-from graphc.ops import binary, contract, index, layout, leaf, random, reduce, region, slices, unary  # noqa: F401  # noqa: F401
+from graphc.ops import binary, contract, index, layout, leaf, random, reduce, region, slices, unary  # noqa: F401
 from graphc.ops.row import OPS, Kind, Op, op
 
 BUILTIN: frozenset[Op] = frozenset(OPS.values())  # without those from `define_op`

@@ -66,7 +66,7 @@ def _asinh_slope(x: Tensor) -> Tensor:
 
 
 def _tanh_slope(y: Tensor, x: Tensor) -> Tensor:
-    """1 - y**2, right to one ULP of 1; of 16-bit floats, where that is far from 0, in f32."""
+    """1 - y**2, right to one ULP of 1. That of 16-bit floats is large, so theirs is made in f32."""
     if x.dtype.bits > 16:
         return 1.0 - y * y
     wide = prim.tanh(prim.cast(x, dtype=x.dtype.compute))
