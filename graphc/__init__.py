@@ -26,8 +26,14 @@ if "".join(sys.orig_argv[-len(sys.argv):][:1]).rpartition("/")[2] in ("graphc", 
 
 import importlib
 import math
+import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+# In a checkout passes/ and codegen/ stand beside this folder, which Python takes for the package
+# when it is started there, whatever is installed.
+if __name__ == "graphc" and not os.path.isdir(os.path.join(__path__[0], "passes")):
+    __path__.append(os.path.dirname(__path__[0]))
 
 import graphc.tensor  # noqa: F401 -- first: what follows needs it, and it finds them itself
 
@@ -141,6 +147,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     private = {
-        "ModuleType", "TYPE_CHECKING", "Any", "annotations", "importlib", "math", "signal", "sys",
+        "ModuleType", "TYPE_CHECKING", "Any", "annotations", "importlib", "math", "os", "signal",
+        "sys",
     }
     return sorted({*globals(), *_LAZY} - private)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,43 @@ def test_wheel_works_outside_the_tree(wheel, tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert (target / "bin" / "graphc").exists()
+
+
+def test_checkout_works_where_python_starts_in_it():
+    """`pip install .` is no help there: Python takes the folder graphc for the package."""
+    unaided = (
+        "import sys; sys.meta_path[:] = "
+        "[f for f in sys.meta_path if getattr(f, '__name__', '') != '_EditableFinder']\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", unaided + SMOKE.format(target=str(ROOT))], cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_editable_install_works_beside_the_checkout(tmp_path):
+    """The line that venv.sh adds; without it a folder called graphc is a package of its own."""
+    script = (ROOT / "examples" / "venv.sh").read_text()
+    (line,) = re.findall(r"^echo '(import sys; .*)'", script, re.M)
+    (tmp_path / "graphc" / "graphc").mkdir(parents=True)
+    found = (
+        "import importlib, sys\n"
+        "class _EditableFinder:\n"
+        "    find_spec = staticmethod(lambda name, path=None, target=None: "
+        "importlib.util.spec_from_file_location(name, {place!r}) if name == 'graphc' else None)\n"
+        "import importlib.util\n"
+        "sys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
+        "sys.meta_path.append(_EditableFinder)\n{line}\n"
+        "print(importlib.util.find_spec('graphc').origin)\n"
+    )
+    place = str(ROOT / "graphc" / "__init__.py")
+    for added, origin in (("", "None"), (line, place)):
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", found.format(place=place, line=added)], cwd=tmp_path,
+            capture_output=True, text=True, check=False,
+        )
+        assert done.stdout.strip() == origin, done.stderr
 
 
 def test_metadata():
