@@ -11,15 +11,14 @@ from graphc.codegen import lowering
 from graphc.codegen.along import Along
 from graphc.codegen.axes import polynomials
 from graphc.codegen.dot import from_buffers
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, slots_of
+from graphc.codegen.job import Job
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.both import define_both, sums_bytes
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
-from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.ir import Graph, Node, Value
+from graphc.ir import Graph, Value
 from graphc.ops.row import Kind
 from graphc.passes.both import is_matrix
 
@@ -33,23 +32,17 @@ class BothKernel:
     which z stands, with the sums it is made of, and then y.
     """
 
-    def __init__(
-        self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-        fastmath: bool,
-    ):
-        self.module, self.target, self.name = module, target, name
-        self.codes, self.fastmath = codes, fastmath
-        body: Graph = node.attrs["body"]
-        self.body, self.labels = body, node.attrs["outputs"]
+    def __init__(self, job: Job):
+        self.job, self.module, self.name = job, job.module, job.name
+        self.body, self.labels = job.body, job.node.attrs["outputs"]
         self.by_rows, self.by_columns = sorted(
-            (n for n in body.nodes if n.op.kind is Kind.CONTRACT),
+            (n for n in self.body.nodes if n.op.kind is Kind.CONTRACT),
             key=lambda n: not is_matrix(n.args[0].type),  # A @ x, then x @ A
         )
         self.m, self.n = self.by_rows.args[0].type.shape
         self.dtype = self.by_rows.out.type.dtype
-        self.rest, self.env = from_buffers(
-            body, [self.by_rows.out, self.by_columns.out], codes
-        )
+        products = [self.by_rows.out, self.by_columns.out]
+        self.rest, self.env = from_buffers(self.body, products, job.codes)
         self.rows = self._nest(self.by_rows.out, ROWS, self.m)
         self.columns = self._nest(self.by_columns.out, COLUMNS, self.n)
         self.slots = slots_of(
@@ -99,7 +92,7 @@ class BothKernel:
         else:
             factors = f.outputs[self.body.outputs.index(v)]
         a, x = (f.params[self.body.inputs.index(p)] for p in self.by_rows.args)
-        name = define_both(self.module, self.target, self.dtype)
+        name = define_both(self.module, self.job.target, self.dtype)
         m, n = size(self.m), size(self.n)
         e.do(f"call void @{name}(i64 {m}, i64 {n}, ptr {a}, ptr {x}, ptr {self._y(f)}, "
              f"ptr {factors}, ptr {f.params[-1]}, ptr @{self.name}.rows, ptr %ctx, ptr %scratch)")
@@ -110,8 +103,7 @@ class BothKernel:
 
     def _frame(self, nest: Nest) -> Frame:
         vector = nest.outer[0] if nest.outer else ""
-        schedule = plan(nest, self.target, vector)
-        return Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
+        return Frame(self.job, plan(nest, self.job.target, vector), self.slots)
 
     def _y(self, f: Frame) -> str:
         return f.top.e(f"getelementptr i8, ptr {f.params[-1]}, i64 {f.top.size(self._sums)}")

@@ -13,7 +13,8 @@ from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.emitter import Module
 from graphc.codegen.entry import Check, Entry
-from graphc.codegen.kernels import Call, Job, body_sites, define_kernel
+from graphc.codegen.job import Job, body_sites
+from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.lanes import literal, memory_type
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.product import unite
@@ -160,12 +161,12 @@ class _Compiler:
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
+        job = Job(self.module, self.target, n, name, self.codes, self.fastmath)
         if chains.is_chain(n):
-            chain = ChainKernel(self.module, self.target, n, name, self.codes, self.fastmath)
+            chain = ChainKernel(job)
             call = chain.define()
             self.members += chain.calls
         else:
-            job = Job(self.module, self.target, n, name, self.codes, self.fastmath)
             call = define_kernel(job, self.updates, driver=False)
         if shape is not None:
             self.shapes[shape] = call

@@ -8,14 +8,13 @@ from graphc import dims
 from graphc.codegen import loops, lowering
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
+from graphc.codegen.job import Job
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.matmul.split import passing_rows
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
-from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
@@ -73,19 +72,15 @@ class DotKernel:
     becomes states in the end has no C: its blocks pass through scratch.
     """
 
-    def __init__(
-        self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-        fastmath: bool = False, updates: frozenset[Value] = frozenset(), least_columns: int = 0,
-    ):
-        self.module, self.target, self.name = module, target, name
+    def __init__(self, job: Job, updates: frozenset[Value], least_columns: int):
+        self.job, self.module, self.target, self.name = job, job.module, job.target, job.name
         self.least_columns = least_columns
-        self.codes, self.fastmath = codes, fastmath
+        node, body = job.node, job.body
         # new values of states are better written over the old ones than used to hold the product
         self.kept_free = {k for k, o in enumerate(node.outs) if o in updates}
-        body: Graph = node.attrs["body"]
         self.dot = next(n for n in body.nodes if n.op.kind is Kind.CONTRACT)
         c = self.dot.out
-        rest, env = from_buffers(body, [c], codes)
+        rest, env = from_buffers(body, [c], job.codes)
         holder = env[c]
         self.a = body.inputs.index(self.dot.args[0])
         self.b = body.inputs.index(self.dot.args[1])
@@ -194,9 +189,7 @@ class DotKernel:
             self.module.define(f"{self.name}.epilogue", self.epilogue())
             epilogue = f"@{self.name}.epilogue"
         nest = Nest([], [], {}, self.nest.params, self.nest.outputs, [], [])
-        f = Frame(
-            self.module, self.target, plan(nest, self.target), self.slots, self.codes, False
-        )
+        f = Frame(self.job, plan(nest, self.target), self.slots)
         n, e = self.dot, f.e
         a, b = n.args[0].type, n.args[1].type
         batch, ab = _collapsed(a.shape, n.attrs["batch"][0])
@@ -230,7 +223,7 @@ class DotKernel:
         """The function that the product calls on every finished block of C, never an empty one."""
         vector = (self.cols or self.rows)[-1] if self.is_strided else ""
         schedule = plan(self.nest, self.target, vector)
-        f = Frame(self.module, self.target, schedule, self.slots, self.codes, self.fastmath)
+        f = Frame(self.job, schedule, self.slots)
         f.params.found[len(f.params) - 1] = "%c"
         e = f.e
         body = Along(f)

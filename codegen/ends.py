@@ -31,8 +31,8 @@ from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.axes import coalesce
 from graphc.codegen.costs import cost_of, is_long
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import slots_of
+from graphc.codegen.job import Job
 from graphc.codegen.loops import Expr, Nest, Store, axis, flatten
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nest import NestKernel
@@ -156,23 +156,17 @@ class EndsKernel:
     results, and the rows again.
     """
 
-    def __init__(
-        self, module: Module, target: Target, nest: Nest, parts: Cut, name: str, fastmath: bool
-    ):
+    def __init__(self, job: Job, nest: Nest, parts: Cut):
         self.nest, self.rows = nest, parts.rows
-        self.f = Function(module, name, "ptr %ctx, ptr %scratch", target)
+        self.f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
         known = slots_of(nest, [parts.cycles])
         self.slots = replace(known, params=known.params + 1)
         inner = replace(
             known, params=known.params + len(self.rows), outputs=known.outputs + len(self.rows)
         )
-        self.elements = NestKernel(
-            module, target, parts.elements, f"{name}.elements", {}, fastmath, inner, parts.cycles
-        )
+        self.elements = NestKernel(job.part("elements"), parts.elements, inner, parts.cycles)
         self.inner = self.elements.slots
-        self.ends = NestKernel(
-            module, target, parts.ends, f"{name}.ends", {}, fastmath, self.inner
-        )
+        self.ends = NestKernel(job.part("ends"), parts.ends, self.inner)
 
     @property
     def _bytes(self) -> list[Size]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, overload
 
 from graphc import dims
 from graphc.codegen.axes import polynomials
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emitter import Emitter
+from graphc.codegen.job import Job
 from graphc.codegen.lanes import register_type
 from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.positions import Positions
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.scope import Scope
-from graphc.codegen.target import X86, Target
+from graphc.codegen.target import X86
 from graphc.dims import Size
 from graphc.ir import Node
 
@@ -109,15 +110,12 @@ class Loaded(Sequence[str]):
 class Frame:
     """One LLVM function being written for a nest: pointers, dimensions, failure flags."""
 
-    def __init__(
-        self, module: Module, target: Target, schedule: Schedule, slots: Slots,
-        codes: dict[Node, int], fastmath: bool,
-    ):
-        self.schedule, self.nest, self.target = schedule, schedule.nest, target
-        self.module, self.slots, self.fastmath = module, slots, fastmath
-        self.codes = codes
+    def __init__(self, job: Job, schedule: Schedule, slots: Slots):
+        self.schedule, self.nest, self.slots = schedule, schedule.nest, slots
+        self.module, self.target = job.module, job.target
+        self.codes, self.fastmath = job.codes, job.fastmath
         self.sites = set(self.nest.sites)
-        self.e = Emitter(module)
+        self.e = Emitter(job.module)
         self.e.label("entry")
         self.allocas: list[str] = []
         self.e.lines.append(self.allocas)
@@ -129,7 +127,7 @@ class Frame:
         self.streaming: Streaming | None = None  # where stores may go past the caches
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}
-        self.entry = Emitter(module, self.e.numbers)  # what is asked of ctx, loaded once
+        self.entry = Emitter(job.module, self.e.numbers)  # what is asked of ctx, loaded once
         self.e.lines.append(self.entry.lines)
         self.params = Loaded(self.entry, "ptr", 0, slots.params)
         self.outputs = Loaded(self.entry, "ptr", slots.params, slots.outputs)

@@ -1,28 +1,26 @@
-"""Fused nodes as kernels: which template writes each, and what it needs to be called."""
+"""Fused nodes as kernels: which template writes each, and what a call of the result needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from graphc.aligned import LINE
 from graphc.codegen import lowering, pull
 from graphc.codegen.axes import coefficient
 from graphc.codegen.both import BothKernel
 from graphc.codegen.dot import DotKernel
-from graphc.codegen.emitter import Module
 from graphc.codegen.ends import Cut, EndsKernel, cut
 from graphc.codegen.frame import Slots, slots_of
 from graphc.codegen.index_splitting import pieces
+from graphc.codegen.job import Job
 from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
 from graphc.codegen.nest import NestKernel
 from graphc.codegen.scatter import ScatterKernel
 from graphc.codegen.schedule import Schedule
-from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.ir import Graph, Node, Value
+from graphc.ir import Node, Value
 from graphc.ops.row import Kind
 
 LONG_IN_PLACE = 768  # elements of a row that takes long beside waiting for the one before
@@ -61,34 +59,6 @@ class Call:
         return self.node.outs
 
 
-def body_sites(body: Graph) -> list[Node]:
-    """The nodes of a body that can fail while running."""
-    return [n for n in body.nodes if n.op.fails_on([a.type for a in n.args])]
-
-
-class Job(NamedTuple):
-    """A kernel to be written: where to, for what machine, of which node, under which name.
-
-    codes: the status codes of nodes that can fail.
-    """
-
-    module: Module
-    target: Target
-    node: Node
-    name: str
-    codes: dict[Node, int]
-    fastmath: bool
-
-    @property
-    def body(self) -> Graph:
-        body: Graph = self.node.attrs["body"]
-        return body
-
-    @property
-    def fallible(self) -> bool:
-        return bool(body_sites(self.body))
-
-
 def define_kernel(
     job: Job, updates: frozenset[Value], driver: bool = True, least_columns: int = 0
 ) -> Call:
@@ -119,7 +89,7 @@ def define_kernel(
 
 def _define_both(job: Job) -> Call:
     """Two products of one matrix with vectors."""
-    both = BothKernel(*job)
+    both = BothKernel(job)
     both.define()
     return Call(
         job.name, job.node, both.slots, both.workspace, fallible=job.fallible,
@@ -129,7 +99,7 @@ def _define_both(job: Job) -> Call:
 
 def _define_product(job: Job, updates: frozenset[Value], least_columns: int) -> Call:
     """A matrix product with its epilogue."""
-    dot = DotKernel(*job, updates, least_columns)
+    dot = DotKernel(job, updates, least_columns)
     dot.define()
     return Call(
         job.name, job.node, dot.slots, dot.workspace, dot.scratch, job.fallible,
@@ -140,7 +110,7 @@ def _define_product(job: Job, updates: frozenset[Value], least_columns: int) -> 
 
 def _define_scatter(job: Job, work: Size) -> Call:
     """A scatter with several positions in a row."""
-    scatter = ScatterKernel(job.module, job.target, job.node, job.name, job.codes)
+    scatter = ScatterKernel(job)
     scatter.define()
     return Call(
         job.name, job.node, scatter.slots, fallible=job.fallible, work=work, splits=False
@@ -149,7 +119,7 @@ def _define_scatter(job: Job, work: Size) -> Call:
 
 def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     """A loop nest as one kernel."""
-    kernel = NestKernel(job.module, job.target, nest, job.name, job.codes, job.fastmath)
+    kernel = NestKernel(job, nest)
     launch = kernel.define(driver)
     s = kernel.schedule
     in_place = not s.final and (s.sweeps <= 1 or _stores_last(s))
@@ -185,9 +155,7 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     work: Size = 0
     calls = []
     for k, part in enumerate(parts):
-        kernel = NestKernel(
-            job.module, job.target, part, f"{job.name}.p{k}", {}, job.fastmath, slots
-        )
+        kernel = NestKernel(job.part(f"p{k}"), part, slots)
         kernel.define()
         work = work + kernel.schedule.items * kernel.schedule.cycles
         calls.append(f"  call void @{kernel.name}(ptr %ctx, ptr %scratch)\n")
@@ -202,7 +170,7 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
 
 def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
     """A nest as two kernels, for the ends of its rows and for their elements."""
-    kernel = EndsKernel(job.module, job.target, nest, parts, job.name, job.fastmath)
+    kernel = EndsKernel(job, nest, parts)
     kernel.define()
     return Call(
         job.name, job.node, kernel.slots, kernel.workspace, nest=nest, work=kernel.work

@@ -19,9 +19,9 @@ from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
 from graphc.codegen.bands import Bands
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, Slots, slots_of
 from graphc.codegen.grain import CHUNK_CYCLES, COLUMN_CHUNK_CYCLES, MAX_CHUNKS
+from graphc.codegen.job import Job
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest, Store
@@ -29,21 +29,17 @@ from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK, FINAL, plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Totals, least
-from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.ir import Node
 
 
 class NestKernel:
     """Writes the functions of one nest."""
 
     def __init__(
-        self, module: Module, target: Target, nest: Nest, name: str, codes: dict[Node, int],
-        fastmath: bool = False, slots: Slots | None = None, cycles: Size | None = None,
+        self, job: Job, nest: Nest, slots: Slots | None = None, cycles: Size | None = None,
     ):
-        self.module, self.target, self.name = module, target, name
-        self.codes, self.fastmath = codes, fastmath
-        self.schedule = plan(coalesce(nest), target)
+        self.job, self.module, self.target, self.name = job, job.module, job.target, job.name
+        self.schedule = plan(coalesce(nest), job.target)
         if self.schedule.columns and cycles is not None:  # of the kernel whose cuts it keeps
             self.schedule.cycles = cycles
         self.nest = self.schedule.nest
@@ -61,9 +57,7 @@ class NestKernel:
 
     def frame(self) -> Frame:
         """A function of this kernel to write."""
-        return Frame(
-            self.module, self.target, self.schedule, self.slots, self.codes, self.fastmath
-        )
+        return Frame(self.job, self.schedule, self.slots)
 
     @property
     def totals(self) -> list[Store]:

@@ -7,47 +7,38 @@ wins; post is walked in vectors.
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Frame, slots_of
+from graphc.codegen.job import Job
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Nest, strides
 from graphc.codegen.scalars import emit
 from graphc.codegen.schedule import plan
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import least
-from graphc.codegen.target import Target
 from graphc.dims import Size, product
-from graphc.ir import Graph, Node, Value
+from graphc.ir import Node, Value
 from graphc.types import i64
 
 
 class ScatterKernel:
     """Writes the function of a fused node whose body is one general scatter or scatter_add."""
 
-    workspace: Size = 0
-
-    def __init__(
-        self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-    ):
-        self.module, self.target, self.name, self.codes = module, target, name, codes
-        body: Graph = node.attrs["body"]
-        self.node = body.outputs[0].node
-        self.body = body
-        inputs = tuple(v.type for v in body.inputs)
-        shapes = [s for t in (*inputs, body.outputs[0].type) for s in t.shape]
-        self.nest = Nest(
-            [], [], {}, inputs, (body.outputs[0].type,), [], [], [self.node],
-        )
+    def __init__(self, job: Job):
+        self.job = job
+        result = job.body.outputs[0]
+        inputs = tuple(v.type for v in job.body.inputs)
+        shapes = [s for t in (*inputs, result.type) for s in t.shape]
+        self.nest = Nest([], [], {}, inputs, (result.type,), [], [], [result.node])
         self.slots = slots_of(self.nest, shapes)
 
     def define(self) -> None:
         """Add the kernel to the module."""
-        f = Frame(
-            self.module, self.target, plan(self.nest, self.target), self.slots, self.codes, False
-        )
-        _Updates(f, self.node, dict(zip(self.body.inputs, f.params, strict=True))).write()
-        self.module.define(
-            self.name, f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+        job = self.job
+        f = Frame(job, plan(self.nest, job.target), self.slots)
+        pointers = dict(zip(job.body.inputs, f.params, strict=True))
+        _Updates(f, job.body.outputs[0].node, pointers).write()
+        job.module.define(
+            job.name, f.finish(f"define internal void @{job.name}(ptr %ctx, ptr %scratch)")
         )
 
 

@@ -19,15 +19,14 @@ from graphc.codegen.chain.blocks import Blocks
 from graphc.codegen.chain.masks import STEP, USED
 from graphc.codegen.chain.summed import define_summed
 from graphc.codegen.chain.task import define_task
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
-from graphc.codegen.kernels import Call, Job, define_kernel
+from graphc.codegen.job import Job
+from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import ALIGN, align, make_plan, size_of
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.ir import Node, Value
 from graphc.passes.labels import sums
@@ -44,22 +43,12 @@ LEAST_ROWS, MOST_BYTES = 128, 3 << 20
 class ChainKernel:
     """Writes the functions of a `fused` node whose body holds kernels."""
 
-    def __init__(
-        self, module: Module, target: Target, node: Node, name: str, codes: dict[Node, int],
-        fastmath: bool,
-    ):
-        self.module, self.target, self.node, self.name = module, target, node, name
+    def __init__(self, job: Job):
+        self.module, self.target, self.name = job.module, job.target, job.name
+        self.node = node = job.node
         self.blocks = blocks = Blocks(node)
         self.axes, self.names = blocks.axes, blocks.names
-        self.calls = [
-            define_summed(module, target, n, f"{name}.{k}", blocks.summed[n], self.axes[-1])
-            if n in blocks.summed else
-            define_kernel(
-                Job(module, target, n, f"{name}.{k}", codes, fastmath), frozenset(),
-                least_columns=self._least_columns(n),
-            )
-            for k, n in enumerate(blocks.body.nodes)
-        ]
+        self.calls = [self._member(job.part(str(k), n)) for k, n in enumerate(blocks.body.nodes)]
         self.plan = make_plan(blocks.body, self.calls, (), [])
         # what a block has in scratch: the plan's arrays, and probes
         self.slots_of_block = [*self.plan.slots, *(size_of(v) for v in blocks.probes)]
@@ -74,6 +63,13 @@ class ChainKernel:
             self._row(s) for k, s in enumerate(self.slots_of_block) if k != self.plan.scratch
         )
         self.cycles = dims.total(self._row(c.work) for c in self.calls)
+
+    def _member(self, job: Job) -> Call:
+        """One of the kernels."""
+        n = job.node
+        if n in self.blocks.summed:
+            return define_summed(job, self.blocks.summed[n], self.axes[-1])
+        return define_kernel(job, frozenset(), least_columns=self._least_columns(n))
 
     def _least_columns(self, n: Node) -> int:
         """How many columns a kernel has at least, if some may be left out."""

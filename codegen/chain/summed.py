@@ -10,27 +10,23 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.codegen.dot import collapse, free_axes
-from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
+from graphc.codegen.job import Job
 from graphc.codegen.kernels import Call
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.sum import define_sum, sum_scratch
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.target import Target
 from graphc.dims import Size
-from graphc.ir import Graph, Node
 from graphc.types import TensorType
 
 
-def define_summed(
-    module: Module, target: Target, node: Node, name: str, arrays: list[TensorType], whole: Size,
-) -> Call:
+def define_summed(job: Job, arrays: list[TensorType], whole: Size) -> Call:
     """Write the kernel of a node whose body multiplies blocks of its first operands.
 
     They are parts of `arrays`; the last says where they begin on the axis of size `whole` that is
     summed over.
     """
-    body: Graph = node.attrs["body"]
+    body = job.body
     dot = body.nodes[0]
     blocks = [v.type.shape for v in dot.args]
     shapes = [arrays[body.inputs.index(v)].shape for v in dot.args]
@@ -56,7 +52,7 @@ def define_summed(
     operands = len(arrays)
     slots = Slots(operands + 2, 1, tuple(names))
 
-    f = Function(module, name, "ptr %ctx, ptr %scratch", target)
+    f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
     at = [f(f"load ptr, ptr {f.at('%ctx', 8 * k)}, align 8") for k in range(operands + 3)]
     begins, begun, out = at[operands:]
     code = SizeCode(f, {
@@ -69,7 +65,7 @@ def define_summed(
     for v, side in zip(dot.args, steps, strict=True):
         given += [f"ptr {at[body.inputs.index(v)]}", *(f"i64 {code.value(x)}" for x in side)]
     given += [f"ptr {out}", f"ptr {begun}", "ptr %scratch"]
-    f.do(f"call void @{define_sum(module, target, dtype)}({', '.join(given)})")
+    f.do(f"call void @{define_sum(job.module, job.target, dtype)}({', '.join(given)})")
     f.finish()
     work = dims.floordiv(dims.product(sizes[:4]), 16) + 200
-    return Call(name, node, slots, scratch=sum_scratch(dtype, columns), work=work)
+    return Call(job.name, job.node, slots, scratch=sum_scratch(dtype, columns), work=work)

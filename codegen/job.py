@@ -1,0 +1,43 @@
+"""A kernel to be written: what each of the templates (nest, product, scatter, chain) is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphc.codegen.emitter import Module
+from graphc.codegen.target import Target
+from graphc.ir import Graph, Node
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A kernel to be written: into which module, for what machine, of which node, and its name.
+
+    codes: the status codes of nodes that can fail.
+    """
+
+    module: Module
+    target: Target
+    node: Node
+    name: str
+    codes: dict[Node, int]
+    fastmath: bool
+
+    @property
+    def body(self) -> Graph:
+        """What the kernel computes."""
+        body: Graph = self.node.attrs["body"]
+        return body
+
+    @property
+    def fallible(self) -> bool:
+        return bool(body_sites(self.body))
+
+    def part(self, suffix: str, node: Node | None = None) -> Job:
+        """One of several functions or kernels that this one is made of."""
+        return replace(self, name=f"{self.name}.{suffix}", node=node or self.node)
+
+
+def body_sites(body: Graph) -> list[Node]:
+    """The nodes of a body that can fail while running."""
+    return [n for n in body.nodes if n.op.fails_on([a.type for a in n.args])]
