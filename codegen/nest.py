@@ -78,11 +78,26 @@ class NestKernel:
         return None
 
     @property
+    def items(self) -> Size:
+        """The schedule's, but none where all that they would do is walk rows without elements: of
+        an array of shape (0, n) there may be any number of columns."""
+        s, nest = self.schedule, self.nest
+        row = set(nest.reduced)
+        if s.flat:  # an item has one place of the first axis
+            row.remove(nest.reduced[0])
+        elif s.sums or s.columns or not all(row & set(x.axes) for x in nest.stores):
+            return s.items
+        length = dims.product(nest.sizes[n] for n in nest.reduced if n in row)
+        if nest.sites or isinstance(s.items, int) or isinstance(length, int):
+            return s.items
+        return s.items * dims.minimum(length, 1)
+
+    @property
     def launch(self) -> Launch:
         """What starts the task."""
         s = self.schedule
         return Launch(
-            f"{self.name}.task", s.items, s.cycles, self.slots.items,
+            f"{self.name}.task", self.items, s.cycles, self.slots.items,
             COLUMN_CHUNK_CYCLES if s.columns or s.bands else CHUNK_CYCLES, s.merges,
         )
 

@@ -228,17 +228,23 @@ class Graph:
         return tuple(seen)
 
     def dims(self) -> tuple[str, ...]:
-        """Dimension names in order of first appearance: inputs first, then nodes."""
+        """Dimension names in order of first appearance: inputs first, then nodes, then bodies,
+        which may be alone in naming one (a sum over an `iota`)."""
         seen: dict[str, None] = {}
-        for v in itertools.chain(self.inputs, (o for n in self.nodes for o in n.outs)):
-            for s in v.type.shape:
-                if isinstance(s, Dim):
-                    for name in dim_names(s):
-                        seen.setdefault(name)
-        for n in self.nodes:
-            if n.op.name == "dim":
-                for name in dim_names(n.attrs["size"]):
-                    seen.setdefault(name)
+        graphs = {self: None}
+        todo = [self]
+        for g in todo:
+            for v in itertools.chain(g.inputs, (o for n in g.nodes for o in n.outs)):
+                for s in v.type.shape:
+                    if isinstance(s, Dim):
+                        seen.update(dict.fromkeys(dim_names(s)))
+            for n in g.nodes:
+                if n.op.name == "dim":
+                    seen.update(dict.fromkeys(dim_names(n.attrs["size"])))
+                for body in n.bodies:
+                    if body not in graphs:
+                        graphs[body] = None
+                        todo.append(body)
         return tuple(seen)
 
     def to_networkx(self) -> Any:

@@ -167,6 +167,17 @@ def test_dimensions_by_keyword(mode, monkeypatch):
         f(np.ones(2, "f4"), k=1.5)
 
 
+def test_a_dimension_within_a_kernel_or_a_composite_alone(mode, monkeypatch):
+    """The types of a graph's values need not name it: what is summed over may be a counter."""
+    monkeypatch.delenv("GRAPHC_VERIFY", raising=False)
+    x, k = gx.input("x", ("n",)), gx.dim("k")
+    triangle = gx.sum(gx.arange(k, dtype="float32"))
+    for y in (x * triangle, gx.composite(lambda v: v * gx.sum(gx.arange(k, dtype="float32")))(x)):
+        f = gx.function([x], y, mode=mode)
+        assert f.graph.dims() == ("n", "k") == f.optimized.dims()
+        assert f(np.ones(2, "f4"), k=5).tolist() == [10, 10]
+
+
 def test_out(inc):
     a = np.arange(4, dtype=np.float32)
     for out in (np.empty(4, "f4"), np.empty(8, "f4")[::2], np.empty(4, ">f4")[:].view("f4")):

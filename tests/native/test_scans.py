@@ -19,3 +19,17 @@ def test_running_sums_add_in_order(dtype, shape):
         for axis in range(len(shape)):
             f = gx.function([x], gx.cumulative_sum(x, axis=axis, dtype=dtype))
             np.testing.assert_array_equal(f(a), np.cumsum(a, axis=axis, dtype=dtype))
+
+
+def test_columns_without_rows_are_not_walked():
+    """An array of shape (0, n) may have any number of columns: there is nothing to do for them."""
+    many = 1 << 40
+    x, y = gx.input("x", ("n", "m")), gx.input("y", ("m", "n"))
+    for f, empty in (
+        (gx.cumulative_sum(x, axis=0), (0, many)), (gx.cumulative_sum(x, axis=1), (many, 0)),
+        (x - gx.sum(x, axis=0), (0, many)), (x / gx.sum(x, axis=1, keepdims=True), (many, 0)),
+    ):
+        assert gx.function([x], f)(np.empty(empty, "f4")).shape == empty
+    total = gx.function([x, y], gx.sum(x.T * y))
+    assert total(np.empty((0, many), "f4"), np.empty((many, 0), "f4")) == 0
+    assert total(np.ones((2, 3), "f4"), np.full((3, 2), 2.0, "f4")) == 12
