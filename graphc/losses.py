@@ -119,7 +119,11 @@ def binary_cross_entropy_with_logits(
     """-(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))); pos_weight multiplies the first term."""
     x, t = strict("binary_cross_entropy_with_logits", logits, targets, floating=True)
     if pos_weight is None:
-        loss = ew.subtract(softplus(x), ew.multiply(x, t))
+        # softplus(x) - t x, x's part put together first: the tail of a confident hit stays
+        above = ew.greater(x, 0.0)
+        tail = softplus(ew.where(above, ew.negative(x), x))
+        missed = ew.where(above, ew.subtract(1.0, t), ew.negative(t))
+        loss = ew.add(ew.multiply(x, missed), tail)
     else:
         positive = ew.multiply(ew.multiply(t, pos_weight), softplus(ew.negative(x)))
         loss = ew.add(positive, ew.multiply(ew.subtract(1.0, t), softplus(x)))

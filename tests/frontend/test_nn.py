@@ -235,6 +235,19 @@ def test_bce_is_finite_at_extremes(run):
     np.testing.assert_allclose(slope, [1, 0, 0, -1])
 
 
+def test_bce_of_confident_hits_keeps_its_digits(run):
+    a = np.array([-30, -9, -1, 0, 1, 9, 30], "f4")
+    x, t = gx.input("x", (7,)), gx.input("t", (7,))
+    loss = gx.nn.binary_cross_entropy_with_logits(x, t, reduction="none")
+    slopes = gx.grad(gx.sum(loss), [x, t])
+    for target in (0.0, 1.0):
+        got, slope, by_target = run([loss, *slopes], x=a, t=np.full(7, target, "f4"))
+        miss = a.astype("f8") * (1 - 2 * target)
+        np.testing.assert_allclose(got, np.logaddexp(0, miss), rtol=1e-6)
+        np.testing.assert_allclose(slope, (1 - 2 * target) / (1 + np.exp(-miss)), rtol=1e-6)
+        np.testing.assert_array_equal(by_target, -a)
+
+
 def test_layers(run):
     a = RNG.normal(size=(3, 4)).astype("f4")
     w, b = RNG.normal(size=(2, 4)).astype("f4"), RNG.normal(size=2).astype("f4")
