@@ -142,9 +142,12 @@ def std(
     x: ArrayLike, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,
     ddof: float | None = None,
 ) -> Tensor:
-    """The square root of `var`; its gradient at 0 is 0."""
-    of_squares = var(x, axis, correction=correction, keepdims=keepdims, ddof=ddof)
-    return flat_at_zero(reals.sqrt, of_squares)
+    """The square root of `var`; its gradient at 0 is 0. Of 16-bit floats it is computed in f32."""
+    t = as_tensor(x)
+    wide = cast(t, t.dtype.compute) if t.dtype.is_float else t
+    of_squares = var(wide, axis, correction=correction, keepdims=keepdims, ddof=ddof)
+    root = flat_at_zero(reals.sqrt, of_squares)
+    return cast(root, t.dtype) if t.dtype.is_float else root
 
 
 def flat_at_zero(root: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -11,8 +11,8 @@
     random.py       random_bits
     region.py       call fused
 
-Shared: typerules.py (type rules), batching.py (vmap rules), numeric.py (references),
-special.py (erf, normal_cdf, lgamma, polygamma).
+Shared: typerules.py (type rules), batching.py (vmap rules), halves.py (gradients of f16 and
+bf16), numeric.py (references), special.py (erf, normal_cdf, lgamma, polygamma).
 
 To add an op: one row here, one row in `graphc.codegen`; the tests pick it up.
 """

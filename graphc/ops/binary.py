@@ -10,6 +10,7 @@ import numpy as np
 from graphc import prim
 from graphc.errors import IntegerDivisionError
 from graphc.ops.batching import elementwise_batch
+from graphc.ops.halves import through_f32
 from graphc.ops.numeric import quiet, wide
 from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import (
@@ -193,7 +194,7 @@ _binary("sub", NUMBER, quiet(np.subtract), lambda ct, out, x, y: [ct, -ct],
 _binary("div", NUMBER, _div, lambda ct, out, x, y: [ct / y, -(ct / y * out)],
         hint="cast bools first", fallible=True)
 _binary("rem", NUMBER, _rem, _rem_vjp, hint="cast bools first", fallible=True)
-_binary("pow", NUMBER, _pow, _pow_vjp, hint="cast bools first", fallible=True)
+_binary("pow", NUMBER, _pow, through_f32("pow", _pow_vjp), hint="cast bools first", fallible=True)
 _binary("atan2", FLOAT, wide(np.arctan2), _atan2_vjp)
 _binary("maximum", ANY, quiet(np.maximum), _maximum_vjp(1))
 _binary("minimum", ANY, quiet(np.minimum), _maximum_vjp(-1))

@@ -11,6 +11,7 @@ from graphc import prim
 from graphc.dims import Size, product
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
+from graphc.ops.halves import through_f32
 from graphc.ops.layout import inverse
 from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Condition, Grads, Kind, op
@@ -239,7 +240,7 @@ def _running(name: str, kinds: str, ref: Callable[..., Array], vjp: Callable[...
 
 _reduce("reduce_sum", NUMBER, _sum_like(np.sum),
         lambda ct, y, x, axes: [spread(ct, x.shape, axes)])
-_reduce("reduce_prod", NUMBER, _sum_like(np.prod), _prod_vjp)
+_reduce("reduce_prod", NUMBER, _sum_like(np.prod), through_f32("reduce_prod", _prod_vjp))
 _reduce("reduce_max", ANY, _max_like("reduce_max", np.max, "maximum"), _max_vjp, "maximum")
 _reduce("reduce_min", ANY, _max_like("reduce_min", np.min, "minimum"), _max_vjp, "minimum")
 op(
@@ -249,5 +250,5 @@ op(
 )
 _running("cumsum", NUMBER, _scan(np.cumsum),
          lambda ct, y, x, axis, reverse: [prim.cumsum(ct, axis, not reverse)])
-_running("cumprod", NUMBER, _scan(np.cumprod), _cumprod_vjp)
+_running("cumprod", NUMBER, _scan(np.cumprod), through_f32("cumprod", _cumprod_vjp))
 _running("cummax", NUMBER, _scan(np.maximum.accumulate), _cummax_vjp)

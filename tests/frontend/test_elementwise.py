@@ -305,6 +305,12 @@ def test_halves_round_once(run):
     got = run(gx.sinh(x), x=a)
     assert got.dtype == np.float16
     np.testing.assert_array_equal(got, np.sinh(a.astype("f8")).astype("f2"))
+    far = np.array([400.0, -400.0, 100.0], "f2")  # whose squares f16 does not hold
+    y = gx.std(x)
+    got, slope = run([y, gx.grad(y, x)], x=far)
+    wide = far.astype("f8")
+    np.testing.assert_allclose(got, wide.std(), rtol=1e-3)
+    np.testing.assert_allclose(slope, (wide - wide.mean()) / (3 * wide.std()), rtol=1e-3)
 
 
 def test_pow_of_constants(run):

@@ -157,6 +157,23 @@ def test_products_with_zeros():
     assert g.tolist() == [1, 12, 0, 0]
 
 
+def test_products_and_powers_of_halves_round_once():
+    """Products on the way that f16 does not hold; an exponent less 1 that bf16 does not hold."""
+    x = np.array([1e3, 1e3, 2.0**-10, 2.0**-10, 4.0])
+    rows = [lambda a: prim.reduce_prod(a, (0,)), lambda a: prim.cumprod(a, 0)]
+    for fn in [*rows, lambda a: prim.cumprod(a, 0, reverse=True)]:
+        (want,) = gradients(fn, x)
+        (got,) = gradients(lambda a, fn=fn: fn(prim.cast(a, BY_NAME["f16"])), x)
+        inside = np.abs(want) < 65504
+        assert inside.sum() >= 3
+        np.testing.assert_allclose(got[inside], want[inside], rtol=2e-3)
+    base, exponent = np.array([-0.9921875, 1.0078125]), np.array([414.0, 414.0])
+    halves = [BY_NAME["bf16"]] * 2
+    got = gradients(lambda a, b: prim.pow(*map(prim.cast, (a, b), halves)), base, exponent)
+    np.testing.assert_allclose(got[0], exponent * base**413, rtol=5e-3)
+    np.testing.assert_allclose(got[1][1], base[1] ** 414 * np.log(base[1]), rtol=5e-3)
+
+
 def test_scatter_drops_what_was_overwritten():
     idx = np.array([1, 1, 0])
     gx, gu = gradients(
