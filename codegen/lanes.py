@@ -48,7 +48,9 @@ def memory_type(d: DType) -> str:
 
 
 def literal(t: str, v: float | int | bool) -> str:
-    """`v` as LLVM text of scalar type `t`: integers wrap, floats round to `t` (to nearest)."""
+    """`v` as LLVM text of scalar type `t`: integers wrap, floats round to `t` (to nearest); a NaN
+    keeps its sign and payload.
+    """
     if t == "i1":
         return "true" if v else "false"
     if t[0] == "i":
@@ -59,9 +61,10 @@ def literal(t: str, v: float | int | bool) -> str:
     if t == "float" and math.isfinite(f):
         with np.errstate(over="ignore"):
             f = float(np.float32(f))
-    if math.isnan(f):
-        return "0x7FF8000000000000"
-    return f"0x{struct.pack('>d', f).hex().upper()}"
+    bits = int.from_bytes(struct.pack(">d", f))
+    if math.isnan(f):  # quiet, and of the digits that `t` has
+        bits = (bits | 1 << 51) & (-1 << 29 if t == "float" else -1)
+    return f"0x{bits:016X}"
 
 
 def _rounded(d: DType, v: float) -> float:

@@ -116,8 +116,9 @@ def _nan(word: str, dtype: DType) -> tuple[float, int]:
         bits = int(word[word.index("(") + 1 : -1], 16)
         if word[0] == "-" or bits >> dtype.bits:
             raise ValueError(f"the bits of a NaN of dtype {dtype}")
-        if not np.isnan(np.array(bits, f"u{dtype.itemsize}").view(dtype.numpy)):
-            raise ValueError(f"the bits of a NaN of dtype {dtype}")
+        with np.errstate(invalid="ignore"):  # a signalling NaN is one, too
+            if not np.isnan(np.array(bits, f"u{dtype.itemsize}").view(dtype.numpy)):
+                raise ValueError(f"the bits of a NaN of dtype {dtype}")
     elif word[0] == "-":
         raise ValueError("nan without a sign; nan(0x...) gives its bits")
     return float("nan"), bits

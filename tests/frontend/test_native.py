@@ -141,3 +141,17 @@ def test_gradients_of_the_rest():
     _check(lambda x: gx.sum(x.at[1:3].multiply(2.0) ** 2), (5,))
     _check(lambda x: gx.nn.cross_entropy(x, gx.constant([1, 0, 3])), (3, 4))
     _check(lambda x: gx.linalg.vector_norm(x, ord=3) + gx.linalg.matrix_norm(x), (3, 4))
+
+
+@pytest.mark.parametrize("n", [3, "n"])
+@pytest.mark.parametrize("dtype, bits", [
+    ("float16", 0xFE01), ("float32", 0xFFC12345), ("float64", 0xFFF8000000000123),
+])
+def test_constants_keep_the_sign_and_payload_of_a_nan(dtype, bits, n):
+    """gx.signbit tells them apart, as np.signbit."""
+    nan = np.full((), bits, f"u{np.dtype(dtype).itemsize}").view(dtype)
+    m = gx.input("m", (n,), "bool")
+    y = gx.where(m, gx.constant(nan), 1.0)
+    got, negative = gx.function([m], [y, gx.signbit(y)])(np.array([True, False, True]))
+    np.testing.assert_array_equal(got.view(f"u{got.itemsize}")[::2], bits)
+    np.testing.assert_array_equal(negative, [True, False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -84,6 +86,10 @@ def test_bfloat16_constant():
     g = ir.collect("k", [], [constant(array)])
     assert "bf16[3] = constant [0x1.8p+0, -0x0p+0, nan]" in to_text(g)
     assert evaluate(round_trip(g), [])[0][0].tobytes() == array.tobytes()
+    signalling = "graph @f() {\n  %0: bf16[] = constant nan(0x7f81)\n  return %0\n}\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert to_text(parse(signalling)) == signalling
 
 
 def test_the_form():
