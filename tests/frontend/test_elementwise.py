@@ -204,6 +204,20 @@ def test_slopes_that_overflow_nowhere(run):
         np.testing.assert_array_equal(run(first, x=at)[finite], (at > 0)[finite])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name, slope", [
+    ("log2", lambda v: 1 / (v * mpmath.log(2))), ("log10", lambda v: 1 / (v * mpmath.log(10))),
+    ("rsqrt", lambda v: -1 / (2 * v * mpmath.sqrt(v))),
+])
+def test_slopes_at_the_ends_of_the_range(run, name, slope, dtype):
+    """x log 10 and rsqrt(x) / x overflow before the slope vanishes or does."""
+    x = gx.input("x", ("n",), dtype)
+    top = float(np.finfo(dtype).max)
+    at = np.array([0.3, top, 0.9 * top, 0.35 * top, 4 / top, 0.72 * top ** (-2 / 3)], dtype)
+    got = run(gx.grad(gx.sum(getattr(gx, name)(x)), x), x=at)
+    assert ulps(got, [slope(mpmath.mpf(float(v))) for v in at], dtype) <= 2
+
+
 @pytest.mark.parametrize("name, slope", [
     ("tanh", lambda v: mpmath.sech(v) ** 2), ("erf", lambda v: mpmath.diff(mpmath.erf, v)),
     ("silu", lambda v: mpmath.diff(lambda u: u / (1 + mpmath.exp(-u)), v)),
