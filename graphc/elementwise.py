@@ -174,8 +174,9 @@ def sign(x: ArrayLike) -> Tensor:
 
 
 def square(x: ArrayLike) -> Tensor:
-    """x * x"""
+    """x * x. Bools are refused: NumPy's int8 would be the only product of theirs in numbers."""
     t = as_tensor(x)
+    require_dtype("square", t, "iuf", NUMERIC)
     return multiply(t, t)
 
 
@@ -237,6 +238,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Tensor:
     t = as_tensor(x)
     if isinstance(decimals, bool) or not isinstance(decimals, (int, np.integer)):
         raise UsageError(f"round: decimals must be an int, got {decimals!r}", user_loc())
+    require_dtype("round", t, "iuf", NUMERIC)
     if not t.dtype.is_float:
         if decimals < 0:
             raise ArgumentError(

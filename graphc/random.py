@@ -129,7 +129,7 @@ def uniform(
     u = _unit(as_key("uniform", key), want, d)
     if _is(low, 0) and _is(high, 1):
         return cast(u, d)
-    a, b = as_tensor(low, u.dtype), as_tensor(high, u.dtype)
+    a, b = _of_shape("uniform", want, u.dtype, low, high)
     y = cast(ew.add(ew.multiply(u, ew.subtract(b, a)), a), d)
     # b - b * 2**-24 is below b, so from 0 on nothing is rounded up to it; a sum may be.
     return y if d is d.compute and _is(low, 0) else _inside(y, a, b)
@@ -142,6 +142,14 @@ def _inside(y: Tensor, low: Tensor, high: Tensor) -> Tensor:
     bottom = ew.where(ew.less(bottom, low), nextafter(bottom, up), bottom)
     top = ew.where(ew.less(top, high), top, nextafter(top, down))
     return ew.maximum(ew.minimum(y, top), bottom)
+
+
+def _of_shape(op: str, shape: Shape, dtype: DType, *xs: ArrayLike) -> list[Tensor]:
+    """Parameters of a distribution, which may not make it larger: one number would serve many."""
+    ts = [as_tensor(x, dtype) for x in xs]
+    for t in ts:
+        broadcast_to(t, shape, op=op)
+    return ts
 
 
 def _is(x: Any, value: float) -> bool:
@@ -169,9 +177,9 @@ def normal(
     radius = reals.sqrt(ew.multiply(reals.log(u), -2.0))
     z = ew.multiply(radius, reals.cos(ew.multiply(v, 2.0 * math.pi)))
     if not _is(std, 1):
-        z = ew.multiply(z, as_tensor(std, c))
+        z = ew.multiply(z, *_of_shape("normal", want, c, std))
     if not _is(mean, 0):
-        z = ew.add(z, as_tensor(mean, c))
+        z = ew.add(z, *_of_shape("normal", want, c, mean))
     return cast(z, d)
 
 
@@ -188,6 +196,11 @@ def randint(key: ArrayLike, shape: Any, low: int, high: int, dtype: Any = "int64
 
     The dtype must hold all of them.
     """
+    for bound in (low, high):
+        if isinstance(bound, (float, np.floating)) and not float(bound).is_integer():
+            raise ArgumentError(
+                f"randint: bounds must be integers, got {bound}; round them", user_loc()
+            )
     span = int(high) - int(low)
     if not 0 < span <= 2**32:
         raise ArgumentError(

@@ -178,6 +178,9 @@ def test_operation_refusals(refuses):
         b - b
     with refuses("negative: takes", "use ~ for bools"):
         _ = -b
+    for fn in (gx.square, gx.round, np.rint):
+        with refuses(f"{'round' if fn is np.rint else fn.__name__}: takes an integer or float"):
+            fn(b)
     with refuses("bitwise_and: takes bools or integers", "gx.logical_and", kind=DTypeError):
         x & x
     with refuses("where: takes a bool condition (write x != 0), got f32[n,3]"):

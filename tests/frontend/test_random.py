@@ -127,5 +127,17 @@ def test_refusals(refuses):
     for low, high, dtype in ((0, 129, "int8"), (-1, 5, "uint8"), (-129, 0, "int8")):
         with refuses("randint: ", f"8 does not hold all from {low} to {high} - 1"):
             gx.random.randint(key, (3,), low, high, dtype)
+    for low, high in ((0.5, 4), (0, 3.5), (0, np.inf), (np.float32("nan"), 1)):
+        with refuses("randint: bounds must be integers"):
+            gx.random.randint(key, (3,), low, high)
+    many = np.zeros((5, 3), "f4")  # more than the numbers asked for, each of which would serve five
+    for draw in (
+        lambda: gx.random.uniform(key, (3,), low=many),
+        lambda: gx.random.uniform(key, high=many),
+        lambda: gx.random.normal(key, (3,), mean=many),
+        lambda: gx.random.normal(key, (3,), std=many),
+    ):
+        with refuses("f32[5,3] does not broadcast to ["):
+            draw()
     with refuses("fold_in: takes an integer scalar, got f32[]"):
         gx.random.fold_in(key, 1.5)
