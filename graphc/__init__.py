@@ -44,13 +44,14 @@ from graphc.declare import *
 from graphc.dims import Dim as Dim
 from graphc.dtypes import *
 from graphc.elementwise import *
+from graphc.elsewhere import lookup
 from graphc.errors import GraphcError as GraphcError
 from graphc.floats import *
 from graphc.manipulation import *
 from graphc.products import *
 from graphc.reals import *
 from graphc.reductions import *
-from graphc.refused import REFUSED, refusal
+from graphc.refused import REFUSED as REFUSED
 from graphc.selection import *
 from graphc.tensor import Tensor as Tensor
 
@@ -131,10 +132,8 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    if name in REFUSED:
-        return refusal(name, REFUSED[name])
     if name not in _LAZY:
-        raise AttributeError(f"module 'graphc' has no attribute {name!r}")
+        return lookup("", name)
     from graphc.forks import undivided
 
     home = _LAZY[name]
@@ -146,8 +145,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    private = {
-        "ModuleType", "TYPE_CHECKING", "Any", "annotations", "importlib", "math", "os", "signal",
-        "sys",
-    }
-    return sorted({*globals(), *_LAZY} - private)
+    hidden = {"ModuleType", "REFUSED", "TYPE_CHECKING", "Any", "annotations", "lookup"}
+    return sorted(
+        {k for k, v in globals().items() if k not in hidden and not isinstance(v, ModuleType)}
+        | {*_LAZY}
+    )

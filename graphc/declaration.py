@@ -58,9 +58,10 @@ def _inputs(inputs: Any, name: str, loc: Loc | None) -> tuple[Value, ...]:
     if isinstance(inputs, Tensor):
         inputs = [inputs]
     if not isinstance(inputs, (list, tuple)):
+        advice = "; call the function on them: gx.function([x], fn(x))" if callable(inputs) else ""
         raise UsageError(
             f"{name}: inputs must be a list of Tensors made by gx.input, got "
-            f"{type(inputs).__name__}", loc
+            f"{type(inputs).__name__}{advice}", loc
         )
     seen: dict[str, Value] = {}
     for t in inputs:

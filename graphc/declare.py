@@ -83,9 +83,11 @@ def variable(value: ArrayLike, name: str | None = None, dtype: Any = None) -> Va
     if name is None:
         name = f"v{next(_count)}"
     if not isinstance(name, str) or not _NAME.fullmatch(name):
+        better = f"net.{name}"  # names of PyTorch's Sequential begin with a number
+        advice = f"; take {better!r}" if _NAME.fullmatch(better) else ""
         raise UsageError(
-            f"variable: the name must be an identifier or identifiers joined by dots, got {name!r}",
-            user_loc(),
+            "variable: the name must be an identifier or identifiers joined by dots, got "
+            f"{name!r}{advice}", user_loc(),
         )
     array = literal_array(value, dtype, "variable: the value")
     state = State(name, TensorType(as_dtype(array.dtype), array.shape), array)

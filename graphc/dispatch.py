@@ -15,6 +15,7 @@ import numpy as np
 
 import graphc
 from graphc.convert import dtype_of
+from graphc.elsewhere import TOP
 from graphc.errors import UsageError, user_loc
 from graphc.types import DType, bool_
 
@@ -64,7 +65,7 @@ def ufunc(fn: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         return _call(full, getattr(graphc, target), inputs, {"axis": 0, **kwargs})
     target_fn = _UFUNCS.get(name) or _find(name)
     if target_fn is None:
-        raise UsageError(f"np.{name}: not available on Tensors", user_loc())
+        raise _unavailable(name, name)
     return _call(name, target_fn, inputs, kwargs)
 
 
@@ -83,11 +84,13 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     else:
         target = _find(name) or getattr(graphc.linalg, name, None)
     if target is None:
-        raise UsageError(
-            f"np.{full}: not available on Tensors; compute constants with NumPy before, or write "
-            "it with graphc's operations", user_loc(),
-        )
+        raise _unavailable(full, name)
     return _call(full, target, *_by_name(fn, target, args, kwargs))
+
+
+def _unavailable(full: str, name: str) -> UsageError:
+    advice = TOP.get(name) or "graphc's operations; constants may be computed with NumPy before"
+    return UsageError(f"np.{full}: not available on Tensors; use {advice}", user_loc())
 
 
 def _by_name(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.refused import FFT, refusal
+from graphc.elsewhere import lookup
 
 
 def __getattr__(name: str) -> Any:
-    if name in FFT:
-        return refusal(f"fft.{name}", FFT[name])
-    raise AttributeError(f"module 'graphc.fft' has no attribute {name!r}")
+    return lookup("fft", name)

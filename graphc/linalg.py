@@ -21,10 +21,10 @@ from graphc.convert import (
     broadcast_args,
 )
 from graphc.creation import eye
+from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.manipulation import broadcast_to, concat, cut, matrix_transpose, moveaxis
 from graphc.products import diagonal, matmul, outer, tensordot, trace, vecdot
-from graphc.refused import LINALG, refusal
 from graphc.tensor import Tensor
 
 __all__ = [
@@ -34,9 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in LINALG:
-        return refusal(f"linalg.{name}", LINALG[name])
-    raise AttributeError(f"module 'graphc.linalg' has no attribute {name!r}")
+    return lookup("linalg", name)
 
 
 def vector_norm(

@@ -95,8 +95,9 @@ def permute_dims(x: ArrayLike, axes: Sequence[int]) -> Tensor:
     t = as_tensor(x)
     perm = tuple(axis_of("permute_dims", t, a) for a in axes)
     if sorted(perm) != list(range(t.ndim)):
+        advice = "; two are swapped by gx.swapaxes" if len(perm) == 2 < t.ndim else ""
         raise ArgumentError(
-            f"permute_dims: axes must name each axis of {t.type} once, got {tuple(axes)}",
+            f"permute_dims: axes must name each axis of {t.type} once, got {tuple(axes)}{advice}",
             user_loc(),
         )
     return t if perm == tuple(range(t.ndim)) else prim.transpose(t, perm=perm)

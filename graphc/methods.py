@@ -22,6 +22,8 @@ def link() -> None:
         reductions=graphc.reductions,
     )
     for name, method in vars(Methods).items():
+        if callable(method):
+            method.__qualname__ = f"Tensor.{name}"  # as Python's own errors call it
         for home in (elementwise, manipulation, reductions):
             if callable(method) and not method.__doc__ and hasattr(home, name):
                 method.__doc__ = getattr(home, name).__doc__

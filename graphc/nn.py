@@ -7,8 +7,11 @@ are computed in f32 inside them. Losses average unless `reduction=` says "sum" o
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING, Any
+
 from graphc import elementwise as ew
-from graphc import prim, reals
+from graphc import prim, reals, types
 from graphc import reductions as red
 from graphc.activations import (
     elu,
@@ -24,7 +27,19 @@ from graphc.activations import (
     softsign,
 )
 from graphc.composite import composite
-from graphc.convert import ArrayLike, Axes, as_float, as_tensor, axes_of, cast, require_dtype
+from graphc.convert import (
+    ArrayLike,
+    Axes,
+    as_float,
+    as_tensor,
+    axes_of,
+    cast,
+    promote_args,
+    require_dtype,
+)
+from graphc.creation import ones
+from graphc.dims import Dim
+from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.losses import (
     binary_cross_entropy_with_logits,
@@ -39,16 +54,22 @@ from graphc.losses import (
 from graphc.manipulation import matrix_transpose
 from graphc.products import matmul
 from graphc.reals import erf, tanh
-from graphc.selection import one_hot
+from graphc.selection import one_hot, tril
 from graphc.tensor import Tensor
 from graphc.types import shape_text
 
 __all__ = [
     "binary_cross_entropy_with_logits", "cross_entropy", "dropout", "elu", "embedding", "erf",
     "gelu", "huber", "huber_loss", "l1_loss", "layer_norm", "leaky_relu", "linear", "log_sigmoid",
-    "log_softmax", "mse", "mse_loss", "nll_loss", "one_hot", "relu", "rms_norm", "sigmoid", "silu",
-    "softmax", "softplus", "softsign", "tanh",
+    "log_softmax", "mse", "mse_loss", "nll_loss", "one_hot", "relu", "rms_norm",
+    "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus", "softsign", "tanh",
 ]
+
+if not TYPE_CHECKING:  # types are checked by what is there
+
+    def __getattr__(name: str) -> Any:
+        return lookup("nn", name)
+
 
 
 def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike = None) -> Tensor:
@@ -85,6 +106,39 @@ def dropout(x: ArrayLike, key: ArrayLike, p: float = 0.5, *, training: bool = Tr
         return prim.full_like(t, 0.0)
     kept = random.bernoulli(random.as_key("dropout", key), 1.0 - p, t.shape)
     return ew.where(kept, ew.multiply(t, 1.0 / (1.0 - p)), 0.0)
+
+
+def scaled_dot_product_attention(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, attn_mask: ArrayLike = None, *,
+    is_causal: bool = False, scale: ArrayLike = None,
+) -> Tensor:
+    """softmax(query @ key.mT * scale) @ value, with scale 1 / sqrt(e) unless given.
+
+    query (..., l, e), key (..., s, e), value (..., s, d) give (..., l, d); leading axes broadcast.
+    attn_mask (..., l, s): bools, where False takes no part, or numbers that are added to the
+    scores. is_causal lets position i see those up to i. A row that sees nothing is NaN.
+
+        heads = x.reshape(batch, n, 8, 16).swapaxes(1, 2)
+        y = gx.nn.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    """
+    op = "scaled_dot_product_attention"
+    q, k, v = promote_args(query, key, value, what=f"{op}: an operand", floating=True)
+    if min(q.ndim, k.ndim, v.ndim) < 2:
+        raise ShapeError(f"{op}: query, key and value take at least 2 axes, got {q.type}, "
+                         f"{k.type} and {v.type}", user_loc())
+    if scale is None:
+        size = q.shape[-1]
+        scale = reals.rsqrt(as_tensor(size, q.dtype)) if isinstance(size, Dim) else size**-0.5
+    scores = matmul(ew.multiply(q, scale), matrix_transpose(k))
+    below = prim.full_like(scores, -math.inf)
+    if is_causal:
+        seen = tril(ones(scores.shape[-2:], "bool"))
+        scores = ew.where(seen, scores, below)
+    if attn_mask is not None:
+        mask = as_tensor(attn_mask)
+        chosen = mask.dtype is types.bool_
+        scores = ew.where(mask, scores, below) if chosen else ew.add(scores, mask)
+    return matmul(softmax(scores), v)
 
 
 def layer_norm(

@@ -9,20 +9,28 @@ after the parameter: w.adam_m, w.adam_v. The learning rate may be a Tensor.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from graphc import elementwise as ew
-from graphc import prim, reals
-from graphc.convert import ArrayLike, as_tensor, cast, listed
+from graphc import prim, reals, reductions
+from graphc.convert import ArrayLike, as_float, as_tensor, cast, listed
 from graphc.declare import Variable, variable
+from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
 
-__all__ = ["adam", "adamw", "rmsprop", "sgd"]
+__all__ = ["adam", "adamw", "clip_grad_norm", "rmsprop", "sgd"]
+
+if not TYPE_CHECKING:  # types are checked by what is there
+
+    def __getattr__(name: str) -> Any:
+        return lookup("optim", name)
+
 
 Updates: TypeAlias = list[tuple[Variable, Tensor]]
 
@@ -218,3 +226,24 @@ def rmsprop(
     return updates
 
 
+def clip_grad_norm(grads: Sequence[Tensor], max_norm: ArrayLike) -> tuple[list[Tensor], Tensor]:
+    """The gradients, scaled down together to a norm of at most max_norm, and the norm they had.
+
+        grads, norm = gx.optim.clip_grad_norm(gx.grad(loss, params), 1.0)
+
+    The factor is min(1, max_norm / (norm + 1e-6)), as PyTorch has it.
+    """
+    gs = [as_float(g) for g in listed(grads)]
+    if not gs:
+        raise ArgumentError("clip_grad_norm: takes at least one gradient", user_loc())
+    squares = [reductions.sum(ew.square(cast(g, g.dtype.compute))) for g in gs]
+    norm = reals.sqrt(functools.reduce(ew.add, squares))
+    limit = as_tensor(max_norm, norm.dtype)
+    if limit.ndim:
+        raise ShapeError(f"clip_grad_norm: max_norm must be a scalar, got {limit.type}", user_loc())
+    factor = ew.minimum(ew.divide(limit, ew.add(norm, 1e-6)), 1.0)
+    scaled = [
+        cast(ew.multiply(cast(g, g.dtype.compute), cast(factor, g.dtype.compute)), g.dtype)
+        for g in gs
+    ]
+    return scaled, norm

@@ -22,12 +22,13 @@ from graphc.convert import (
 )
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
-from graphc.manipulation import moveaxis, permute_dims, reshape
+from graphc.manipulation import expand_dims, moveaxis, pad, permute_dims, reshape
 from graphc.tensor import Tensor
 from graphc.types import i64
 
 __all__ = [
-    "diagonal", "dot", "einsum", "inner", "matmul", "outer", "tensordot", "trace", "vecdot",
+    "diag", "diagonal", "dot", "einsum", "inner", "matmul", "outer", "tensordot", "trace",
+    "vecdot",
 ]
 
 
@@ -269,6 +270,26 @@ def _drop(t: Tensor, labels: str, needed: str, other: str, u: Tensor) -> tuple[T
         t = reshape(t, [s for i, s in enumerate(t.shape) if i not in ones])
         labels = "".join(c for i, c in enumerate(labels) if i not in ones)
     return t, labels
+
+
+def diag(v: ArrayLike, k: int = 0) -> Tensor:
+    """A matrix with the vector v on diagonal k and 0 elsewhere; of a matrix, its diagonal k.
+
+    A vector of n elements gives n + |k| rows and columns.
+    """
+    (t,) = promote_args(v)
+    if t.ndim == 2:
+        return diagonal(t, k)
+    if t.ndim != 1 or isinstance(k, bool) or not isinstance(k, int):
+        raise ShapeError(
+            f"diag: takes a vector or a matrix and an int k, got {t.type} and {k!r}; of more axes, "
+            "gx.diagonal", user_loc(),
+        )
+    lines = expand_dims(pad(t, (0, abs(k))), 1 if k >= 0 else 0)  # what each row or column holds
+    size = t.shape[0] + abs(k)
+    wide = broadcast_to(lines, (size, size))
+    rows, columns = (prim.iota(i64, wide.shape, axis) for axis in (0, 1))
+    return ew.where(ew.equal(columns, ew.add(rows, k)), wide, prim.full_like(wide, 0))
 
 
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:

@@ -11,7 +11,7 @@ Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 20
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,20 +19,33 @@ from graphc import elementwise as ew
 from graphc import prim, reals, types
 from graphc.convert import (
     ArrayLike,
+    as_float,
     as_shape,
     as_tensor,
+    axis_of,
     broadcast_to,
     cast,
     dtype_of,
     require_dtype,
 )
+from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.floats import nextafter
 from graphc.manipulation import concat, cut, reshape
+from graphc.reductions import argmax
 from graphc.tensor import Tensor
 from graphc.types import DType, Shape
 
-__all__ = ["bernoulli", "bits", "fold_in", "key", "normal", "randint", "split", "uniform"]
+__all__ = [
+    "bernoulli", "bits", "categorical", "fold_in", "key", "normal", "randint", "split",
+    "uniform",
+]
+
+if not TYPE_CHECKING:  # types are checked by what is there
+
+    def __getattr__(name: str) -> Any:
+        return lookup("random", name)
+
 
 # split and fold_in draw from streams of their own: the key is changed by one of these first.
 _SPLIT = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
@@ -189,6 +202,21 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Tensor:
     want = chance.shape if shape is None else as_shape(shape)
     u = _unit(as_key("bernoulli", key), want, types.f32)
     return prim.less(u, cast(broadcast_to(chance, want, op="bernoulli"), types.f32))
+
+
+def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1) -> Tensor:
+    """Class numbers, int64, drawn with the probabilities softmax(logits, axis); shape of the
+    logits without `axis`. A class at -inf is never drawn.
+
+    It is where logits - log(e) is largest, for e of the exponential distribution.
+    """
+    t = as_float(logits)
+    t = cast(t, t.dtype.compute)
+    i = axis_of("categorical", t, axis)
+    word = cast(prim.random_bits(as_key("categorical", key), shape=t.shape), t.dtype)
+    below = ew.multiply(ew.add(word, 0.5), 2.0**-32)  # of f32, all bits near 0
+    drawn = ew.negative(reals.log(ew.negative(reals.log1p(ew.negative(below)))))
+    return argmax(ew.add(t, drawn), i)
 
 
 def randint(key: ArrayLike, shape: Any, low: int, high: int, dtype: Any = "int64") -> Tensor:

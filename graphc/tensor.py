@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from graphc import methods
 from graphc.dims import Size
+from graphc.elsewhere import missing
 from graphc.errors import UsageError, user_loc
 from graphc.ir import Node, Value
 from graphc.types import DType, Shape, TensorType
@@ -104,6 +105,11 @@ class Tensor(methods.Methods):
     def at(self) -> At:
         """`x.at[i].set(v)` and `x.at[i].add(v)`: x with some elements changed."""
         return at.At(self)
+
+    if not TYPE_CHECKING:  # types are checked by what is there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing("Tensor", name, self)
 
     def __repr__(self) -> str:
         n = self.node

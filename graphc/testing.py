@@ -16,6 +16,8 @@ from graphc.ops import Kind
 from graphc.tensor import Tensor
 from graphc.types import Array, TensorType, as_dtype
 
+__all__ = ["check_grad"]
+
 
 def check_grad(
     fn: Callable[..., Any] | Tensor | Sequence[Tensor], args: Sequence[Any] | Mapping[Tensor, Any],

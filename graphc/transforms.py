@@ -265,7 +265,10 @@ def _check_outputs(what: str, outputs: Any) -> list[Value]:
     for y in ys:
         if not isinstance(y, Tensor) or not y._value.type.dtype.is_float:
             came = y._value.type if isinstance(y, Tensor) else type(y).__name__
-            raise GradientError(f"{what}: outputs must be float Tensors, got {came}", user_loc())
+            advice = "; pass the Tensor that it returns, fn(x)" if callable(y) else ""
+            raise GradientError(
+                f"{what}: outputs must be float Tensors, got {came}{advice}", user_loc()
+            )
     return [y._value for y in ys]
 
 

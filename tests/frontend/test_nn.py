@@ -281,6 +281,46 @@ def test_dropout(run):
     np.testing.assert_array_equal(slope, got / 3)
 
 
+def attention(q, k, v, mask=0.0, scale=None):
+    """In f64, where mask is added."""
+    q, k, v = (a.astype("f8") for a in (q, k, v))
+    s = np.einsum("...le,...se->...ls", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    s = s + mask
+    p = np.exp(s - s.max(axis=-1, keepdims=True))
+    return (p / p.sum(axis=-1, keepdims=True)) @ v
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_attention(run, named):
+    a = [RNG.normal(size=s).astype("f4") for s in ((2, 3, 5, 8), (2, 3, 6, 8), (2, 1, 6, 4))]
+    sizes = ("b", 3, "l", "e"), ("b", 3, "s", "e"), ("b", 1, "s", 4)
+    q, k, v = (gx.input(n, sizes[i] if named else a[i].shape) for i, n in enumerate("qkv"))
+    given = dict(zip("qkv", a, strict=True))
+    seen = RNG.random((5, 6)) < 0.6
+    seen[:, 0] = True
+    extra = RNG.normal(size=(3, 1, 6)).astype("f4")
+    hidden = np.where(seen, 0, -np.inf)
+    after = np.where(np.tril(np.ones((5, 6))) == 1, 0, -np.inf)
+    mask = gx.input("seen", ("l", "s") if named else (5, 6), "bool")
+    for got, want, more in (
+        ({}, attention(*a), {}),
+        ({"is_causal": True}, attention(*a, after), {}),
+        ({"attn_mask": mask, "is_causal": True}, attention(*a, hidden + after), {"seen": seen}),
+        ({"attn_mask": extra[..., :1], "scale": 0.3}, attention(*a, extra[..., :1], 0.3), {}),
+    ):
+        y = gx.nn.scaled_dot_product_attention(q, k, v, **got)
+        assert y.shape == (*q.shape[:3], 4)
+        np.testing.assert_allclose(run(y, **given, **more), want, rtol=2e-5, atol=2e-6)
+
+
+def test_attention_keeps_no_scores():
+    q = gx.input("q", (2, 1024, 32))
+    for causal in (False, True):
+        y = gx.nn.scaled_dot_product_attention(q, q, q, is_causal=causal)
+        plan = str(gx.function([q], y).memory_plan())
+        assert int(plan.split("arena: ")[1].split()[0]) < 4 * 2 * 1024 * 1024
+
+
 def test_halves(run):
     x = gx.input("x", ("n", 4), "float16")
     a = (RNG.normal(size=(3, 4)) * 5).astype("f2")
@@ -315,6 +355,8 @@ def test_refusals(refuses):
         gx.nn.layer_norm(x, y)
     with refuses("layer_norm: axis must name the last axes"):
         gx.nn.layer_norm(x, axis=0)
+    with refuses("scaled_dot_product_attention: query, key and value take at least 2 axes, got"):
+        gx.nn.scaled_dot_product_attention(x, x, y)
     with refuses("linear: the weight must be (out, in), got f32[n]"):
         gx.nn.linear(x, y)
     with refuses("embedding: takes integer indices, got f32[n]"):

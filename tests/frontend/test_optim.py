@@ -110,6 +110,28 @@ def test_state_is_named_after_the_parameter():
     assert names == ["layer.w.adam_step", "layer.w", "layer.w.adam_m", "layer.w.adam_v"]
 
 
+@pytest.mark.parametrize("limit", [0.5, 100.0])
+def test_clip_grad_norm(limit):
+    a = [np.array([[3.0, -4.0]]), np.array(12.0, "f4"), np.array([300.0, 400.0], "f2")]
+    clipped, norm = gx.optim.clip_grad_norm([gx.constant(g) for g in a], limit)
+    assert norm.dtype is gx.float64 and [g.dtype.long for g in clipped] == [
+        "float64", "float32", "float16"]
+    want = np.sqrt(25.0 + 144.0 + 250000.0)
+    *got, length = gx.function([], [*clipped, norm])()
+    np.testing.assert_allclose(length, want, rtol=1e-6)  # 400**2 is more than f16 holds
+    for g, was in zip(got, a, strict=True):
+        np.testing.assert_allclose(g, was * min(1.0, limit / want), rtol=2e-3)
+    kept, norm = gx.optim.clip_grad_norm([gx.constant(a[0])], 6.0)
+    np.testing.assert_array_equal(kept[0].eval(), a[0])
+
+
+def test_clip_grad_norm_refusals(refuses):
+    with refuses("clip_grad_norm: takes at least one gradient"):
+        gx.optim.clip_grad_norm([], 1.0)
+    with refuses("clip_grad_norm: max_norm must be a scalar, got f32[2]"):
+        gx.optim.clip_grad_norm([gx.constant(np.ones(2, "f4"))], np.ones(2, "f4"))
+
+
 def test_refusals(refuses):
     w, x = gx.variable(START, "w"), gx.input("x", (3, 2), "float64")
     with refuses("adam: needs one gradient for each parameter, got 1 parameters and 2 gradients"):

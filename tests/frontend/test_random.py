@@ -114,6 +114,20 @@ def test_symbolic_shapes(run):
     assert run(z, x=np.zeros((5, 3))).shape == (5, 3)
 
 
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_categorical(run, axis):
+    p = np.array([0.1, 0.0, 0.6, 0.3])
+    with np.errstate(divide="ignore"):
+        logits = np.log(p).astype("f4") + 5
+    wide = np.broadcast_to(logits, (40000, 4))
+    x = gx.input("x", ("n", 4))
+    y = gx.random.categorical(gx.random.key(3), x if axis else x.T, axis)
+    assert y.dtype is gx.int64 and y.ndim == 1
+    drawn = run(y, x=wide)
+    share = np.bincount(drawn, minlength=4) / len(drawn)
+    assert share[1] == 0 and np.abs(share - p).max() < 0.01  # 4 deviations
+
+
 def test_refusals(refuses):
     key = gx.random.key(0)
     with refuses("uniform: a key is u32[2] made by gx.random.key, got i64[]"):

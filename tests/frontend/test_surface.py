@@ -53,6 +53,24 @@ def test_manipulation(run, x, fn):
     same(run, fn(gx, x), fn(np, A), x=A)
 
 
+@pytest.mark.parametrize("k", [-2, 0, 1])
+def test_diag(run, x, k):
+    for n in (0, 1, 3):
+        v = np.arange(n, dtype="f4") + 1
+        same(run, gx.diag(gx.input("v", ("n",)), k), np.diag(v, k), v=v)
+    same(run, gx.diag(x[0], k), np.diag(A[0], k), x=A)
+    same(run, np.diag(x[0, 0], k), np.diag(A[0, 0], k), x=A)
+    holes = np.array([np.nan, np.inf], "f4")  # elsewhere stays 0
+    same(run, gx.diag(gx.input("v", ("n",)), k), np.diag(holes, k), v=holes)
+
+
+def test_diag_refusals(x):
+    with pytest.raises(gx.GraphcError, match=r"diag: takes a vector or .* f32\[n,3,4\]"):
+        gx.diag(x)
+    with pytest.raises(gx.GraphcError, match=r"an int k, got f32\[4\] and 0.5"):
+        gx.diag(x[0, 0], 0.5)
+
+
 AXES = [None, 0, 1, -1, (0, 2), (-1, 0, 1), ()]
 
 
