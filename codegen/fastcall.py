@@ -146,7 +146,7 @@ class Native:
             self._imports = imports
         definitions = _MethodDef(), _MethodDef()
         keep.append(definitions)
-        _natives.add(self)
+        _natives.add(weakref.ref(self, _natives.discard))
         self._code = jit.load(
             linked, exports=exported, imports=imports, keep=keep,
             titles=self._titles() if perf_map.wanted() else None,
@@ -247,12 +247,13 @@ class Native:
         return status
 
 
-_natives: weakref.WeakSet[Native] = weakref.WeakSet()
+# No WeakSet, whose iteration others' additions end: a set of references is copied in one step.
+_natives: set[weakref.ref[Native]] = set()
 
 
 def release() -> int:
     """Give back the arenas that functions keep for their next calls; their bytes."""
-    return sum(n.release() for n in [*_natives])
+    return sum(n.release() for n in [found() for found in [*_natives]] if n is not None)
 
 
 def _addresses(keep: list[object], name: str, rows: Sequence[Sequence[object]]) -> dict[str, int]:

@@ -353,7 +353,10 @@ define <link> void @P_stop() nounwind {
 entry:
   %pool = load atomic ptr, ptr @P_pool acquire, align 8
   %none = icmp eq ptr %pool, null
-  br i1 %none, label %done, label %lock
+  br i1 %none, label %done, label %check
+check:
+  %own = call i1 @P_own(ptr %pool)
+  br i1 %own, label %lock, label %done
 lock:
   %busy = getelementptr i8, ptr %pool, i64 <busy>
   %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic

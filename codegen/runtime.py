@@ -260,22 +260,29 @@ done:
 # The mapping, made at first use. MADV_WIPEONFORK (18) makes a child see zeros; where the kernel
 # lacks it, `kept` is set and the process id is compared at every region instead.
 _MAPPING = """
+define internal i1 @P_own(ptr %pool) nounwind {
+entry:
+  %kept.at = getelementptr i8, ptr %pool, i64 <kept>
+  %kept = load i32, ptr %kept.at
+  %wiped = icmp eq i32 %kept, 0
+  br i1 %wiped, label %own, label %compare
+compare:
+  %pid = getelementptr i8, ptr %pool, i64 <pid>
+  %owner = load i32, ptr %pid
+  %me = call i32 @getpid()
+  %mine = icmp eq i32 %owner, %me
+  ret i1 %mine
+own:
+  ret i1 true
+}
 define internal ptr @P_block() nounwind {
 entry:
   %have = load atomic ptr, ptr @P_pool acquire, align 8
   %none = icmp eq ptr %have, null
   br i1 %none, label %make, label %check
 check:
-  %kept = getelementptr i8, ptr %have, i64 <kept>
-  %k = load i32, ptr %kept
-  %wiped = icmp eq i32 %k, 0
-  br i1 %wiped, label %same, label %compare
-compare:
-  %pid = getelementptr i8, ptr %have, i64 <pid>
-  %owner = load i32, ptr %pid
-  %me = call i32 @getpid()
-  %mine = icmp eq i32 %owner, %me
-  br i1 %mine, label %same, label %forked
+  %own = call i1 @P_own(ptr %have)
+  br i1 %own, label %same, label %forked
 forked:
   %dropped = cmpxchg ptr @P_pool, ptr %have, ptr null acq_rel acquire
   br label %make

@@ -211,9 +211,6 @@ class Wrapper:
             self._require(e(f"xor i1 {bad}, true"))
         if self.given:
             self._given(in_bytes, out_bytes)
-        if self.locks:
-            free = e(f"call i1 @gx_free(i64 {self.locks})")
-            self._require(free)
         if self.given:
             return
         for k, (o, shape) in enumerate(zip(p.outputs, shapes, strict=True)):
@@ -305,6 +302,8 @@ class Wrapper:
         if big != "true":
             if big != "false":
                 e.label(small)
+            if self.locks:  # only now: making outputs may run the user's finalisers
+                e.require(e(f"call i1 @gx_free(i64 {self.locks})"), "locked")
             status.append((e(call), e.block))
             e.do(f"br label %{after}")
         if big != "false":
@@ -353,6 +352,10 @@ class Wrapper:
             e.label("interrupted")
             self._give_back()
             e.do(f"br label %failed{n}")
+        if self.locks and "label %locked" in e.text():
+            e.label("locked")
+            self._give_back()
+            e.do(f"br label %nomemory{n}")
         if not self._arena_on_stack():
             e.label("noarena")
             e.do(f"br label %nomemory{n}")

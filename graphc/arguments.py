@@ -92,12 +92,17 @@ class Signature:
         n = int(value.__index__())
         if n < 0:
             raise ShapeError(f"{self.name}: dimension {name!r} must be >= 0, got {n}", user_loc())
+        if n > MOST:
+            raise ShapeError(
+                f"{self.name}: dimension {name!r} must be at most {MOST}, got {n}", user_loc()
+            )
         return n
 
     def _refuse(self, message: str) -> NoReturn:
         raise UsageError(f"{self.name}: {message}", user_loc())
 
 
+MOST = (1 << 63) - 1  # that a dimension may be: native code takes them as int64
 _MISSING: Any = object()
 
 

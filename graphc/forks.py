@@ -66,12 +66,15 @@ def renewed(lock: Any) -> Any:
 
 def _before() -> None:
     global _forks
+    _mine.locks = []  # Ctrl-C ends the waiting, not the fork, which gives back what it has
     with _gate:
         _forks += 1
         if threading.get_ident() not in _inside:
             _gate.wait_for(lambda: not _inside, MOST_SECONDS)
         locks = sorted(_held, key=id)
-    _mine.locks = [lock for lock in locks if lock.acquire(timeout=MOST_SECONDS)]
+    for lock in locks:
+        if lock.acquire(timeout=MOST_SECONDS):
+            _mine.locks.append(lock)
 
 
 def _after() -> None:

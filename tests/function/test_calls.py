@@ -165,6 +165,8 @@ def test_dimensions_by_keyword(mode, monkeypatch):
         f(np.ones(2, "f4"), k=-1)
     with pytest.raises(UsageError, match=r"dimension 'k' must be an integer, got 1\.5"):
         f(np.ones(2, "f4"), k=1.5)
+    with pytest.raises(ShapeError, match=f"'k' must be at most {2**63 - 1}, got {2**64 + 3}"):
+        f(np.ones(2, "f4"), k=2**64 + 3)  # its low 64 bits are 3
 
 
 def test_a_dimension_within_a_kernel_or_a_composite_alone(mode, monkeypatch):

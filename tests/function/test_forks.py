@@ -163,3 +163,33 @@ def test_forks_of_a_busy_process():
         capture_output=True, text=True, check=False,
     )
     assert done.stdout == "done\n", done.stderr
+
+
+def test_an_interrupt_while_a_fork_waits_ends_the_waiting(monkeypatch):
+    """What the fork has is given back, and the next compilations wait for nobody."""
+    v = gx.variable(np.zeros(2, "f4"), "v")
+    held, go_on, seen = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(sys, "unraisablehook", lambda e: seen.append(e.exc_type))
+
+    def hold():
+        with v.state.lock:
+            held.set()
+            go_on.wait(20)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(20)
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+    try:
+        timer.start()
+        begin = time.monotonic()
+        pid = child(lambda: True)
+        waited = time.monotonic() - begin
+    finally:
+        signal.signal(signal.SIGINT, old)
+        go_on.set()
+        holder.join()
+    assert seen == [KeyboardInterrupt] and waited < forks.MOST_SECONDS / 2 and well(pid)
+    begin = time.monotonic()
+    assert right(31) and time.monotonic() - begin < forks.MOST_SECONDS / 2

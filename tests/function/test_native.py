@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -51,6 +52,42 @@ def test_sixteen_threads_on_one_function(at_once):
 
     at_once(16, work)
     assert f.compilations == 1
+
+
+def test_a_finaliser_that_an_output_sets_off_may_let_others_update():
+    """Where making an array collects garbage, whoever takes a variable's lock then has it."""
+    x, v = gx.input("x", (20_000,)), gx.variable(0.0, "v")
+    f = gx.function([x], x + v, updates={v: v + 1})
+    ones = np.ones(20_000, "f4")
+    assert f(ones)[0] == 1  # of 80 KB: from the allocator for large results
+    taken, give_back, seen = threading.Event(), threading.Event(), []
+
+    def hold():
+        with v.state.lock:
+            taken.set()
+            give_back.wait(20)
+            seen.append(float(v.state.array))
+
+    def collected(phase, info):
+        if phase == "start" and not taken.is_set():
+            holder.start()
+            assert taken.wait(20)
+            timer.start()
+
+    holder, timer = threading.Thread(target=hold), threading.Timer(0.1, give_back.set)
+    old, _ = gc.get_threshold(), gc.collect()
+    gc.callbacks.append(collected)
+    gc.set_threshold(1)
+    try:
+        f(ones)
+    finally:
+        gc.callbacks.remove(collected)
+        gc.set_threshold(*old)
+        give_back.set()
+    if taken.is_set():  # from CPython 3.12 on nothing is collected there
+        holder.join()
+        assert seen == [1.0]
+    assert v.value == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

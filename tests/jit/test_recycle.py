@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 
 import handmade
 import numpy as np
@@ -197,3 +198,29 @@ def test_released_pages_go_back_to_the_system(call):
     del ys
     assert gx.release_memory() > 80 * N * 10
     assert before - resident() > 80 * N * 8 and (stay == ramp(1, 20 * N)).all()
+
+
+def test_memory_is_released_while_others_compile():
+    """Functions that come meanwhile do not disturb the walk over those that are there."""
+    x = gx.input("x", (3,))
+    kept = [gx.function([x], x * 2.5).compile() for _ in range(200)]
+    interval, done, failed = sys.getswitchinterval(), threading.Event(), []
+
+    def compile_on():
+        while not done.is_set():
+            gx.function([x], x * 2.5).compile()
+
+    sys.setswitchinterval(1e-6)
+    other = threading.Thread(target=compile_on)
+    other.start()
+    try:
+        for _ in range(300):
+            try:
+                gx.release_memory()
+            except RuntimeError as e:
+                failed.append(e)
+    finally:
+        done.set()
+        other.join()
+        sys.setswitchinterval(interval)
+    assert not failed and kept[0](np.ones(3, "f4")).tolist() == [2.5] * 3
