@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphc import dims
 from graphc.codegen import merge_functions
 from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
@@ -104,7 +105,8 @@ class _Compiler:
                      if v not in large}
             plan = make_plan(g, calls, states, large)
             Entry(
-                self.module, self.name, g, plan, len(states), small, self.checks, self.timed
+                self.module, self.name, g, self.names(), plan, len(states), small, self.checks,
+                self.timed,
             ).define(self.target, self.fastmath)
             if self.module.debug:
                 entitle(
@@ -126,12 +128,17 @@ class _Compiler:
             states=states,
             updated=tuple(s in updated for s in states),
             constants=tuple(v.node.attrs["value"] for v in large),
-            dims=g.dims(),
+            dims=self.names(),
             arena=arena,
             sites=tuple(self.sites),
             kernels=kernels,
             plan=text,
         )
+
+    def names(self) -> tuple[str, ...]:
+        """The dimensions of the graph, and those that only what is checked still names."""
+        checked = (n for size, _, _ in self.checks for n in dims.names(size))
+        return tuple(dict.fromkeys([*self.g.dims(), *checked]))
 
     def straight(self, states: Sequence[State], large: Sequence[Value]) -> Kernel | None:
         """The whole graph as one function without kernels, where it is small enough for that."""

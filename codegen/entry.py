@@ -6,7 +6,7 @@ code; outputs that are inputs or variables are copied; states are written, when 
 any more.
 
 %args points to the addresses of inputs, outputs, states and large constants, %dims to the
-dimensions in the order of `Graph.dims`.
+dimensions in the order of `Program.dims`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ Check = tuple[Size, bool, int]  # what must be >= 0, or 0 where the bool is set;
 class Entry:
     """Writes the entry point of graph `g` in the memory of `plan`.
 
-    states: how many arguments are states. small: constants that are globals of the module.
+    dims: the names in %dims. states: how many arguments are states. small: constants that are
+    globals of the module.
     """
 
     def __init__(
-        self, module: Module, name: str, g: Graph, plan: Plan, states: int,
+        self, module: Module, name: str, g: Graph, dims: Sequence[str], plan: Plan, states: int,
         small: Mapping[Value, str], checks: Sequence[Check], timed: bool,
     ):
         self.module, self.name, self.g, self.plan = module, name, g, plan
@@ -44,7 +45,7 @@ class Entry:
         e.label("entry")
         self.allocas: list[str] = []
         e.lines.append(self.allocas)
-        self.dims = {n: self._load("i64", "%dims", k) for k, n in enumerate(g.dims())}
+        self.dims = {n: self._load("i64", "%dims", k) for k, n in enumerate(dims)}
         self.sizes = SizeCode(e, self.dims)
         self.first = {  # argument of each kind
             "input": 0, "output": len(g.inputs), "state": len(g.inputs) + len(g.outputs),

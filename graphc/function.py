@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from graphc import declaration, inspection
+from graphc import conditions, declaration, inspection
 from graphc.arguments import Results, Signature
 from graphc.callee import Callee
 from graphc.declaration import Options as Options
@@ -247,6 +247,8 @@ class Function(Callee):
     def _interpret(self, arrays: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         debug = self.mode == "debug"
         graph = self.graph if debug else self.optimized
+        if not debug:
+            conditions.check(self.graph, dims)  # those too that passes have removed
         with self._variables.locked():
             outputs, updates = self._evaluate(graph, arrays, dims, debug)
             for state, value in updates.items():

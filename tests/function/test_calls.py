@@ -180,6 +180,18 @@ def test_a_dimension_within_a_kernel_or_a_composite_alone(mode, monkeypatch):
         assert f(np.ones(2, "f4"), k=5).tolist() == [10, 10]
 
 
+def test_a_dimension_that_is_only_checked(mode, monkeypatch):
+    """What a pass has removed is still checked, though nothing else names the dimension."""
+    monkeypatch.delenv("GRAPHC_VERIFY", raising=False)
+    x, k = gx.input("x", ("n",)), gx.dim("k")
+    even = gx.assert_dim(x, 0, 2 * k)
+    f = gx.function([x], gx.where(gx.constant(True), x, gx.sum(even)), mode=mode)
+    assert f.optimized.dims() == ("n",)
+    assert f(np.ones(6, "f4"), k=3).tolist() == [1] * 6
+    with pytest.raises(ShapeError, match=r"must be 2\*k, got n where n = 6, k = 4"):
+        f(np.ones(6, "f4"), k=4)
+
+
 def test_out(inc):
     a = np.arange(4, dtype=np.float32)
     for out in (np.empty(4, "f4"), np.empty(8, "f4")[::2], np.empty(4, ">f4")[:].view("f4")):
