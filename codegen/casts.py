@@ -13,7 +13,8 @@ from graphc.codegen.halves import (
     round_bf16,
     round_f16,
 )
-from graphc.codegen.lanes import register_type
+from graphc.codegen.lanes import BITS, register_type
+from graphc.codegen.target import X86
 from graphc.types import DType, f16
 
 if TYPE_CHECKING:
@@ -61,10 +62,36 @@ def _float_to_float(L: Lanes, x: str, source: DType, to: DType) -> str:
 def _saturate(L: Lanes, x: str, s: str, to: DType) -> str:
     """A float as an integer: what is beyond its range becomes an end of it, NaN 0."""
     t = register_type(to)
-    kind = "fptosi" if to.kind == "i" else "fptoui"
+    signed = to.kind == "i"
+    kind = "fptosi" if signed else "fptoui"
+    if L.width > 1 and L.target.arch in X86:
+        return _saturate_lanes(L, x, s, t, signed)
     name = f"llvm.{kind}.sat.{L.suffix(t)}.{L.suffix(s)}"
     L.e.module.declare(name, f"declare {L.vec(t)} @{name}({L.vec(s)})")
     return L.e(f"call {L.vec(t)} @{name}({L.vec(s)} {x})")
+
+
+def _saturate_lanes(L: Lanes, x: str, s: str, t: str, signed: bool) -> str:
+    """`_saturate` in vectors of x86, where LLVM's own intrinsic goes lane by lane: 65,536 floats
+    took 84 to 130 us to any integers, and take 8 to 21.
+
+    What is compared comes first, so that a NaN gives the other operand.
+    """
+    bits = BITS[t]
+    low = -float(1 << (bits - 1)) if signed else 0.0
+    end = float(1 << (bits - 1 if signed else bits))
+    if signed:  # below `low` there is 0 already, where a NaN goes as well
+        x = L.select(L.cmp("ord", s, x, x), s, x, L.k(s, 0))
+    x = L.select(L.cmp("ogt", s, x, L.k(s, low)), s, x, L.k(s, low))
+    if bits <= (16 if s == "float" else 32):  # the greatest integer is a float
+        x = L.select(L.cmp("olt", s, x, L.k(s, end - 1)), s, x, L.k(s, end - 1))
+        if bits == 32:
+            return L.convert("fptosi" if signed else "fptoui", x, s, t)
+        return L.convert("trunc", L.convert("fptosi", x, s, "i32"), "i32", t)
+    over = L.cmp("oge", s, x, L.k(s, end))
+    inside = L.select(over, s, L.k(s, 0), x)
+    found = L.convert("fptosi" if signed else "fptoui", inside, s, t)
+    return L.select(over, t, L.k(t, int(end) - 1), found)
 
 
 def bitcast(L: Lanes, x: str, source: DType, to: DType) -> str:

@@ -73,6 +73,12 @@ def compile_text(text: str, name: str, target: Target) -> int:
     return code[name]
 
 
+def loop_text(op: str, ins: Sequence[DType], out: DType, width: int, level: str) -> str:
+    """The LLVM text of a loop over an op."""
+    return kernel_text(lambda L, args: emit(L, op, args, ins, out, {}), ins, out, width,
+                       at_level(level), "f")
+
+
 @cache
 def loop(
     op: str, ins: tuple[DType, ...], out: DType, width: int, level: str,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scalar_harness import at_level, levels, run
+from scalar_harness import at_level, levels, loop_text, run
 
 from graphc.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i64, u8
 
@@ -163,6 +163,18 @@ def test_casts(source: DType) -> None:
     x = values(source)
     for to in DTYPES:
         check("cast", [x], [source], to, cast_reference(x, source, to))
+
+
+@pytest.mark.parametrize("source", [f32, f64], ids=str)
+def test_floats_next_to_the_ends_of_integers(source: DType) -> None:
+    ends = [s * 2.0**k for k in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1)]
+    x = np.array([*ends, *(v - np.sign(v) for v in ends), *(v + np.sign(v) for v in ends)])
+    x = x.astype(source.numpy)
+    x = np.concatenate([x, np.nextafter(x, x.dtype.type(0)), np.nextafter(x, x * 2)])
+    for to in INTS:
+        check("cast", [x], [source], to, cast_reference(x, source, to))
+        # LLVM's saturating conversions of vectors go lane by lane on x86, ten times as slow
+        assert ".sat." not in loop_text("cast", [source], to, 16, "v2")
 
 
 def test_f64_to_f16_rounds_once() -> None:
