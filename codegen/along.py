@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen import short, stripes
+from graphc.codegen import running, short, stripes
 from graphc.codegen.bands import ROWS
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
@@ -39,6 +39,9 @@ class Along(Body):
             return
         if s.tile is None and not (partial or s.bands) and stripes.fits(self, totals):
             stripes.run(self, grid, low, high)
+            return
+        if s.tile is None and not partial and running.fits(self, totals):
+            running.run(self, grid, low, high)
             return
 
         def emit(scopes: list[Scope]) -> None:
@@ -115,10 +118,6 @@ class Along(Body):
         if bands is not None and not bands.chunks:
             bands.add(self, grid, scopes, wide)
             return
-        for scope in scopes:
-            for x in self.scans:
-                slot = self.f.alloca(scope.lanes(wide).vec(memory_of(reduction_of(x).types[0])))
-                (grid if s.vector is None else scope).slots[x] = slot
         for p in range(s.sweeps):
             if p:
                 scopes = [
@@ -208,7 +207,9 @@ class ReducedLoops:
     ):
         self.body, self.f, self.e, self.s = body, body.f, body.e, body.s
         self.reduces, self.stores = body.reduces[p], body.row_stores[p]
-        self.kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in self.reduces]
+        self.kinds: list[tuple[Expr, Reduction]] = [
+            (r, reduction_of(r)) for r in (*self.reduces, *body.scans)
+        ]
         self.scopes, self.wide, self.span = scopes, wide, span
         self.start = [  # types and values of the states of no elements
             (L.vec(t), v) for L in [c.lanes(wide) for c in scopes] for _, kind in self.kinds
@@ -217,12 +218,8 @@ class ReducedLoops:
 
     def run(self, grid: Scope) -> list[dict[Expr, list[str]]]:
         """The states of the reductions, by scope."""
-        for c in self.scopes:
-            for x in self.body.scans:
-                kind, L = reduction_of(x), c.lanes(self.wide)
-                first = f"{L.vec(kind.types[0])} {kind.start(L)[0]}"
-                self.e.do(f"store {first}, ptr {c.slot_of(x)}, align 8")
-        return self._by_scope(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
+        found = self._by_scope(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
+        return [{r: state[r] for r in self.reduces} for state in found]
 
     def _by_scope(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
         """The registers that a loop carries, told apart."""
@@ -235,11 +232,17 @@ class ReducedLoops:
         """One element of every row."""
         out: list[str] = []
         for c, old in zip(scopes, self._by_scope(state), strict=True):
+            homes = {x: c.home(x.axes, self.s.ready[x]) for x in self.body.scans}
+            for x, home in homes.items():
+                (home.running[x],) = old[x]
             self.body.evaluate_row(c, self.reduces, self.stores, self.wide)
             for r, kind in self.kinds:
+                if r in homes:
+                    out.append(homes[r].running[r])
+                    continue
                 c.e.note(r.node)
-                x = [c.operand(a, self.wide) for a in r.args]
-                out += kind.follow(c.lanes(self.wide), old[r], x)
+                element = [c.operand(a, self.wide) for a in r.args]
+                out += kind.follow(c.lanes(self.wide), old[r], element)
         return out
 
     def _loops(
@@ -262,17 +265,24 @@ class ReducedLoops:
         def block(i: str, outside: list[str]) -> list[str]:
             """ROWS elements, added up from nothing and then to those before."""
             end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
-            inside = e.loop(i, end, 1, self.start, body, strided=True)
+            scans = [r.kind == "scan" for _ in self.scopes for r, kind in self.kinds
+                     for _ in kind.types]
+            begin = [
+                (t, old if scan else v)
+                for (t, v), old, scan in zip(self.start, outside, scans, strict=True)
+            ]
+            inside = e.loop(i, end, 1, begin, body, strided=True)
             L = Lanes(e, s.width if self.wide else 1, self.f.target)
             return [
                 x for old, new in zip(self._by_scope(outside), self._by_scope(inside), strict=True)
-                for r, kind in self.kinds for x in kind.merge(L, old[r], new[r])
+                for r, kind in self.kinds
+                for x in (new[r] if r.kind == "scan" else kind.merge(L, old[r], new[r]))
             ]
 
         low, high = self.span or ("0", n)
         carried = [(t, v) for (t, _), v in zip(self.start, state, strict=True)]
-        few = isinstance(size, int) and size <= 2 * ROWS
-        if self.span is not None or depth or not self.start or few:
+        few = not self.reduces or (isinstance(size, int) and size <= 2 * ROWS)
+        if self.span is not None or depth or few:
             return e.loop(low, high, 1, carried, body, strided=True)
         return e.loop(low, high, ROWS, carried, block, strided=True)
 

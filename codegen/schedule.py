@@ -129,9 +129,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         coefficient(x.offset, vector) != 1 for x in nest.stores
     )
     lanes = target.vector_bits // bits // (2 if halved else 1)
-    width = 1 if vector is None else _width(
-        nest.sizes[vector], min(lanes, SCANNED_ROWS) if scattered else lanes
-    )
+    width = 1 if vector is None or scattered else _width(nest.sizes[vector], lanes)
     sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
     flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
     if flat:
@@ -147,7 +145,8 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
         final=final, sweeps=sweeps, flat=flat, cost=cost,
-        unroll=1 if scattered or interleave > 1 else unroll, interleave=interleave,
+        unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
+        interleave=interleave,
         cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
         sums=[
             e for e in nest.exprs

@@ -38,7 +38,7 @@ class Scope(Positions):
         self.scalars: dict[Expr, str] = {}
         self.vectors: dict[Expr, str] = {}
         self.splats: dict[tuple[Expr, int], str] = {}
-        self.slots: dict[Expr, str] = {}
+        self.running: dict[Expr, str] = {}  # states of running reductions, from here on after it
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
 
     def is_vector(self, e: Expr) -> bool:
@@ -143,21 +143,14 @@ class Scope(Positions):
         if x.kind == "philox":
             return philox(L, *[self.operand(a, vector) for a in x.args])
         if x.kind == "scan":
-            return self.scan(x, L, vector)
+            return self.scan(x, L)
         raise AssertionError(f"{x.kind} is not computed on demand")
 
-    def slot_of(self, x: Expr) -> str:
-        """Where a running reduction keeps its state."""
-        return next(s.slots[x] for s in reversed(self.chain) if x in s.slots)
-
-    def scan(self, x: Expr, L: Lanes, vector: bool) -> str:
-        """The next element of a running reduction, whose state is in memory."""
-        slot = self.slot_of(x)
+    def scan(self, x: Expr, L: Lanes) -> str:
+        """The next element of a running reduction."""
         r = reduction_of(x)
-        ty = L.vec(r.types[0])
-        old = self.e(f"load {ty}, ptr {slot}, align 8")
-        (new,) = r.merge(L, [old], [self.operand(x.args[0], vector)])
-        self.e.do(f"store {ty} {new}, ptr {slot}, align 8")
+        (new,) = r.merge(L, [self.running[x]], [self.operand(x.args[0], L.width > 1)])
+        self.running[x] = new
         return r.finish(L, [new], x.dtype)
 
     def position(self, x: Expr, L: Lanes, vector: bool) -> str:

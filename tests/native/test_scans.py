@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen import running
 
 RNG = np.random.default_rng(13)
 
@@ -33,3 +34,28 @@ def test_columns_without_rows_are_not_walked():
     total = gx.function([x, y], gx.sum(x.T * y))
     assert total(np.empty((0, many), "f4"), np.empty((many, 0), "f4")) == 0
     assert total(np.ones((2, 3), "f4"), np.full((3, 2), 2.0, "f4")) == 12
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+@pytest.mark.parametrize("shape", [(1, 700), (2, 131), (9, 4097), (600, 257), (2, 7, 300)])
+def test_columns_are_scanned_row_by_row(dtype, shape, monkeypatch):
+    """Walked down one after the other, columns of 1024 x 1024 took 20 times as long."""
+    chosen = []
+    fits = running.fits
+    monkeypatch.setattr(running, "fits", lambda *a: chosen.append(fits(*a)) or chosen[-1])
+    a = RNG.normal(size=shape) if dtype[0] == "f" else RNG.integers(-9, 9, shape)
+    a = (1 + a / 64).astype(dtype) if dtype[0] == "f" else a
+    x = gx.input("x", tuple("abc"[: len(shape)]), dtype)
+    total, product = gx.cumulative_sum(x, axis=-2), gx.cumulative_prod(x, axis=-2)
+    f = gx.function([x], [gx.exp(total * 1e-3) if dtype == "float32" else total, product])
+    sums, products = f(a)
+    wide = a.astype("float32") if dtype == "float16" else a
+    want = np.cumsum(wide, axis=-2)
+    if dtype == "float32":
+        np.testing.assert_allclose(sums, np.exp(want * np.float32(1e-3)), rtol=3e-7)
+    else:
+        np.testing.assert_array_equal(sums, want.astype(dtype))
+    np.testing.assert_array_equal(products, np.cumprod(wide, axis=-2).astype(dtype))
+    last = gx.function([x], gx.cumulative_sum(gx.flip(x, axis=-2), axis=-2))(a)
+    np.testing.assert_array_equal(last, np.cumsum(wide[..., ::-1, :], axis=-2).astype(dtype))
+    assert chosen and all(chosen)
