@@ -88,8 +88,10 @@ def literal_array(
     return array
 
 
-def listed(x: Any) -> list[Any]:
+def listed(op: str, x: Any) -> list[Any]:
     """Several things as a list, one (a Tensor, or what is no such thing) alone in it."""
+    if isinstance(x, Mapping):
+        raise UsageError(f"{op}: takes a list, got a dict; pass list(d.values())", user_loc())
     return [x] if isinstance(x, Tensor) or not isinstance(x, Iterable) else list(x)
 
 

@@ -40,7 +40,7 @@ from graphc.convert import (
 from graphc.creation import ones
 from graphc.dims import Dim
 from graphc.elsewhere import lookup
-from graphc.errors import ArgumentError, ShapeError, user_loc
+from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -99,6 +99,11 @@ def dropout(x: ArrayLike, key: ArrayLike, p: float = 0.5, *, training: bool = Tr
 
     if isinstance(p, Tensor) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p must be in [0, 1], got {p}", user_loc())
+    if isinstance(training, Tensor):
+        raise UsageError(
+            f"dropout: training must be True or False, got {training.type}; declare one function "
+            "that trains, and one that predicts from what was made with training=False", user_loc(),
+        )
     t = as_float(x)
     if not training or p == 0.0:
         return t

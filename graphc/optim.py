@@ -36,7 +36,7 @@ Updates: TypeAlias = list[tuple[Variable, Tensor]]
 
 
 def _pairs(op: str, params: Any, grads: Any) -> list[tuple[Variable, Tensor]]:
-    ps, gs = listed(params), listed(grads)
+    ps, gs = listed(op, params), listed(op, grads)
     if len(ps) != len(gs):
         raise ArgumentError(
             f"{op}: needs one gradient for each parameter, got {len(ps)} parameters and "
@@ -233,7 +233,7 @@ def clip_grad_norm(grads: Sequence[Tensor], max_norm: ArrayLike) -> tuple[list[T
 
     The factor is min(1, max_norm / (norm + 1e-6)), as PyTorch has it.
     """
-    gs = [as_float(g) for g in listed(grads)]
+    gs = [as_float(g) for g in listed("clip_grad_norm", grads)]
     if not gs:
         raise ArgumentError("clip_grad_norm: takes at least one gradient", user_loc())
     squares = [reductions.sum(ew.square(cast(g, g.dtype.compute))) for g in gs]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from graphc import types
 from graphc.contents import locked
+from graphc.convert import listed
 from graphc.descriptor import decode_type, read_descriptor
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.files import check_path, npz_writer, read_npz
@@ -24,9 +24,8 @@ def _states(what: Any) -> list[State]:
     """The variables meant: a Function, a Variable, or several of them."""
     from graphc.declare import Variable
 
-    items = list(what) if isinstance(what, Iterable) and not isinstance(what, Variable) else [what]
     found: dict[State, None] = {}
-    for item in items:
+    for item in listed("state", what):
         if isinstance(item, Variable):
             found.setdefault(item.state)
         elif hasattr(item, "graph"):
@@ -101,7 +100,7 @@ def _value(s: State) -> Array:
 
 def _constant(what: Any) -> set[str]:
     """Names of variables that come with functions, none of which updates them."""
-    functions = [f for f in (what if isinstance(what, Iterable) else [what]) if hasattr(f, "graph")]
+    functions = [f for f in listed("state", what) if hasattr(f, "graph")]
     updated = {s for f in functions for s, _ in f.graph.updates}
     return {s.name for f in functions for s in f.graph.variables() if s not in updated}
 
@@ -162,4 +161,6 @@ def _check_names(
     if missing or extra:
         parts = [f"lacks {', '.join(map(repr, missing))}"] if missing else []
         parts += [f"has {', '.join(map(repr, extra))} besides"] if extra else []
-        raise ArgumentError(f"{function}: {path} {' and '.join(parts)}", user_loc())
+        some = extra and not missing and str(path).endswith(".npz")
+        advice = "; to read some only: v.value = numpy.load(path)[v.name]" if some else ""
+        raise ArgumentError(f"{function}: {path} {' and '.join(parts)}{advice}", user_loc())

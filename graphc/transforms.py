@@ -245,7 +245,7 @@ def _check_cost(what: str, cost: Tensor) -> None:
 
 def _check_wrt(what: str, wrt: Any) -> list[Value]:
     out = []
-    for i, w in enumerate(listed(wrt)):
+    for i, w in enumerate(listed(what, wrt)):
         if not isinstance(w, Tensor):
             raise GradientError(
                 f"{what}: wrt must be a Tensor or a list of Tensors, got {type(w).__name__} at "
@@ -261,7 +261,7 @@ def _check_wrt(what: str, wrt: Any) -> list[Value]:
 
 
 def _check_outputs(what: str, outputs: Any) -> list[Value]:
-    ys = listed(outputs)
+    ys = listed(what, outputs)
     for y in ys:
         if not isinstance(y, Tensor) or not y._value.type.dtype.is_float:
             came = y._value.type if isinstance(y, Tensor) else type(y).__name__

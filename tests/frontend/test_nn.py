@@ -349,6 +349,8 @@ def test_refusals(refuses):
         gx.nn.dropout(x, gx.random.key(0), p=1.5)
     with refuses("dropout: p must be in [0, 1], got <Tensor"):
         gx.nn.dropout(gx.input("x", (3,)), 0.5, gx.random.key(3))  # key and p changed about
+    with refuses("dropout: training must be True or False, got bool[]; declare one function that"):
+        gx.nn.dropout(x, gx.random.key(0), training=gx.input("training", (), "bool"))
     with refuses("a key is u32[2] made by gx.random.key, got i64[]"):
         gx.nn.dropout(x, 0)
     with refuses("layer_norm: weight must have the sizes of the normalised axes [4], got f32[n]"):

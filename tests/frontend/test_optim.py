@@ -136,6 +136,8 @@ def test_refusals(refuses):
     w, x = gx.variable(START, "w"), gx.input("x", (3, 2), "float64")
     with refuses("adam: needs one gradient for each parameter, got 1 parameters and 2 gradients"):
         gx.optim.adam([w], [w, w])
+    with refuses("sgd: takes a list, got a dict; pass list(d.values())"):
+        gx.optim.sgd({"w": w}, [x])
     with refuses("sgd: parameters must be variables"):
         gx.optim.sgd([x], [x])
     with refuses("sgd: the gradient of 'w' must be f64[3,2], got f64[2]"):

@@ -97,8 +97,10 @@ def test_state_files(tmp_path, refuses):
     np.testing.assert_array_equal(w.value, [1.5, 2])
     np.testing.assert_array_equal(b.value, [7])
     assert [p.name for p in tmp_path.iterdir()] == ["model.npz"]
-    with refuses("load_state", "has 'b' besides"):
+    with refuses("has 'b' besides; to read some only: v.value = numpy.load(path)[v.name]"):
         gx.load_state(path, [w])
+    with refuses("state: takes a list, got a dict; pass list(d.values())"):
+        gx.save_state(path, {"w": w})
     with refuses("load_state", "lacks 'c'"):
         gx.load_state(path, [w, b, gx.variable(0, "c")])
     with refuses("load_state: variable 'w' must be f32[3], got f32[2]"):

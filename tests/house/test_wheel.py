@@ -121,8 +121,8 @@ def test_editable_install_works_beside_the_checkout(tmp_path):
     place = str(ROOT / "graphc" / "__init__.py")
     for added, origin in (("", "None"), (line, place)):
         done = subprocess.run(
-            [sys.executable, "-S", "-c", found.format(place=place, line=added)], cwd=tmp_path,
-            capture_output=True, text=True, check=False,
+            [sys.executable, "-E", "-S", "-c", found.format(place=place, line=added)],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
         )
         assert done.stdout.strip() == origin, done.stderr
 
