@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from graphc import dims
 from graphc.codegen.loops import Expr, Nest, Pred, Store, axis
@@ -37,7 +39,7 @@ def expr_polynomials(e: Expr) -> list[Size]:
 
 
 def _of_preds(preds: Iterable[Pred]) -> list[Size]:
-    return [s for p in preds for s in (p.index, p.lo, p.hi)]
+    return [size for p in preds for size in p.sizes]
 
 
 def coefficient(p: Size, name: str) -> Size | None:
@@ -119,41 +121,43 @@ def _merge(nest: Nest, a: str, b: str) -> Nest:
     """The nest with axis a taken into b."""
     sizes = {n: s for n, s in nest.sizes.items() if n != a}
     sizes[b] = nest.sizes[a] * nest.sizes[b]
-    zero: dict[str, Size] = {a: 0}
     exprs: list[Expr] = []
     for e in nest.exprs:
-        attrs = e.attrs
-        if e.kind == "load":
-            attrs = (attrs[0], substitute(attrs[1], zero), _preds(attrs[2], zero))
-        elif e.kind == "index":
-            attrs = (substitute(attrs[0], zero),)
-        elif e.kind == "inside":
-            attrs = _preds(attrs, zero)
-        elif e.kind == "position":
-            attrs = (substitute(attrs[0], zero), attrs[1], _preds(attrs[2], zero), attrs[3])
-        elif e.kind == "reduce":
-            attrs = (attrs[0], tuple(n for n in attrs[1] if n != a))
         args = tuple(exprs[x.id] for x in e.args)
-        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes - {a}, e.node))
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, _without(e, a), e.axes - {a}, e.node))
     stores = [
-        Store(
-            s.output, substitute(s.offset, zero), exprs[s.expr.id],
-            tuple(n for n in s.axes if n != a),
-        )
+        Store(s.output, substitute(s.offset, {a: 0}), exprs[s.expr.id], _others(s.axes, a))
         for s in nest.stores
     ]
-    return Nest(
-        [n for n in nest.outer if n != a], [n for n in nest.reduced if n != a], sizes,
-        nest.params, nest.outputs, exprs, stores, nest.sites,
+    return replace(
+        nest, outer=[*_others(nest.outer, a)], reduced=[*_others(nest.reduced, a)], sizes=sizes,
+        exprs=exprs, stores=stores,
     )
 
 
-def _preds(preds: Iterable[Pred], env: dict[str, Size]) -> tuple[Pred, ...]:
-    """Conditions with axes replaced."""
-    return tuple(
-        Pred(substitute(p.index, env), substitute(p.lo, env), substitute(p.hi, env))
-        for p in preds
-    )
+def _without(e: Expr, a: str) -> tuple[Any, ...]:
+    """An expression's attributes where axis a is 0."""
+    zero: dict[str, Size] = {a: 0}
+
+    def preds(given: Iterable[Pred]) -> tuple[Pred, ...]:
+        return tuple(Pred(*(substitute(size, zero) for size in p.sizes)) for p in given)
+
+    attrs = e.attrs
+    if e.kind == "load":
+        return attrs[0], substitute(attrs[1], zero), preds(attrs[2])
+    if e.kind == "index":
+        return (substitute(attrs[0], zero),)
+    if e.kind == "inside":
+        return preds(attrs)
+    if e.kind == "position":
+        return substitute(attrs[0], zero), attrs[1], preds(attrs[2]), attrs[3]
+    if e.kind == "reduce":
+        return attrs[0], _others(attrs[1], a)
+    return attrs
+
+
+def _others(axes: Iterable[str], a: str) -> tuple[str, ...]:
+    return tuple(n for n in axes if n != a)
 
 
 def substitute(p: Size, env: dict[str, Size]) -> Size:

@@ -133,7 +133,7 @@ class _Piece:
             if held is False:
                 return None
             if held is None:
-                left.append(Pred(*(substitute(size, self.env) for size in (p.index, p.lo, p.hi))))
+                left.append(Pred(*(substitute(size, self.env) for size in p.sizes)))
         return tuple(left)
 
     def _decided(self) -> dict[Expr, Expr]:

@@ -9,7 +9,18 @@ which makes nests from fused bodies); what is left are scalar expressions over t
 
 Offsets are `dims` polynomials whose names are loop axes (`%i0`), dynamic positions (`%e7`, an
 integer expression) and symbolic dimensions. Expressions are interned per nest, so equal work is
-done once; their list is in dependency order.
+done once; their list is in dependency order. What `Expr.attrs` holds, by kind:
+
+    load       (operand, offset, preds)       0, and nothing read, where a pred does not hold
+    const      (bytes,)
+    index      (polynomial,)                  its value as an i64
+    op         (name, attributes)             of the elementwise op; operands in `args`
+    inside     preds                          a bool: whether all hold
+    position   (size, negative, preds, site)  args[0], an index from the data, clamped to [0, size);
+                                              `site`, a number in `Nest.sites`, may fail by it
+    reduce     (name, axes)                   args[0] over loop axes; an argmax has the index beside
+    scan       (name,)                        args[0], running along the reduced axis
+    philox     ()                             random bits: args are an element's number, the key
 """
 
 from __future__ import annotations
@@ -35,6 +46,10 @@ class Pred:
     index: Size
     lo: Size
     hi: Size
+
+    @property
+    def sizes(self) -> tuple[Size, Size, Size]:
+        return self.index, self.lo, self.hi
 
     def __str__(self) -> str:
         return f"{self.lo}<={self.index}<{self.hi}"

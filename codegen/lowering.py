@@ -91,7 +91,7 @@ class Lowering:
 
     def inside(self, preds: Preds) -> Expr:
         """Whether all preds hold."""
-        polys = [s for p in preds for s in (p.index, p.lo, p.hi)]
+        polys = [s for p in preds for s in p.sizes]
         deps = [d for s in polys for d in self.dynamic(s)]
         return self.make("inside", bool_, deps, preds, polys)
 
@@ -99,7 +99,7 @@ class Lowering:
         """The element of an operand at an index; nothing is read where preds do not hold."""
         t = self.body.inputs[param].type
         offset = flatten(idx, t.shape)
-        polys = [offset, *(s for p in preds for s in (p.index, p.lo, p.hi))]
+        polys = [offset, *(s for p in preds for s in p.sizes)]
         deps = [d for s in polys for d in self.dynamic(s)]
         return self.make("load", t.dtype, deps, (param, offset, preds), polys)
 
@@ -112,7 +112,7 @@ class Lowering:
             e = self.cast(e, i64)
         p = self.make(
             "position", i64, (e,), (size, negative, preds, self.sites.index(node)),
-            [size, *(s for q in preds for s in (q.index, q.lo, q.hi))], node,
+            [size, *(s for q in preds for s in q.sizes)], node,
         )
         return axis(f"%e{p.id}")
 

@@ -244,12 +244,12 @@ class _Planner:
                 for o_index, o in enumerate(c.outs):
                     if o in places:
                         continue
-                    for a in self._replaced(c, o_index):
-                        if a in slot_of and size_of(a) == size_of(o) and self._ends(a, k, wave):
-                            slot_of[o] = slot_of.pop(a)
-                            break
-                    else:
-                        slot_of[o] = slots.take(size_of(o))
+                    dying = (
+                        a for a in self._replaced(c, o_index)
+                        if a in slot_of and size_of(a) == size_of(o) and self._ends(a, k, wave)
+                    )
+                    reused = next(dying, None)
+                    slot_of[o] = slots.take(size_of(o)) if reused is None else slot_of.pop(reused)
                     holds[slot_of[o]] = o
                     places[o] = Place("arena", slot_of[o])
                 if c.workspace != 0:
@@ -261,6 +261,11 @@ class _Planner:
                     slots.free.append(slot)
                     slot_of.pop(v, None)
                     del holds[slot]
+        return self._with_slots(slots, workspaces, lines)
+
+    def _with_slots(self, slots: _Slots, workspaces: dict[int, int], lines: list[str]) -> Plan:
+        """The plan: behind the slots of values, those of states that move and of scratch."""
+        calls = self.calls
         olds = [v for v, _ in self.commits if v.node.op.name == "variable"]
         shadows = {v: slots.add(size_of(v)) for v in dict.fromkeys(olds)}
         scratch = None
@@ -272,8 +277,8 @@ class _Planner:
             *lines, *(f"slot {k}: {s} bytes" for k, s in enumerate(sizes)), f"arena: {arena} bytes",
         ])
         return Plan(
-            calls, self.waves, places, self.roots, sizes, arena, workspaces, scratch, self.copies,
-            self.commits, shadows, text,
+            calls, self.waves, self.places, self.roots, sizes, arena, workspaces, scratch,
+            self.copies, self.commits, shadows, text,
         )
 
 

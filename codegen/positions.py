@@ -228,7 +228,7 @@ class Positions(ABC):
         total = ""
         for p in preds:
             v = self.frame.schedule.vector
-            lanes = vector and any(v in self._axes(s) for s in (p.index, p.lo, p.hi))
+            lanes = vector and any(v in self._axes(s) for s in p.sizes)
             M = L if lanes else Lanes(self.e, 1, self.frame.target)
             at = self.lane_size if lanes else self.size
             first, size = p.index - p.lo, p.hi - p.lo

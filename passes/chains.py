@@ -168,28 +168,11 @@ class Search:
             n = waiting.pop().node
             if n in chain or n in self.taken or n.op.name != "fused" or not _inflates(n):
                 continue
-            found = labels.copy()
             others = [m for m in self._others(n, chain) if m not in without]
-            sums: dict[Node, Label] = {}
-            for m in others:
-                sum_ = summed_operands(m, len(axes)) if m is not None else None
-                if m is None or sum_ is None or m in self.taken or not agree(found, sum_[1]):
-                    continue
-                if not all(is_block(o, sum_[1][o]) for o in n.outs if o in sum_[1]):
-                    continue
-                found.update(sum_[1])
-                sums[m] = sum_[0]
-            made = [o for o in n.outs if o in found]
-            if None in others or (len(sums) < len(others) and not again) or any(
-                {*found[o]} - {ONE} != {*range(len(axes))} or not is_block(o, found[o])
-                for o in made
-            ):
+            joined = self._with(n, others, labels, len(axes))
+            if joined is None or (len(joined[0]) < len(others) and not again):
                 continue
-            more = operands(n, [found.get(o) for o in n.outs])
-            if more is None or not agree(found, more):
-                continue
-            found.update(more)
-            labels = found
+            sums, labels = joined
             chain |= {n, *sums}
             results.update((m.outs[0], label) for m, label in sums.items())
             waiting += [a for m in (n, *sums) for a in m.args if a in labels]
@@ -206,6 +189,35 @@ class Search:
         # operands that only results without readers need have no labels
         args = [a for a in read if a in labels and a.node not in chain]
         return Chain(nodes, twice, axes, args, results), labels
+
+    def _with(
+        self, n: Node, others: list[Node | None], labels: dict[Value, Label], axes: int
+    ) -> tuple[dict[Node, Label], dict[Value, Label]] | None:
+        """What comes of a chain by a kernel n whose results `others` read as well as the chain.
+
+        The products among these that sum over the last shared axis, with the labels of their
+        results: they join with n. And the labels of all operands. None where n may not join.
+        """
+        found = labels.copy()
+        sums: dict[Node, Label] = {}
+        for m in others:
+            if m is None:  # a result of the graph
+                return None
+            summed = summed_operands(m, axes)
+            if summed is None or m in self.taken or not agree(found, summed[1]):
+                continue
+            if all(is_block(o, summed[1][o]) for o in n.outs if o in summed[1]):
+                found.update(summed[1])
+                sums[m] = summed[0]
+        if any(
+            {*found[o]} - {ONE} != {*range(axes)} or not is_block(o, found[o])
+            for o in n.outs if o in found
+        ):
+            return None
+        more = operands(n, [found.get(o) for o in n.outs])
+        if more is None or not agree(found, more):
+            return None
+        return sums, found | more
 
     def _others(self, n: Node, chain: AbstractSet[Node]) -> list[Node | None]:
         """What reads results of n outside of a chain."""
