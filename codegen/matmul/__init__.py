@@ -7,6 +7,7 @@
     pack         copies of operands: packed, transposed, widened, rounded
     row          one row times a matrix
     dot          one column: dot products of rows with a vector
+    dot_columns  the same sums where the columns of A are contiguous (gemv of a transposed matrix)
     both         A @ x and v @ A in one reading of A
     sum          products whose steps of k come a few at a time
     integer, integer_dot    integer products, and those of bytes by dot products of four

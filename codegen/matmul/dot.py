@@ -14,6 +14,7 @@ from collections.abc import Callable
 from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix, tail_mask, tiling
 from graphc.codegen.matmul.pack import define_pack
@@ -23,17 +24,13 @@ from graphc.types import DType
 
 DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
-ROUNDS = 4         # columns of one lane that are taken together
 LINE = 64          # bytes of a virtual vector; there are four
-NEAR_BYTES = 512   # of rows whose lanes are kept side by side: 32 KiB of lanes in f32, or more
-FAR_BYTES = 8192   # where A comes from memory, which is faster in long pieces
-NEAR = 1 << 19     # bytes of A that a cache is taken to hold
 
 
 def dots_scratch(dtype: DType, m: Size, k: Size) -> Size:
     """Bytes of scratch that `dots` needs at most: a copy of x, then rows of A, or lanes."""
     row = dims.minimum(k, DOT_BLOCK) * dtype.itemsize + LINE
-    group = dims.maximum(dims.minimum(m * dtype.itemsize, FAR_BYTES), NEAR_BYTES)
+    group = dims.maximum(dims.minimum(m * dtype.itemsize, FAR_BYTES), LINE)
     return row + dims.maximum(row * DOT_ROWS, group * (VIRTUAL_BITS // dtype.bits))
 
 
@@ -43,7 +40,7 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     if name in module.functions:
         return name
     pack, rows = define_pack(module, target, dtype), define_rows(module, target, dtype)
-    columns = _define_columns(module, target, dtype)
+    near, far = define_near(module, target, dtype), define_far(module, target, dtype)
     f = Function(
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %x, i64 %x_row, "
@@ -69,9 +66,16 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
                  f"ptr %c, i64 %c_row, i1 {later})")
             f.otherwise(*branches)
             down = f.cmp("eq", "%a_row", str(size))
+            close = f.all_of([down, is_near(f, dtype, depth)])
             whole = f.select(down, f(f"and i64 %m, {-target.lanes(dtype)}"), "0")
-            f.do(f"call void @{columns}(i64 {whole}, i64 {depth}, ptr {a}, i64 %a_col, ptr {x}, "
-                 f"ptr %c, i64 %c_row, i1 {later}, ptr {copies})")
+            if tiling(target, dtype).masked:
+                whole = f.select(close, "%m", whole)
+            with f.either(close) as ways:
+                f.do(f"call void @{near}(i64 {whole}, i64 {depth}, ptr {a}, i64 %a_col, ptr {x}, "
+                     f"ptr %c, i1 {later}, ptr {copies})")
+                f.otherwise(*ways)
+                f.do(f"call void @{far}(i64 {whole}, i64 {depth}, ptr {a}, i64 %a_col, ptr {x}, "
+                     f"ptr %c, i64 %c_row, i1 {later}, ptr {copies})")
             with f.each(whole, "%m", DOT_ROWS) as first:
                 count = f.min(f.sub("%m", first.index), str(DOT_ROWS))
                 f.do(f"call void @{pack}(i64 {count}, i64 {depth}, "
@@ -178,103 +182,6 @@ class RowTail:
             [f(f"phi {v} [{a}, %{before}], [{b}, %{last}]") for a, b in zip(q, r, strict=True)]
             for q, r in zip(sums, new, strict=True)
         ]
-
-
-def _define_columns(module: Module, target: Target, dtype: DType) -> str:
-    """The sums of `define_rows` for an A whose columns are contiguous: m whole registers of rows.
-
-    The virtual lanes of a group of rows lie in scratch, lane by lane; lane l takes the columns
-    l, l + step, ... of A, and the tree adds whole registers of rows.
-    """
-    name = f"{prefix(dtype)}_columns"
-    f = Function(
-        module, name,
-        "i64 %m, i64 %k, ptr %a, i64 %a_col, ptr %x, ptr noalias %c, i64 %c_row, "
-        "i1 %accumulate, ptr noalias %lanes",
-        target,
-    )
-    lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
-    L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
-    step = VIRTUAL_BITS // dtype.bits
-    total = f.mul("%m", size)
-    near = f.cmp("sle", f.mul(total, "%k"), str(NEAR))
-    line = f.min(total, f.select(near, str(NEAR_BYTES), str(FAR_BYTES)))
-    rounds = f.select(f.cmp("sge", "%k", str(ROUNDS * step)), str(ROUNDS * step), "0")
-    with f.each("0", total, line) as group:
-        width = f.min(f.sub(total, group.index), line)
-        a = f.at("%a", group.index)
-        with f.each("0", f.min(rounds, str(step))) as k:
-            _column_step(f, L, dtype, a, k.index, ROUNDS, width, line, first=True)
-        once = f.select(f.cmp("eq", rounds, "0"), f.min("%k", str(step)), "0")
-        with f.each("0", once) as k:
-            _column_step(f, L, dtype, a, k.index, 1, width, line, first=True)
-        with f.each(f.max(once, rounds), str(step)) as k:  # lanes that no column reaches
-            p = f.at("%lanes", f.mul(k.index, line))
-            with f.each("0", width, lanes * size) as v:
-                L.store(dtype, "zeroinitializer", f.at(p, v.index))
-        done = f.max(once, rounds)
-        whole = f.add(done, f(f"and i64 {f.sub('%k', done)}, {-ROUNDS * step}"))
-        with f.each(done, whole, ROUNDS * step) as block, f.each("0", str(step)) as lane:
-            at = f.add(block.index, lane.index)
-            _column_step(f, L, dtype, a, at, ROUNDS, width, line, first=False)
-        with f.each(whole, "%k") as k:
-            _column_step(f, L, dtype, a, k.index, 1, width, line, first=False)
-        # sums of C's own layout go there at once, others by way of the lanes
-        unit = f.cmp("eq", "%c_row", str(size))
-        here = f.select(unit, f.at("%c", group.index), "%lanes", "ptr")
-        added = f(f"and i1 {unit}, %accumulate")
-        with f.each("0", width, lanes * size) as v:
-            x = _lane_tree(f, L, dtype, f.at("%lanes", v.index), line)
-            p = f.at(here, v.index)
-            both = L.op("fadd", t, L.load(dtype, p), x)
-            L.store(dtype, f(f"select i1 {added}, {L.reg(dtype)} {both}, {L.reg(dtype)} {x}"), p)
-        scattered = f.select(unit, "0", width)
-        with f.each("0", scattered, size) as v:
-            x = one.load(dtype, f.at("%lanes", v.index))
-            row = f.udiv(f.add(group.index, v.index), size)
-            out = f.at("%c", f.mul(row, "%c_row"))
-            with f.either("%accumulate") as branches:
-                one.store(dtype, f(f"fadd {t} {one.load(dtype, out)}, {x}"), out)
-                f.otherwise(*branches)
-                one.store(dtype, x, out)
-    f.finish()
-    return name
-
-
-def _column_step(
-    f: Function, L: Lanes, dtype: DType, a: str, k: str, rounds: int, width: str, line: str,
-    first: bool,
-) -> None:
-    """The columns k, k + step, ... of A, all of one lane, times x: that lane's sums, or more of
-    them. `width` bytes of each column; the lanes are `line` bytes apart."""
-    step, size, t = VIRTUAL_BITS // dtype.bits, dtype.itemsize, register_type(dtype)
-    x = f.at("%x", f.mul(k, size))
-    column = f.at(a, f.mul(k, "%a_col"))
-    xs = [L.load_splat(dtype, f.at(x, i * step * size)) for i in range(rounds)]
-    columns = [f.at(column, f.mul("%a_col", i * step)) for i in range(rounds)]
-    sums = f.at("%lanes", f.mul(f(f"and i64 {k}, {step - 1}"), line))
-    with f.each("0", width, L.width * size) as v:
-        p = f.at(sums, v.index)
-        s = "zeroinitializer" if first else L.load(dtype, p)
-        for factor, source in zip(xs, columns, strict=True):
-            s = L.fma(t, L.load(dtype, f.at(source, v.index)), factor, s)
-        L.store(dtype, s, p)
-
-
-def _lane_tree(f: Function, L: Lanes, dtype: DType, p: str, line: str) -> str:
-    """The sum of the lanes at `p`, `line` bytes apart, in the order of `totals`."""
-    t, quarter = register_type(dtype), VIRTUAL_BITS // dtype.bits // 4
-
-    def lane(i: int) -> str:
-        return L.load(dtype, f.at(p, f.mul(line, i)))
-
-    def total(i: int, apart: int) -> str:
-        if apart == quarter:
-            q = [lane(i + j * quarter) for j in range(4)]
-            return L.op("fadd", t, L.op("fadd", t, q[0], q[1]), L.op("fadd", t, q[2], q[3]))
-        return L.op("fadd", t, total(i, 2 * apart), total(i + apart, 2 * apart))
-
-    return L.op("fadd", t, total(0, 1), "zeroinitializer")
 
 
 def lane_sums(

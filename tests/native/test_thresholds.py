@@ -50,6 +50,7 @@ PLACES = {
         "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100),
         "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
     },
+    "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
