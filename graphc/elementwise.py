@@ -88,9 +88,13 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
         return prim.div(a, b)
     if a.dtype.bits == 16:
         return cast(floor_divide(cast(a, types.f32), cast(b, types.f32)), a.dtype)
-    # (a - r) / b is an integer up to rounding; the correction is NumPy's.
+    # (a - r) / b is an integer up to rounding; the correction is NumPy's. Where the signs differ, r
+    # leads away from 0: beside the largest numbers by halves, which do not overflow.
     r = prim.rem(a, b)
-    q = prim.div(prim.sub(a, r), b)
+    far = prim.less(prim.full_like(a, 2.0**126 if a.dtype is types.f32 else 2.0**1022), prim.abs(a))
+    part = prim.select(far, prim.full_like(a, 0.5), prim.full_like(a, 1.0))
+    rest = prim.sub(prim.mul(a, part), prim.mul(r, part))
+    q = prim.div(rest, prim.mul(b, part))
     down = prim.floor(q)
     up = prim.less(prim.full_like(q, 0.5), prim.sub(q, down))
     whole = prim.add(down, cast(up, a.dtype))

@@ -241,6 +241,16 @@ def test_slopes_far_out_are_zero(run, dtype):
     np.testing.assert_array_equal(np.signbit(zero), [False, True])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_quotients_of_the_largest_numbers(run, dtype):
+    """a - a % b overflows where the signs differ."""
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", ("n",), dtype)
+    top = np.finfo(dtype).max
+    b = (top * np.array([0.28, 0.7, -0.36, -0.9, 0.28])).astype(dtype)
+    a = np.array([-top, -top, top, top, top])
+    np.testing.assert_array_equal(run(x // y, x=a, y=b), [-4, -2, -3, -2, 3])
+
+
 def test_nextafter_has_the_slope_of_its_first_operand(run):
     x, y = gx.input("x", ("n",), "float64"), gx.input("y", ("n",), "float64")
     z = gx.nextafter(x, y)
