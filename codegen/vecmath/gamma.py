@@ -205,6 +205,8 @@ def _polygamma(F: Floats, x: str, n: int) -> str:
     back = [F.neg(v) if n % 2 else v for v in pair]
     mirrored = F.add_dd((back[0], back[1]), (F.neg(turned[0]), F.neg(turned[1])))
     y = F.select(negative, mirrored[0], F.add(*pair))
+    if n == 0:
+        y = _digamma_at_zero(F, x, y)
     # the leading term alone where it is so large that sums of two doubles would overflow
     lead = F.mul(sign * _factorial(n), _plain_power(F, F.div(1.0, x), n + 1))
     y = F.select(F.cmp("ogt", F.abs(lead), 1e290), lead, y)
@@ -215,6 +217,14 @@ def _polygamma(F: Floats, x: str, n: int) -> str:
     y = F.select(F.cmp("oeq", x, INF), math.copysign(0.0, sign) if n else INF, y)
     y = F.select(F.cmp("oeq", x, -INF), NAN, y)
     return F.keep_nan(x, y)
+
+
+def _digamma_at_zero(F: Floats, x: str, y: str) -> str:
+    """y, but digamma around its positive zero, where sums of two doubles have too few digits."""
+    zero, low = co.DIGAMMA_ZERO_DD
+    t = F.sub(F.sub(x, zero), low)
+    near = F.cmp("olt", F.abs(t), 2.0**-6)
+    return F.select(near, F.mul(t, F.poly_wide(t, co.DIGAMMA_ZERO_F64)), y)
 
 
 def _factorial(n: int) -> float:

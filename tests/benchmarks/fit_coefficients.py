@@ -356,6 +356,12 @@ def tables() -> dict[str, list[float]]:
     tables["LGAMMA_1_5_DD"] = split(middle, [None, None])
     tables["LGAMMA_2_DD"] = split(1 - mp.euler, [None, None])
 
+    # digamma around its zero z: t Q(t)
+    z = mp.findroot(mp.digamma, M("1.4616"))
+    tables["DIGAMMA_ZERO_DD"] = split(z, [None, None])
+    slope = near0(lambda t: mp.digamma(z + t) / t, lambda t: mp.psi(1, z) + mp.psi(2, z) * t / 2)
+    put("DIGAMMA_ZERO_F64", minimax(slope, -M(1) / 64, M(1) / 64, 8))
+
     tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
     tables["LN2_F64"] = split(mp.log(2), [38, None])  # 15 bits times it are exact
     tables["LOG10_2_F32"] = split(mp.log10(2), [15, None], single=True)

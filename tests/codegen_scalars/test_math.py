@@ -157,6 +157,16 @@ def test_poles_of_polygamma() -> None:
             assert (np.signbit(got) == np.signbit(want))[numbers].all()
 
 
+def test_digamma_around_its_zero() -> None:
+    zero = 1.4616321449683622
+    near = zero + np.ldexp(np.array([[1.0], [-1.0]]), -np.arange(3, 53)).ravel()
+    x = np.array([*near, zero, np.nextafter(zero, 2), np.nextafter(zero, 1)])
+    want = exact("polygamma", [x], 0)
+    for level in LEVELS:
+        got, _ = run("polygamma", [x], [f64], f64, level=level, width=4, attrs={"n": 0})
+        assert ulps(got, want, f64).max() <= BOUNDS["polygamma"]
+
+
 def test_gamma_functions_by_reflection() -> None:
     x = np.concatenate([-np.arange(1, 9) + 0.3, -np.arange(1, 9) + 0.71, [-1e-5, -0.25, -50.5]])
     for op, orders in (("lgamma", [0]), ("polygamma", [0, 1, 2, 3])):
