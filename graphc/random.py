@@ -215,6 +215,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1) -> Tensor:
     i = axis_of("categorical", t, axis)
     word = cast(prim.random_bits(as_key("categorical", key), shape=t.shape), t.dtype)
     below = ew.multiply(ew.add(word, 0.5), 2.0**-32)  # of f32, all bits near 0
+    below = ew.minimum(below, 1.0 - 2.0**-24)  # rounded up to 1, it would put every class at -inf
     drawn = ew.negative(reals.log(ew.negative(reals.log1p(ew.negative(below)))))
     return argmax(ew.add(t, drawn), i)
 

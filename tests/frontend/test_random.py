@@ -128,6 +128,13 @@ def test_categorical(run, axis):
     assert share[1] == 0 and np.abs(share - p).max() < 0.01  # 4 deviations
 
 
+def test_categorical_where_a_word_rounds_up(run):
+    key = gx.random.key(2871038)
+    assert run(gx.random.bits(key, (3,)))[2] == 2**32 - 95  # 2**32 in f32
+    logits = np.array([-np.inf, -np.inf, 0.0], "f4")
+    assert run(gx.random.categorical(key, logits)) == 2
+
+
 def test_refusals(refuses):
     key = gx.random.key(0)
     with refuses("uniform: a key is u32[2] made by gx.random.key, got i64[]"):
