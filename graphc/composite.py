@@ -49,6 +49,10 @@ def composite(fn: Callable[..., Any] | None = None, *, name: str | None = None) 
     static and must be hashable. fn returns a Tensor, or a list, tuple or dict of Tensors, and the
     call gives the same form. fn runs once for each combination of operand types and static
     arguments, so it must not depend on anything that changes between calls.
+
+        @gx.composite
+        def swish(x, beta=1.0):
+            return x * gx.nn.sigmoid(beta * x)
     """
     if fn is None:
         return functools.partial(composite, name=name)
@@ -60,6 +64,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     The recomputation starts when the backward pass arrives and merges with nothing. The same
     rules as for `composite` hold for the arguments.
+
+        h = gx.checkpoint(lambda h: gx.tanh(h * w))(x)
     """
     return _wrap(fn, CHECKPOINT)
 

@@ -27,6 +27,9 @@ def input(name: str, shape: Any = (), dtype: Any = "float32") -> Tensor:
     """An argument of the functions to come; sizes are ints, names ("batch") or expressions.
 
     Raises UsageError for a name that is no identifier, ShapeError for an impossible size.
+
+        x = gx.input("x", ("batch", 64))
+        pairs = gx.input("pairs", ("2*batch", 3), "int64")
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise UsageError(f"input: the name must be an identifier, got {name!r}", user_loc())
@@ -79,6 +82,11 @@ def _array_of(state: State) -> Array:
 def variable(value: ArrayLike, name: str | None = None, dtype: Any = None) -> Variable:
     """State with an initial value; arrays keep their dtype, numbers and lists become float32 or
     int64. Without a name it is called v0, v1, ... in order of declaration.
+
+    UsageError for a value that is no array, or a name that is not one of identifiers and dots.
+
+        w = gx.variable(np.zeros((64, 10), "float32"), "layer.w")
+        count = gx.variable(0, "count")
     """
     if name is None:
         name = f"v{next(_count)}"
@@ -96,14 +104,20 @@ def variable(value: ArrayLike, name: str | None = None, dtype: Any = None) -> Va
 
 
 def constant(value: ArrayLike, dtype: Any = None) -> Tensor:
-    """A value baked into the graph."""
+    """A value baked into the graph; arrays keep their dtype, numbers and lists become float32 or
+    int64. UsageError for what is no array, DTypeError for a dtype that is not supported.
+    """
     if isinstance(value, Dim):
         return as_tensor(value, dtype)
     return as_tensor(literal_array(value, dtype, "constant: the value"))
 
 
 def dim(name: str) -> Dim:
-    """The symbolic dimension called `name`, for shapes and size arithmetic."""
+    """The symbolic dimension called `name`, for shapes and size arithmetic.
+
+        n = gx.dim("n")
+        first = gx.zeros((n // 2 + 1, 64))
+    """
     try:
         return dims.dim(name)
     except (ValueError, AttributeError):
@@ -113,12 +127,20 @@ def dim(name: str) -> Dim:
 
 
 def dim_value(size: Size | str) -> Tensor:
-    """The run-time value of a size, as an int64 scalar."""
+    """The run-time value of a size, as an int64 scalar.
+
+        average = gx.sum(x) / gx.dim_value(x.shape[0])
+    """
     return prim.dim(size=as_shape((size,))[0])
 
 
 def assert_dim(x: ArrayLike, axis: int, size: Size | str) -> Tensor:
-    """x with `axis` declared to have `size`; checked when the function is called."""
+    """x with `axis` declared to have `size`; checked when the function is called.
+
+    For sizes that are equal for a reason graphc does not know. ShapeError where they never are.
+
+        even = gx.assert_dim(gx.concat([x[::2], x[1::2]]), 0, x.shape[0])
+    """
     t = as_tensor(x)
     i = axis_of("assert_dim", t, axis)
     want = as_shape((size,))[0]

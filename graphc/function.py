@@ -35,6 +35,9 @@ def function(
 ) -> Function:
     """A callable that computes `outputs`, and the `updates` of variables, from `inputs`.
 
+        step = gx.function([x, y], {"loss": loss}, updates=gx.optim.sgd([w], [gx.grad(loss, w)]))
+        value = step(xs, ys)["loss"]    # compiles at the first call, for every size
+
     inputs: a list of Tensors made by `gx.input`; calls pass them by position or by name.
     outputs: one Tensor (calls give an ndarray), a list, a tuple or a dict of them (calls give the
         same), or None where only updates matter.
@@ -45,6 +48,9 @@ def function(
     fastmath: allow rewrites that change results in the last bits, and subnormal numbers as zero.
     stabilise: allow the rewrites that make results more accurate (log-sum-exp and its like).
     threads: at most so many threads; 1 never leaves the caller's.
+
+    UsageError for what is no input or Tensor and for an input that is missing, ShapeError for an
+    update of another type. Calls raise ShapeError and DTypeError for arrays that do not fit.
     """
     loc = user_loc()
     declaration.check_mode(mode, loc)

@@ -48,6 +48,9 @@ def load(path: str | os.PathLike[str]) -> Library:
 
     Its functions are attributes of the result, and in `.functions` by name. ArgumentError if the
     file is no such library or cannot be loaded here.
+
+        digits = gx.load("build/libdigits.so")
+        loss = digits.step(x, y)    # arrays; the state is digits.state
     """
     check_path("load", path)
     return Library(os.path.abspath(path))

@@ -47,7 +47,11 @@ def cross_entropy(
     """-log softmax(logits) at the labels: class numbers, or probabilities of logits' shape.
 
     Class numbers have the shape of logits without `axis`; one outside 0..n-1 is an error at run
-    time. The mean is over everything but the classes.
+    time. The mean is over everything but the classes; with reduction="none" that is the shape of
+    the result, else it is a scalar.
+
+        logits = x @ w                      # (batch, classes)
+        loss = gx.nn.cross_entropy(logits, labels)
     """
     x, y = as_float(logits), as_tensor(labels)
     i = axis_of("cross_entropy", x, axis)
@@ -99,7 +103,9 @@ def _classes(x: Tensor) -> Tensor:
 
 
 def nll_loss(log_probabilities: ArrayLike, labels: ArrayLike, *, reduction: str = "mean") -> Tensor:
-    """Minus the log-probabilities at the labels, classes on the last axis."""
+    """Minus the log-probabilities (..., classes) at integer labels (...); a scalar unless
+    reduction="none". A label outside 0..classes-1 is an error at run time.
+    """
     x, y = as_float(log_probabilities), as_tensor(labels)
     require_dtype("nll_loss", y, "iu", "integer classes")
     if y.shape != x.shape[:-1]:
@@ -116,7 +122,10 @@ def nll_loss(log_probabilities: ArrayLike, labels: ArrayLike, *, reduction: str 
 def binary_cross_entropy_with_logits(
     logits: ArrayLike, targets: ArrayLike, *, pos_weight: ArrayLike = None, reduction: str = "mean",
 ) -> Tensor:
-    """-(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))); pos_weight multiplies the first term."""
+    """-(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))); pos_weight multiplies the first term.
+
+    Logits and targets of one shape; a scalar unless reduction="none".
+    """
     x, t = strict("binary_cross_entropy_with_logits", logits, targets, floating=True)
     if pos_weight is None:
         # softplus(x) - t x, x's part put together first: the tail of a confident hit stays
@@ -141,19 +150,21 @@ def _difference(op: str, prediction: ArrayLike, target: ArrayLike) -> Tensor:
 
 
 def mse_loss(prediction: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Tensor:
-    """The squared difference."""
+    """The squared difference of two of one shape (else ShapeError): its mean, sum, or itself."""
     return _reduce("mse_loss", ew.square(_difference("mse_loss", prediction, target)), reduction)
 
 
 def l1_loss(prediction: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Tensor:
-    """The absolute difference."""
+    """The absolute difference of two of one shape (else ShapeError): its mean, sum, or itself."""
     return _reduce("l1_loss", ew.abs(_difference("l1_loss", prediction, target)), reduction)
 
 
 def huber_loss(
     prediction: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """d**2 / 2 up to |d| = delta, then delta * (|d| - delta / 2)."""
+    """d**2 / 2 up to |d| = delta, then delta * (|d| - delta / 2), for the difference d of two of
+    one shape (else ShapeError): its mean, sum, or itself.
+    """
     d = _difference("huber_loss", prediction, target)
     size = ew.abs(d)
     near = ew.multiply(ew.square(d), 0.5)

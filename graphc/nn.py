@@ -73,7 +73,9 @@ if not TYPE_CHECKING:  # types are checked by what is there
 
 
 def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike = None) -> Tensor:
-    """x @ weight.T + bias, for a weight of shape (out, in) as PyTorch has it."""
+    """x @ weight.T + bias: x (..., in), weight (out, in) as PyTorch has it, bias (out,) give
+    (..., out). ShapeError for a weight of other axes or sizes.
+    """
     w = as_tensor(weight)
     if w.ndim != 2:
         raise ShapeError(f"linear: the weight must be (out, in), got {w.type}", user_loc())
@@ -82,7 +84,10 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike = None) -> Tensor:
 
 
 def embedding(indices: ArrayLike, weight: ArrayLike) -> Tensor:
-    """Rows of `weight` at integer indices; negative ones are errors."""
+    """Rows of `weight` (n, d) at integer indices, of shape indices.shape + (d,).
+
+    DTypeError for indices that are no integers; calls refuse those outside 0..n-1.
+    """
     idx, w = as_tensor(indices), as_tensor(weight)
     require_dtype("embedding", idx, "iu", "integer indices")
     if w.ndim != 2:
@@ -93,7 +98,11 @@ def embedding(indices: ArrayLike, weight: ArrayLike) -> Tensor:
 def dropout(x: ArrayLike, key: ArrayLike, p: float = 0.5, *, training: bool = True) -> Tensor:
     """x with elements zeroed with probability p and the others divided by 1 - p.
 
-    `key` is a gx.random key: the same key drops the same elements.
+    `key` is a gx.random key: the same key drops the same elements. `training=False` gives x.
+
+        count = gx.variable(0, "count")    # another mask at every step
+        h = gx.nn.dropout(x, gx.random.fold_in(gx.random.key(0), count), 0.1)
+        updates = [(count, count + 1)]
     """
     from graphc import random
 
@@ -152,7 +161,7 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps) over the last axis or axes, times weight, plus bias.
 
-    weight and bias have the sizes of the normalised axes.
+    weight and bias have the sizes of the normalised axes, or ShapeError; the result has x's shape.
     """
     t, w, b = _norm_operands("layer_norm", x, weight, bias, axis)
     axes = axes_of("layer_norm", t, axis)
@@ -172,7 +181,7 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x**2) + eps) over the last axis or axes, times weight.
 
-    Without `eps`, the spacing of floats at 1.
+    Without `eps`, the spacing of floats at 1. weight has the sizes of the normalised axes.
     """
     from graphc.dtypes import finfo
 

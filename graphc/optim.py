@@ -100,6 +100,9 @@ def sgd(
 ) -> Updates:
     """p -= lr * d, where d is the gradient, or with momentum its running sum
     b = momentum * b + (1 - dampening) * g (b = g at first), or g + momentum * b (Nesterov).
+    ArgumentError unless each variable has its gradient, ShapeError for one of another type.
+
+        updates = gx.optim.sgd([w], [gx.grad(loss, w)], lr=0.1, momentum=0.9)
     """
     pairs = _pairs("sgd", params, grads)
     _check("sgd", lr=(lr, 0, math.inf), momentum=(momentum, 0, math.inf),
@@ -132,7 +135,11 @@ def adam(
 ) -> Updates:
     """p -= lr / (1 - b1**t) * m / (sqrt(v) / sqrt(1 - b2**t) + eps), where m and v are running
     means of the gradient and its square (Kingma and Ba, 2015); weight decay adds to the gradient.
-    Both sides of the quotient are multiplied by sqrt(1 - b2**t).
+    Both sides of the quotient are multiplied by sqrt(1 - b2**t). Errors as of `sgd`.
+
+        count = gx.variable(0, "count")    # a learning rate that falls
+        rate = 1e-3 * 0.99 ** (count / 100)
+        updates = gx.optim.adam([w], [gx.grad(loss, w)], lr=rate) + [(count, count + 1)]
     """
     return _adam("adam", params, grads, lr, betas, eps, weight_decay, decoupled=False)
 

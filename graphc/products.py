@@ -47,7 +47,11 @@ def _inner_error(op: str, a: Tensor, b: Tensor, m: Size, n: Size, sign: str) -> 
 
 
 def matmul(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The matrix product of the last two axes; leading axes broadcast; vectors as in NumPy."""
+    """The matrix product of the last two axes: (..., m, k) and (..., k, n) give (..., m, n).
+
+    Leading axes broadcast; a vector stands for a row on the left, a column on the right, and its
+    axis is left out. ShapeError for other inner sizes.
+    """
     a, b = _operands("matmul", x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError(
@@ -144,6 +148,8 @@ def outer(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 def einsum(subscripts: str, *operands: ArrayLike) -> Tensor:
     """Einstein summation, as NumPy's: letters name axes, `...` the broadcast ones, `->` the result.
+
+        scores = gx.einsum("bqd,bkd->bqk", q, k)
 
     Letters that repeat within one operand take its diagonal. Operands are contracted from left to
     right.

@@ -53,7 +53,13 @@ _FOLD = np.array([0x3C6EF372, 0xA54FF53A], np.uint32)
 
 
 def key(seed: ArrayLike) -> Tensor:
-    """The key of an integer seed: its low and high 32 bits."""
+    """The key of an integer seed, u32[2]: its low and high 32 bits.
+
+    The seed may be a Tensor, such as an input, so that a compiled function draws anew.
+
+        seed = gx.input("seed", (), "int64")
+        noise = gx.random.normal(gx.random.key(seed), (3,))
+    """
     if isinstance(seed, (int, np.integer)):
         n = int(seed) % 2**64
         return prim.constant(np.array([n & 0xFFFFFFFF, n >> 32], np.uint32))
@@ -83,7 +89,10 @@ def as_key(op: str, k: ArrayLike) -> Tensor:
 
 
 def split(key: ArrayLike, n: int = 2) -> list[Tensor]:
-    """n new keys, whose numbers are independent of each other and of this key's."""
+    """n new keys, whose numbers are independent of each other and of this key's.
+
+        k1, k2 = gx.random.split(key)
+    """
     k = prim.xor(as_key("split", key), prim.constant(_SPLIT))
     if not isinstance(n, int) or n < 1:
         raise ArgumentError(f"split: n must be an int from 1 on, got {n!r}", user_loc())
@@ -92,14 +101,14 @@ def split(key: ArrayLike, n: int = 2) -> list[Tensor]:
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Tensor:
-    """A new key from a key and an integer, such as a step counter."""
+    """A new key from a key and an integer scalar, such as a variable that counts the steps."""
     k = prim.xor(as_key("fold_in", key), prim.constant(_FOLD))
     mixed = prim.random_bits(k, shape=(2,))
     return prim.random_bits(prim.xor(mixed, _words("fold_in", data)), shape=(2,))
 
 
 def bits(key: ArrayLike, shape: Any = ()) -> Tensor:
-    """Uniform 32-bit words."""
+    """Uniform 32-bit words, u32 of that shape, whose sizes may be symbolic."""
     return prim.random_bits(as_key("bits", key), shape=as_shape(shape))
 
 
@@ -133,7 +142,7 @@ def uniform(
     key: ArrayLike, shape: Any = (), dtype: Any = "float32", low: ArrayLike = 0.0,
     high: ArrayLike = 1.0,
 ) -> Tensor:
-    """Numbers from [low, high): multiples of 2**-24, scaled.
+    """Numbers from [low, high), in a shape that may be symbolic: multiples of 2**-24, scaled.
 
     Of 2**-52 in float64, 2**-11 in float16 and 2**-8 in bfloat16, which hold no finer ones near 1.
     """
@@ -173,7 +182,11 @@ def normal(
     key: ArrayLike, shape: Any = (), dtype: Any = "float32", mean: ArrayLike = 0.0,
     std: ArrayLike = 1.0,
 ) -> Tensor:
-    """Normal numbers, by Box and Muller: sqrt(-2 log u) cos(2 pi v)."""
+    """Normal numbers, in a shape that may be symbolic, by Box and Muller:
+    sqrt(-2 log u) cos(2 pi v).
+
+        noise = gx.random.normal(key, x.shape, x.dtype, std=0.1)
+    """
     d = _float_dtype("normal", dtype)
     want, c = as_shape(shape), d.compute
     k = as_key("normal", key)

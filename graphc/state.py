@@ -51,7 +51,9 @@ def save_state(
     library: the file of a native library; then the values are written as its state, for
         `digits_load_state` in C. Variables of functions that are constants in it are left out.
 
-    The file is replaced as a whole, so a failure leaves the old one.
+    The file is replaced as a whole, so a failure leaves the old one. NumPy reads it by name.
+
+        gx.save_state("model.npz", [step, predict])
     """
     check_path("save_state", path)
     states = _states(what)
@@ -109,7 +111,8 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
     """Read values into variables: from an .npz that save_state wrote, or a native library's state.
 
     Names, dtypes and shapes are all checked before the first value changes. A library's state
-    lacks what is constant in it; such variables of functions stay as they are.
+    lacks what is constant in it; such variables of functions stay as they are. ArgumentError for a
+    file that has other variables, ShapeError for another type.
     """
     check_path("load_state", path)
     states = _states(what)

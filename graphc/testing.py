@@ -32,6 +32,8 @@ def check_grad(
     cotangent u and one random direction t are drawn for each order, and u . J t is computed by
     central differences, by vjp and by jvp. Use float64; defaults for it are eps 1e-5, rtol and
     atol 1e-6, for float32 eps 1e-2, rtol and atol 2e-2.
+
+        gx.testing.check_grad(lambda a: gx.sum(gx.tanh(a)), [np.linspace(-1.0, 1.0, 5)], order=2)
     """
     feeds, outputs = _declare(fn, args)
     wrt = [Tensor(v) for v in feeds if v.type.dtype.is_float]

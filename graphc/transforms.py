@@ -39,6 +39,8 @@ def grad(cost: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
     `wrt` may be inputs, variables and intermediate results, all of a float dtype; each gradient
     has the type of its Tensor. A gradient that does not exist raises GradientError, which says
     why; `unconnected="zero"` gives zeros instead.
+
+        dw, db = gx.grad(loss, [w, b])
     """
     _check_cost("grad", cost)
     ws = _check_wrt("grad", wrt)
@@ -56,7 +58,10 @@ def value_and_grad(
     cost: Tensor, wrt: Tensors, unconnected: str = ...
 ) -> tuple[Tensor, list[Tensor]]: ...
 def value_and_grad(cost: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
-    """The scalar itself, and `grad(cost, wrt)`."""
+    """The scalar itself, and `grad(cost, wrt)`, with its errors.
+
+        f = gx.function([x, y], gx.value_and_grad(loss, x))
+    """
     return cost, grad(cost, wrt, unconnected)
 
 
@@ -64,7 +69,9 @@ def vjp(outputs: Any, wrt: Any, cotangents: Any, unconnected: str = "raise") -> 
     """The product of cotangents with the Jacobian: sum over outputs of ct * d(output)/d(wrt).
 
     `outputs` and `cotangents` are Tensors or lists of them, pairwise of one type; the result is
-    like `wrt`.
+    like `wrt`. GradientError as for `grad`.
+
+        dx = gx.vjp(gx.sin(x), x, gx.ones_like(x))
     """
     ys = _check_outputs("vjp", outputs)
     cts = _paired("vjp", "cotangents", "outputs", ys, cotangents)
@@ -78,6 +85,8 @@ def jvp(outputs: Any, wrt: Any, tangents: Any) -> Any:
 
     `wrt` and `tangents` are Tensors or lists of them, pairwise of one type; the result is like
     `outputs`, zero for an output that does not depend on any of `wrt`.
+
+        slope = gx.jvp(gx.sin(x), x, gx.ones_like(x))
     """
     ys = _check_outputs("jvp", outputs)
     ws = _check_wrt("jvp", wrt)
@@ -98,7 +107,11 @@ def jvp(outputs: Any, wrt: Any, tangents: Any) -> Any:
 def jacobian(output: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
     """d(output)/d(wrt), of shape `output.shape + wrt.shape`; a list for a list of Tensors.
 
-    Sizes may be symbolic: it is one vjp, batched over the unit cotangents.
+    Sizes may be symbolic: it is one vjp, batched over the unit cotangents. GradientError as for
+    `grad`.
+
+        residuals = x @ w - y
+        f = gx.function([x, y], [residuals, gx.jacobian(residuals, w)])
     """
     (y,) = _check_outputs("jacobian", output)
     ws = _check_wrt("jacobian", wrt)
@@ -117,7 +130,9 @@ def hessian(cost: Tensor, wrt: Any) -> Any:
     """The second derivatives of a scalar, of shape `wrt.shape + wrt.shape`.
 
     For a list of n Tensors an n by n list of lists, entry [i][j] of shape
-    `wrt[i].shape + wrt[j].shape`.
+    `wrt[i].shape + wrt[j].shape`. GradientError as for `grad`.
+
+        h = gx.hessian(loss, w)
     """
     _check_cost("hessian", cost)
     first = grad(cost, wrt)
@@ -127,7 +142,10 @@ def hessian(cost: Tensor, wrt: Any) -> Any:
 
 
 def hvp(cost: Tensor, wrt: Any, vector: Any) -> Any:
-    """The Hessian of a scalar times a vector (like `wrt`), without forming the Hessian."""
+    """The Hessian of a scalar times a vector (like `wrt`), without forming the Hessian.
+
+        curvature = gx.hvp(loss, w, gx.ones_like(w))
+    """
     _check_cost("hvp", cost)
     first = grad(cost, wrt)
     ws = _check_wrt("hvp", wrt)

@@ -37,6 +37,10 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     out_axes: where the mapped axis stands in the result, or a tuple with one entry a result.
     An argument may be a list, tuple or dict of Tensors, which are all mapped along its axis; so
     may the result. Numbers become Tensors; keyword arguments go to fn as they are.
+    ShapeError for axes of different sizes, UsageError for in_axes that do not fit the arguments.
+
+        distance = gx.vmap(lambda a, b: gx.linalg.norm(a - b), in_axes=(0, None))
+        far = distance(x, w)    # of each row of x, with one w
     """
 
     if not callable(fn):
