@@ -1,5 +1,7 @@
 """Scatter with several positions per row: a copy of the operand, then updates in order.
 
+There is no copy where the result stands in the operand's place, which nobody reads afterwards.
+
 The operand is x[pre, n, post], positions idx[batch, p], updates u[pre, p, post]. Updates run one
 after the other over p, so that colliding positions add up in a fixed order and the last write
 wins; post is walked in vectors.
@@ -31,6 +33,13 @@ class ScatterKernel:
         self.nest = Nest([], [], {}, inputs, (result.type,), [], [], [result.node])
         self.slots = slots_of(self.nest, shapes)
 
+    @property
+    def in_place(self) -> dict[int, list[int]]:
+        """The operand whose buffer the result may take, as of `kernels.Call`."""
+        body = self.job.body
+        x, *others = body.outputs[0].node.args
+        return {} if x in others else {0: [body.inputs.index(x)]}
+
     def define(self) -> None:
         """Add the kernel to the module."""
         job = self.job
@@ -54,8 +63,15 @@ class _Updates:
 
     def write(self) -> None:
         """The whole function."""
-        f, x = self.f, self.x.type
-        self.e.copy(f.outputs[0], self.at_x, f.top.size(x.size * self.dtype.itemsize))
+        e, f, x = self.e, self.f, self.x.type
+        apart, after = e.fresh("apart"), e.fresh("after")
+        bytes_ = f.top.size(x.size * self.dtype.itemsize)
+        e.do(f"br i1 {e(f'icmp eq ptr {f.outputs[0]}, {self.at_x}')}, label %{after}, "
+             f"label %{apart}")
+        e.label(apart)
+        e.copy(f.outputs[0], self.at_x, bytes_)
+        e.do(f"br label %{after}")
+        e.label(after)
         self.loops([*x.shape[: self.axis], *self.where.type.shape[self.batch :]], [])
 
     def loops(self, sizes: list[Size], at: list[str]) -> None:
@@ -79,11 +95,13 @@ class _Updates:
             low = e(f"icmp slt i64 {p}, 0")
             p = e(f"select i1 {low}, i64 {e(f'add i64 {p}, {limit}')}, i64 {p}")
         ok = e(f"icmp ult i64 {p}, {limit}")
-        f.report(Scope(f, f.top, e, {}), self.node, Lanes(e, 1, f.target).negate(ok))
-        go, done = e.fresh("go"), e.fresh("done")
-        e.do(f"br i1 {ok}, label %{go}, label %{done}")
+        go, bad, done = e.fresh("go"), e.fresh("bad"), e.fresh("done")
+        e.do(f"br i1 {ok}, label %{go}, label %{bad}")
+        e.label(bad)
+        f.report(Scope(f, f.top, e, {}), self.node, "true")
+        e.do(f"br label %{done}")
         e.label(go)
-        self.vectors(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
+        self.row(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
         e.do(f"br label %{done}")
         e.label(done)
 
@@ -94,24 +112,38 @@ class _Updates:
         raw = one.load(d, self.element(self.at_where, self.offset(at, self.where), d.itemsize))
         return raw if d is i64 else emit(one, "cast", [raw], [d], i64, {"dtype": i64})
 
-    def vectors(self, to: str, source: str) -> None:
-        """The elements behind a position, in vectors."""
-        e, f, d = self.e, self.f, self.dtype
-        width = max(2, f.target.vector_bits // max(8, d.compute.bits))
-        count = f.top.size(product(self.x.type.shape[self.axis + 1 :]))
+    def row(self, to: str, source: str) -> None:
+        """The elements behind a position, in vectors where there is more than one."""
+        e, f = self.e, self.f
+        size = product(self.x.type.shape[self.axis + 1 :])
+        if size == 1:
+            self.add(Lanes(e, 1, f.target), to, source)
+            return
+        width = max(2, f.target.vector_bits // max(8, self.dtype.compute.bits))
+        count = f.top.size(size)
         free = Lanes(e, width, f.target)
 
-        def vector(i: str, _: list[str]) -> list[str]:
+        def vector(i: str) -> None:
             end = least(e, e(f"add i64 {i}, {width}"), count)  # what is left may have 32 bits
             L = Lanes(e, width, f.target, mask=free.below(i, end))
-            place = self.element(f.outputs[0], e(f"add i64 {to}, {i}"), d.itemsize)
-            new = L.load(d, self.element(self.at_u, e(f"add i64 {source}, {i}"), d.itemsize))
-            if self.node.op.name == "scatter_add":
-                new = emit(L, "add", [L.load(d, place), new], [d, d], d, {})
-            L.store(d, new, place)
-            return []
+            self.add(L, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
 
-        e.loop("0", count, width, [], vector)
+        def whole(i: str) -> None:
+            self.add(free, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
+
+        rest = e(f"srem i64 {count}, {width}")
+        end = e(f"sub i64 {count}, {rest}")
+        e.for_each("0", end, whole, width)
+        e.for_each(end, count, vector, width)
+
+    def add(self, L: Lanes, to: str, source: str) -> None:
+        """Some elements, updated."""
+        d = self.dtype
+        place = self.element(self.f.outputs[0], to, d.itemsize)
+        new = L.load(d, self.element(self.at_u, source, d.itemsize))
+        if self.node.op.name == "scatter_add":
+            new = emit(L, "add", [L.load(d, place), new], [d, d], d, {})
+        L.store(d, new, place)
 
     def offset(self, at: list[str], v: Value) -> str:
         """Elements from v's beginning to its place under the first indices `at`."""

@@ -1,0 +1,50 @@
+"""Updates at positions: rows of every length, and results in the place of what they update."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+
+RNG = np.random.default_rng(31)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "bool"])
+@pytest.mark.parametrize("row", [(), (1,), (3,), (16,), (17,), (5, 13)])
+def test_rows_of_any_length_are_updated_in_order(dtype, row):
+    x = (9 * RNG.normal(size=(7, *row))).astype(dtype)
+    at = RNG.integers(-7, 7, 40)
+    u = (9 * RNG.normal(size=(40, *row))).astype(dtype)
+    for declared in (row, tuple("abc"[: len(row)])):
+        X, I = gx.input("x", ("v", *declared), dtype), gx.input("i", ("n",), "int64")
+        U = gx.input("u", ("n", *declared), dtype)
+        want = x.copy()
+        for k, p in enumerate(at):
+            want[p] = u[k]
+        np.testing.assert_array_equal(gx.function([X, I, U], X.at[I].set(U))(x, at, u), want)
+        if dtype == "bool":
+            continue
+        want = x.copy()
+        np.add.at(want, at, u)
+        np.testing.assert_array_equal(gx.function([X, I, U], X.at[I].add(U))(x, at, u), want)
+
+
+def test_what_nobody_else_reads_is_updated_in_place():
+    x, i, u = gx.input("x", ("v", 4)), gx.input("i", ("n",), "int64"), gx.input("u", ("n", 4))
+    a, at, b = (RNG.normal(size=(5, 4)).astype("f4"), np.array([3, 0, 3]),
+                RNG.normal(size=(3, 4)).astype("f4"))
+    want = np.exp(a)
+    np.add.at(want, at, b)
+    f = gx.function([x, i, u], gx.exp(x).at[i].add(u))
+    np.testing.assert_allclose(f(a, at, b), want, rtol=1e-6)
+    assert "arena: 0 bytes" in f.memory_plan()
+    both = gx.function([x, i, u], [gx.exp(x), gx.exp(x).at[i].add(u)])(a, at, b)
+    np.testing.assert_array_equal(both[0], gx.function([x], gx.exp(x))(a))
+    np.testing.assert_allclose(both[1], want, rtol=1e-6)
+    j = gx.input("j", ("v",), "int64")
+    own = gx.function([x, j], gx.exp(x).at[j].add(gx.exp(x)))(a, np.array([1, 0, 2, 4, 3]))
+    np.testing.assert_allclose(own, np.exp(a) + np.exp(a)[[1, 0, 2, 4, 3]], rtol=1e-6)
+    with pytest.raises(IndexError, match="scatter_add"):
+        f(a, np.array([3, 5, 0]), b)
+    np.testing.assert_allclose(f(a, at, b), want, rtol=1e-6)
