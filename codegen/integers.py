@@ -9,6 +9,8 @@ from graphc.codegen.lanes import BITS
 if TYPE_CHECKING:
     from graphc.codegen.lanes import Lanes
 
+MOST_DIVISOR = 1 << 50  # of 64 bits: what the first quotient leaves is less than 2**51
+
 
 def divide(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:
     """Floor quotient and remainder with the divisor's sign.
@@ -16,6 +18,9 @@ def divide(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:
     Lanes with b = 0 fail and give 0, 0. MIN / -1 gives MIN, 0. No lane, active or not, reaches
     the hardware with operands that trap.
     """
+    known = L.integer(b)
+    if known is not None and known not in (0, -1):
+        return _by_constant(L, t, signed, a, known)
     zero, one = L.k(t, 0), L.k(t, 1)
     by_zero = L.cmp("eq", t, b, zero)
     L.fail_where(by_zero)
@@ -25,13 +30,58 @@ def divide(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:
     by_minus_one = L.cmp("eq", t, b, L.k(t, -1))
     safe = L.select(L.op("or", "i1", by_zero, by_minus_one), t, one, b)
     q, r = _truncated(L, t, True, a, safe)
-    # floor: where the remainder is not 0 and its sign is not the divisor's, step down by one
-    differs = L.cmp("slt", t, L.op("xor", t, r, safe), zero)
-    down = L.op("and", "i1", differs, L.cmp("ne", t, r, zero))
-    q = L.op("add", t, q, L.convert("sext", down, "i1", t))
-    r = L.op("add", t, r, L.select(down, t, safe, zero))
+    q, r = _floored(L, t, q, r, safe)
     q = L.select(by_minus_one, t, L.op("sub", t, zero, a), q)
     return L.select(by_zero, t, zero, q), L.select(by_zero, t, zero, r)
+
+
+def _floored(L: Lanes, t: str, q: str, r: str, b: str) -> tuple[str, str]:
+    """A truncated quotient and its remainder, stepped down where the remainder is not 0 and its
+    sign is not the divisor's."""
+    zero = L.k(t, 0)
+    differs = L.cmp("slt", t, L.op("xor", t, r, b), zero)
+    down = L.op("and", "i1", differs, L.cmp("ne", t, r, zero))
+    q = L.op("add", t, q, L.convert("sext", down, "i1", t))
+    return q, L.op("add", t, r, L.select(down, t, b, zero))
+
+
+def _by_constant(L: Lanes, t: str, signed: bool, a: str, n: int) -> tuple[str, str]:
+    """`divide` by a number that is known, and neither 0 nor -1.
+
+    floor(a / n) is floor((a + 1/2) / n), which is no nearer than 1/(2n) to an integer: rounding
+    twice on the way leaves it between the same two where a has fewer bits than the float by three.
+    Of 64 bits that is true of what the first quotient leaves.
+    """
+    bits = BITS[t]
+    if not signed:
+        n &= (1 << bits) - 1
+    b = L.k(t, n)
+    if n > 0 and n & (n - 1) == 0:
+        shift = L.k(t, n.bit_length() - 1)
+        return L.op("ashr" if signed else "lshr", t, a, shift), L.op("and", t, a, L.k(t, n - 1))
+
+    def times(q: str) -> str:
+        return L.op("sub", t, a, L.op("mul", t, q, b))
+
+    if L.width > 1 and bits < 64:
+        q = _floor(L, t, signed, a, n)
+        return q, times(q)
+    if L.width > 1 and L.target.masked and abs(n) < MOST_DIVISOR:  # AVX-512 converts 64 bits
+        q = _floor(L, t, signed, a, n)
+        q = L.op("add", t, q, _floor(L, t, True, times(q), n))
+        return q, times(q)
+    q = L.op("sdiv" if signed else "udiv", t, a, b)  # LLVM multiplies
+    return _floored(L, t, q, times(q), b) if signed else (q, times(q))
+
+
+def _floor(L: Lanes, t: str, signed: bool, a: str, n: int) -> str:
+    """floor(a / n) by floats, where a has few enough bits; near it otherwise."""
+    f = "float" if BITS[t] < 32 else "double"
+    x = L.convert("sitofp" if signed else "uitofp", a, t, f)
+    if n < 0:
+        x = L.op("fneg", f, x)
+    x = L.op("fmul", f, L.op("fadd", f, x, L.k(f, 0.5)), L.k(f, 1 / abs(n)))
+    return L.convert("fptosi" if signed else "fptoui", L.intrinsic("floor", f, x), f, t)
 
 
 def _truncated(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:

@@ -128,6 +128,13 @@ class Lanes:
             return None
         return float(struct.unpack(">d", bytes.fromhex(last[2:]))[0])
 
+    def integer(self, operand: str) -> int | None:
+        """The integer that an operand is in every lane, where it is written as one."""
+        last = operand.rstrip(")").split()[-1]
+        if operand != last and not (operand.startswith("splat (i") and self.width > 1):
+            return None
+        return int(last) if last.lstrip("-").isdecimal() else None
+
     def const(self, d: DType, v: float | int | bool) -> str:
         """An operand: `v` in every lane, rounded or wrapped to dtype `d`."""
         if d.is_float and d.bits == 16:

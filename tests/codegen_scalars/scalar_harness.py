@@ -82,15 +82,17 @@ def loop_text(op: str, ins: Sequence[DType], out: DType, width: int, level: str)
 @cache
 def loop(
     op: str, ins: tuple[DType, ...], out: DType, width: int, level: str,
-    attrs: tuple[tuple[str, Any], ...] = (), first: float | None = None,
+    attrs: tuple[tuple[str, Any], ...] = (), first: float | None = None, last: int | None = None,
 ) -> Any:
     """The compiled `f(n, failed, result, operands...)` on addresses of arrays.
 
-    first: a number that stands before the operands.
+    first, last: a number that stands before or behind the operands.
     """
     name, target = f"k{next(_names)}", at_level(level)
 
     def body(L: Lanes, args: Sequence[str]) -> str:
+        if last is not None:
+            return emit(L, op, [*args, L.const(out, last)], [*ins, out], out, dict(attrs))
         if first is None:
             return emit(L, op, args, ins, out, dict(attrs))
         return emit(L, op, [L.const(out, first), *args], [out, *ins], out, dict(attrs))
@@ -103,6 +105,7 @@ def loop(
 def run(
     op: str, arrays: Sequence[np.ndarray], ins: Sequence[DType], out: DType, *,
     level: str, width: int, attrs: Mapping[str, Any] | None = None, first: float | None = None,
+    last: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(result, which elements failed) of `op`, native; the arrays are padded to whole registers."""
     n = len(arrays[0])
@@ -110,6 +113,6 @@ def run(
     data = [np.resize(np.ascontiguousarray(a), padded) for a in arrays]
     result = np.empty(padded, out.numpy)
     failed = np.zeros(padded, np.bool_)
-    f = loop(op, tuple(ins), out, width, level, tuple((attrs or {}).items()), first)
+    f = loop(op, tuple(ins), out, width, level, tuple((attrs or {}).items()), first, last)
     f(padded, failed.ctypes.data, result.ctypes.data, *(a.ctypes.data for a in data))
     return result[:n], failed[:n]

@@ -221,6 +221,24 @@ def test_every_narrow_division() -> None:
         check("rem", list(signed), [i8, i8], i8, np.remainder(*signed), failed=b == 0)
 
 
+@pytest.mark.parametrize("d", INTS, ids=str)
+def test_division_by_numbers_that_are_known(d: DType) -> None:
+    info, rng = np.iinfo(d.numpy), np.random.default_rng(2)
+    for b in (7, 64, -100, 6700417, (1 << 62) - 57, info.min):
+        if b == 0 or not info.min <= b <= info.max:
+            continue
+        some = [*rng.integers(info.min, info.max, 20, d.numpy), 0, 1, -1]
+        near = [int(q) * b + k for q in some for k in (-1, 0, 1)]
+        wrapped = np.array([n % 2**64 for n in near], np.uint64).astype(d.numpy)
+        a, by = np.concatenate([values(d), wrapped]), d.numpy.type(b)
+        wants = {"div": np.floor_divide(a, by), "rem": np.remainder(a, by)}
+        for op, want in wants.items():
+            for level, width in [*((k, widths(k, d)[1]) for k in LEVELS), ("v2", 1)]:
+                got, bad = run(op, [a], [d], d, level=level, width=width, last=b)
+                assert_same(got, want, f"{op} {d} by {b} {level} width {width}")
+                assert not bad.any()
+
+
 def test_rem_of_far_exponents() -> None:
     rng = np.random.default_rng(3)
     for d, u in ((f32, np.uint32), (f64, np.uint64)):
