@@ -61,7 +61,8 @@ def ufunc(fn: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         full = f"{name}.{method}"
         target = _METHODS.get((name, method))
         if target is None:
-            raise UsageError(f"np.{full}: not available on Tensors", user_loc())
+            advice = "; use x.at[indices].add(values)" if full == "add.at" else ""
+            raise UsageError(f"np.{full}: not available on Tensors{advice}", user_loc())
         return _call(full, getattr(graphc, target), inputs, {"axis": 0, **kwargs})
     target_fn = _UFUNCS.get(name) or _find(name)
     if target_fn is None:

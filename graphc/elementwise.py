@@ -357,7 +357,12 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """x1 where condition, else x2; the gradient reaches the chosen one only."""
+    """x1 where condition, else x2; the gradient of what is not chosen is 0.
+
+    0 times an infinite slope is NaN, so keep what is not chosen away from it as well:
+
+        safe = gx.where(x > 0, gx.log(gx.where(x > 0, x, 1)), 0)
+    """
     c = as_tensor(condition)
     require_dtype("where", c, "b", "a bool condition (write x != 0)")
     a, b = strict("where", x1, x2)

@@ -159,7 +159,8 @@ def _check_item(item: Any) -> None:
     if is_mask:
         raise UsageError(
             "index: boolean masks are not supported, because the size of the result would depend "
-            "on data; use gx.where(mask, x, other), or gx.sum(gx.where(mask, x, 0))", user_loc(),
+            "on data; use gx.where(mask, x, other), or gx.sum(gx.where(mask, x, 0)); to change x "
+            "there, gx.where(mask, value, x)", user_loc(),
         )
     if isinstance(item, (str, float)):
         raise UsageError(f"index: an index is an int, a slice, None, ... or an integer array, "

@@ -16,7 +16,7 @@ _COMPLEX = "complex numbers are not supported: keep real and imaginary parts as 
 _OUTSIDE = "compute it with NumPy, and pass the result as an input"
 _LINALG = (
     "the linear algebra primitives (cholesky, lu, triangular_solve, eigh) do not exist yet; "
-    + _OUTSIDE
+    + _OUTSIDE + "; of a known, small size they can be written out (examples/coming_from.md)"
 )
 _FFT = f"the fft primitives do not exist yet; {_OUTSIDE}"
 _BODIES = "conditions and loops over bodies do not exist yet"

@@ -270,6 +270,8 @@ def test_numpy_refusals(refuses):
         np.frexp(x)
     with refuses("np.heaviside: not available on Tensors; use gx.where("):
         np.heaviside(x, 0)
+    with refuses("np.add.at: not available on Tensors; use x.at[indices].add(values)"):
+        np.add.at(x, [0], 1)
     with refuses("np.add.reduceat: not available"):
         np.add.reduceat(x, [0])
     with refuses("out= is not available on Tensors"):

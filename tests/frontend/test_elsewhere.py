@@ -59,6 +59,7 @@ def test_advice_is_given_and_works(home, name):
         "mv": {"y": gx.input("z", (4,))},
         "kron": {"shape": (9, 16)}, "scatter": {"indices": 1}, "scatter_add": {"indices": 1},
         "index_select": {"indices": np.array([1, 2])}, "tensor_split": {"indices": [1, 2]},
+        "dynamic_update_slice": {"x": gx.input("z", (4,)), "start": 1},
         "chunk": {"n": 3}, "glu": {"n": 2},
     }.get(name, {})
     if name != "save":  # a file
