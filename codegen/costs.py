@@ -18,7 +18,7 @@ VECTOR_COST = {
     "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
     "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 45, "acosh": 38, "atanh": 24,
     "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 45, "pow": 38,
-    "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "rem": 32,
+    "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "cbrt": 24, "rem": 32,
 }
 COSTLY = 8  # from which reading back beats computing again
 # Cycles that a full register of f32 or f64 holds the divider, on AVX-512.

@@ -13,7 +13,7 @@ from typing import Any
 from graphc.codegen import casts, integers
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes, register_type
-from graphc.codegen.vecmath import arc, erf, exp, gamma, hyper, log, pow, rem, trig
+from graphc.codegen.vecmath import arc, cbrt, erf, exp, gamma, hyper, log, pow, rem, trig
 from graphc.errors import CompileError
 from graphc.types import DType
 
@@ -228,6 +228,7 @@ EMIT.update({
     "polygamma": rounded(_polygamma),
     "sqrt": rounded(_sqrt),
     "rsqrt": rounded(_rsqrt),
+    "cbrt": _math(cbrt.cbrt),
     "is_finite": _is_finite,
     "not": _not,
     "add": _arithmetic("fadd", "add"),

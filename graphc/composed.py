@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from graphc import prim, types
 from graphc.convert import ArrayLike, as_float, cast, strict
-from graphc.floats import signbit
 from graphc.tensor import Tensor
 
 __all__ = [
@@ -53,29 +52,10 @@ def exp2(x: ArrayLike) -> Tensor:
     return prim.pow(_k(t, 2.0), t)
 
 
-def cbrt(x: ArrayLike) -> Tensor:
+@_wide("cbrt")
+def cbrt(x: Tensor) -> Tensor:
     """The real cube root; its slope at 0 is inf."""
-    t = as_float(x)
-    negative = signbit(t)  # of -0.0 too: a zero keeps its sign
-    wide = prim.cast(prim.select(negative, prim.neg(t), t), types.f64)
-    if t.dtype is types.f64:
-        # (2**600 a)^(1/3) = 2**200 a^(1/3): the cube of the root of a subnormal loses its bits.
-        tiny = prim.less(wide, _k(wide, 2.0**-900))
-        wide = prim.mul(wide, prim.select(tiny, _k(wide, 2.0**600), _k(wide, 1.0)))
-        y = prim.mul(_cube_root(wide), prim.select(tiny, _k(wide, 2.0**-200), _k(wide, 1.0)))
-    else:
-        y = cast(prim.pow(wide, _k(wide, 1 / 3)), t.dtype)
-    return prim.select(negative, prim.neg(y), y)
-
-
-def _cube_root(x: Tensor) -> Tensor:
-    """x^(1/3) of x >= 0 in f64, with a Newton step: the rounding of 1/3 counts for large x."""
-    y = prim.pow(x, _k(x, 1 / 3))
-    square = prim.mul(y, y)
-    off = prim.sub(prim.mul(square, y), x)
-    step = prim.div(off, prim.mul(square, _k(x, 3.0)))
-    step = prim.select(prim.is_finite(step), step, _k(x, 0.0))  # 0 and inf are right as they are
-    return prim.sub(y, prim.stop_gradient(step))  # and so are pow's slopes
+    return prim.cbrt(x)
 
 
 @_wide("logaddexp")

@@ -113,7 +113,7 @@ def _binary(names: str) -> Iterator[Callable[[Tensor, Tensor], Tensor]]:
 neg, abs, sign, is_finite, not_ = _unary("neg abs sign is_finite not")
 floor, ceil, round = _unary("floor ceil round")  # halves to even
 exp, expm1, log, log1p, log2, log10 = _unary("exp expm1 log log1p log2 log10")
-sqrt, rsqrt, erf, normal_cdf, lgamma = _unary("sqrt rsqrt erf normal_cdf lgamma")
+sqrt, rsqrt, cbrt, erf, normal_cdf, lgamma = _unary("sqrt rsqrt cbrt erf normal_cdf lgamma")
 sin, cos, tan, asin, acos, atan = _unary("sin cos tan asin acos atan")
 sinh, cosh, tanh, asinh, acosh, atanh = _unary("sinh cosh tanh asinh acosh atanh")
 

@@ -24,7 +24,7 @@ _HAS_WIDE = np.finfo(_LONG).nmant > np.finfo(np.float64).nmant + 4
 
 _EXTENDED: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
-    "log2": np.log2, "log10": np.log10, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "log2": np.log2, "log10": np.log10, "rsqrt": lambda x: 1 / np.sqrt(x), "cbrt": np.cbrt,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "pow": np.power,

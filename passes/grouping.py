@@ -33,8 +33,8 @@ COST = {
     "exp": 10, "expm1": 14, "log": 12, "log1p": 14, "log2": 12, "log10": 12, "sin": 16, "cos": 16,
     "tan": 16, "sinh": 16, "cosh": 16, "tanh": 16, "asinh": 30, "acosh": 30, "atanh": 20,
     "asin": 16, "acos": 16, "atan": 16, "atan2": 20, "erf": 18, "normal_cdf": 20, "pow": 30,
-    "lgamma": 60, "polygamma": 80, "div": 8, "sqrt": 8, "rsqrt": 10, "rem": 20, "random_bits": 20,
-    "gather": 4, "cumsum": 8,
+    "lgamma": 60, "polygamma": 80, "div": 8, "sqrt": 8, "rsqrt": 10, "cbrt": 20, "rem": 20,
+    "random_bits": 20, "gather": 4, "cumsum": 8,
 }
 EXPENSIVE = 8
 

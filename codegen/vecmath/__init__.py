@@ -2,7 +2,7 @@
 
     exp          exp, expm1, tanh
     log          log, log1p, log2, log10
-    pow          pow
+    pow, cbrt    pow; the cube root
     trig, arc    sin, cos, tan; asin, acos, atan, atan2
     hyper        sinh, cosh, asinh, acosh, atanh
     erf          erf, the normal distribution

@@ -91,6 +91,12 @@ def _exp_of_square(x: Tensor, factor: float) -> Tensor:
     return prim.exp(square * factor) * (prim.stop_gradient(lost) * factor + 1.0)
 
 
+def _cbrt_vjp(ct: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """1 / (3 y**2), by a reciprocal so that the second derivatives at 0 are infinite, not NaN."""
+    r = 1.0 / y
+    return ct * (r * (1.0 / 3.0)) * r
+
+
 _unary("neg", NUMBER, quiet(np.negative), lambda ct, y, x: -ct)
 _unary("abs", NUMBER, quiet(np.abs), lambda ct, y, x: ct * prim.sign(x))
 _unary("sign", NUMBER, quiet(np.sign), None)
@@ -105,6 +111,7 @@ _unary("log2", FLOAT, wide(np.log2), lambda ct, y, x: ct * (1.0 / math.log(2.0))
 _unary("log10", FLOAT, wide(np.log10), lambda ct, y, x: ct * (1.0 / math.log(10.0)) / x)
 _unary("sqrt", FLOAT, quiet(np.sqrt), lambda ct, y, x: ct / (y + y))
 _unary("rsqrt", FLOAT, wide(lambda x: 1.0 / np.sqrt(x)), lambda ct, y, x: ct * -0.5 * y / x)
+_unary("cbrt", FLOAT, wide(np.cbrt), _cbrt_vjp)
 _unary("sin", FLOAT, wide(np.sin), lambda ct, y, x: ct * prim.cos(x))
 _unary("cos", FLOAT, wide(np.cos), lambda ct, y, x: -(ct * prim.sin(x)))
 _unary("tan", FLOAT, wide(np.tan), lambda ct, y, x: ct * (y * y + 1.0))

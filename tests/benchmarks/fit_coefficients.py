@@ -361,6 +361,8 @@ def tables() -> dict[str, list[float]]:
     tables["DIGAMMA_ZERO_DD"] = split(z, [None, None])
     slope = near0(lambda t: mp.digamma(z + t) / t, lambda t: mp.psi(1, z) + mp.psi(2, z) * t / 2)
     put("DIGAMMA_ZERO_F64", minimax(slope, -M(1) / 64, M(1) / 64, 8))
+    for name, degree in (("CBRT_F32", 2), ("CBRT_F64", 3)):
+        put(name, minimax(lambda m: 1 / mp.cbrt(m), 1, 2, degree, mp.cbrt))
 
     tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
     tables["LN2_F64"] = split(mp.log(2), [38, None])  # 15 bits times it are exact

@@ -22,7 +22,7 @@ BOUNDS = {
     "acosh": 2.5, "atanh": 2.5, "asin": 2.5, "acos": 2.5, "atan": 2.5, "rsqrt": 2.5, "pow": 2.5,
     "atan2": 2.5, "lgamma": 2.5,
     "normal_cdf": 2.5,
-    "polygamma": 2.5,
+    "polygamma": 2.5, "cbrt": 1.1,
 }
 WIDE: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
@@ -30,6 +30,7 @@ WIDE: dict[str, Callable[..., Any]] = {
     "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "pow": np.power,
     "atan2": np.arctan2, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "cbrt": np.cbrt,
 }
 
 
@@ -124,6 +125,7 @@ DENSE: dict[str, list[tuple[float, float]]] = {
     "sin": [(-4, 4), (-100, 100), (-1e5, 1e5), (-2e6, 2e6)],
     "cos": [(-4, 4), (-100, 100), (-1e5, 1e5), (-2e6, 2e6)],
     "atan": [(-1, 1), (-5, 5), (0.4, 0.42), (2.4, 2.42)], "rsqrt": [(0, 4)],
+    "cbrt": [(-1, 1), (0.5, 4), (1, 8), (-1e3, 1e3)],
     "lgamma": [(0, 3), (0.9, 1.1), (1.9, 2.1), (0, 20), (0, 1e4)],
     "polygamma": [(0.1, 3), (0, 20), (0, 1e3)],
 }

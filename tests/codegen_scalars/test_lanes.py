@@ -147,7 +147,7 @@ def test_a_mask_needs_lanes() -> None:
 FLOAT_OPS = [
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "atan", "erf",
     "log2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos",
-    "normal_cdf", "lgamma",
+    "normal_cdf", "lgamma", "cbrt",
     "floor", "ceil", "round", "polygamma", "pow", "atan2", "rem", "add", "div",
 ]
 

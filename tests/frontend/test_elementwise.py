@@ -292,6 +292,16 @@ def test_cbrt_at_zero_and_infinity(run, dtype):
     np.testing.assert_array_equal(got[1], [-np.inf, np.inf, 0, 0])
 
 
+@pytest.mark.parametrize("dtype, far", [("float32", 1e37), ("float64", 1e300)])
+def test_slopes_of_cbrt_far_out(run, dtype, far):
+    """The rounding of 1/3 and 2/3 is not felt, as it would be in powers."""
+    x = gx.input("x", ("n",), dtype)
+    at = np.array([far, -far / 7, 1 / far, -0.3, 1e30], dtype)
+    got = run(gx.grad(gx.sum(gx.cbrt(x)), x), x=at)
+    want = [1 / (3 * mpmath.cbrt(abs(mpmath.mpf(float(v)))) ** 2) for v in at]
+    assert ulps(got, want, dtype) <= 4
+
+
 def test_cbrt_of_subnormals(run):
     a = np.array([5e-324, 3e-320, -1e-310, 2.2250738585072014e-308, 1e-271, 1e-270])
     x = gx.input("x", ("n",), "float64")

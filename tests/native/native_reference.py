@@ -16,7 +16,7 @@ from graphc.types import BY_NAME, DType
 MATH = frozenset(
     {"exp", "expm1", "log", "log1p", "rsqrt", "sin", "cos", "tanh", "atan", "erf", "lgamma",
      "log2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos",
-     "normal_cdf", "polygamma", "pow", "atan2", "call"}
+     "normal_cdf", "polygamma", "cbrt", "pow", "atan2", "call"}
 )  # fmt: skip
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add"})
 RANGE = {"f64": (2.0**-1022, 2.0**1023), "f32": (2.0**-126, 2.0**127),

@@ -121,6 +121,7 @@ SMOOTH = [
     case("log10", uniform(0.3, 3, 4)),
     case("sqrt", uniform(0.3, 3, 4)),
     case("rsqrt", uniform(0.3, 3, 4)),
+    case("cbrt", uniform(0.3, 3, 4)),
     case("sin", normal(4)),
     case("cos", normal(4)),
     case("tan", uniform(-1, 1, 4)),

@@ -79,6 +79,7 @@ FUNCTIONS = {
     "sinh": mpmath.sinh, "cosh": mpmath.cosh, "asinh": mpmath.asinh,
     "sin": mpmath.sin, "cos": mpmath.cos, "tanh": mpmath.tanh, "atan": mpmath.atan,
     "erf": mpmath.erf, "normal_cdf": mpmath.ncdf, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
 }
 POSITIVE = ("log", "log1p", "log2", "log10", "rsqrt")
 

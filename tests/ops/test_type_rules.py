@@ -14,7 +14,7 @@ from graphc.types import DTYPES, TensorType, bf16, f32, i32, u8
 n = dims.dim("n")
 
 FLOAT_UNARY = [
-    "floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos",
+    "floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "cbrt", "sin", "cos",
     "tanh", "atan", "erf", "normal_cdf", "lgamma", "log2", "log10", "tan", "sinh", "cosh",
     "asinh", "acosh", "atanh", "asin", "acos",
 ]

@@ -22,7 +22,8 @@ MATH = {
     "log2": lambda x: mpmath.log(x, 2), "log10": mpmath.log10, "tan": mpmath.tan,
     "sinh": mpmath.sinh, "cosh": mpmath.cosh, "asinh": mpmath.asinh, "acosh": mpmath.acosh,
     "atanh": mpmath.atanh, "asin": mpmath.asin, "acos": mpmath.acos,
-    "tanh": mpmath.tanh, "atan": mpmath.atan, "atan2": mpmath.atan2, "pow": mpmath.power,
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), "tanh": mpmath.tanh,
+    "atan": mpmath.atan, "atan2": mpmath.atan2, "pow": mpmath.power,
 }  # fmt: skip
 
 

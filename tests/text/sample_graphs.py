@@ -14,7 +14,7 @@ B, N = dim("batch"), dim("n")
 FLOATS = [
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "atan", "erf",
     "log2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos",
-    "normal_cdf", "lgamma", "neg", "abs", "sign", "floor", "ceil", "round",
+    "normal_cdf", "lgamma", "cbrt", "neg", "abs", "sign", "floor", "ceil", "round",
 ]
 PAIRS = ["add", "mul", "sub", "div", "rem", "pow", "atan2", "maximum", "minimum"]
 
