@@ -52,22 +52,22 @@ _PART = {
 # Per architecture: the numbers of system calls, the pause instruction, declarations.
 _ARCH = {
     "x86_64": {
-        "futex": "202", "getcpu": "309", "setaffinity": "203", "statx": "332",
+        "futex": "202", "getcpu": "309", "setaffinity": "203", "statx": "332", "fchmod": "91",
         "pause": "call void @llvm.x86.sse2.pause()",
         "declare": "declare void @llvm.x86.sse2.pause()\ndeclare i64 @llvm.readcyclecounter()",
     },
     "aarch64": {
-        "futex": "98", "getcpu": "168", "setaffinity": "122", "statx": "291",
+        "futex": "98", "getcpu": "168", "setaffinity": "122", "statx": "291", "fchmod": "52",
         "pause": "call void @llvm.aarch64.hint(i32 1)",
         "declare": "declare void @llvm.aarch64.hint(i32)",
     },
     "armv7": {
-        "futex": "240", "getcpu": "345", "setaffinity": "241", "statx": "397",
+        "futex": "240", "getcpu": "345", "setaffinity": "241", "statx": "397", "fchmod": "94",
         "pause": "call void @llvm.arm.hint(i32 1)",
         "declare": "declare void @llvm.arm.hint(i32)",
     },
     "riscv64": {  # the pause instruction is an extension
-        "futex": "98", "getcpu": "168", "setaffinity": "122", "statx": "291",
+        "futex": "98", "getcpu": "168", "setaffinity": "122", "statx": "291", "fchmod": "52",
         "pause": "fence syncscope(\"singlethread\") acq_rel", "declare": "",
     },
 }

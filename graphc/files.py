@@ -1,12 +1,14 @@
 """Files written as a whole, and .npz files.
 
-A file is written under another name first, then renamed, so that none is ever half there. What is
-no regular file (a device, a pipe) cannot be replaced and is written as it is.
+A file is written under another name first, then renamed, so that none is ever half there; it is
+as private as the one whose place it takes. What is no regular file (a device, a pipe) cannot be
+replaced and is written as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import threading
@@ -48,7 +50,11 @@ def replace_files(
             folder, name = os.path.split(final)
             partial = os.path.join(folder, f".{name}.{os.getpid()}.{threading.get_ident()}.part")
             written.append((partial, final))
-            with open(partial, "xb") as f:
+            mode = os.stat(final).st_mode & 0o777 if os.path.isfile(final) else None
+            with open(partial, "xb", opener=functools.partial(_opened, mode)) as f:
+                if mode is not None:
+                    with contextlib.suppress(OSError):  # of file systems that know no modes
+                        os.chmod(partial, mode)
                 write(f)
                 f.flush()
                 os.fsync(f.fileno())
@@ -58,6 +64,11 @@ def replace_files(
         for partial, _ in written:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
+
+
+def _opened(mode: int | None, path: str, flags: int) -> int:
+    """A new file that nobody may read who may not read it later."""
+    return os.open(path, flags, 0o666 if mode is None else mode)
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:

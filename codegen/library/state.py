@@ -152,6 +152,15 @@ _SPECIAL = """  %told = alloca [64 x i32], align 8
   %special = and i1 %there, %other
   br i1 %special, label %bad, label %name"""
 
+# The new file is as private as the one whose place it takes, before anything stands in it.
+_AS_PRIVATE = """  br i1 %there, label %private, label %fill
+private:
+  %allowed = and i16 %mode, 511
+  %allowed.wide = zext i16 %allowed to i32
+  %new = call i32 @fileno(ptr %f)
+  %changed = call <LONG> (<LONG>, ...) @syscall(<LONG> <FCHMOD>, i32 %new, i32 %allowed.wide)
+  br label %fill"""
+
 # The name of the new file has the process and an address of this call's stack in it, so that
 # savers at the same time do not write into each other's.
 _SAVE = """
@@ -200,8 +209,10 @@ open:
   store i8 0, ptr %end
   %f = call ptr @fopen(ptr %part, ptr @graphc.state.write)
   %none = icmp eq ptr %f, null
-  br i1 %none, label %bad, label %write
-write:
+  br i1 %none, label %bad, label %made
+made:
+<AS_PRIVATE>
+fill:
   call void @graphc.state.sums(ptr %s, ptr %sums)
   %w1 = call i64 @fwrite(ptr @graphc.state.header, i64 1, i64 <HEADER>, ptr %f)
   %w2 = call i64 @fwrite(ptr %s, i64 1, i64 <BYTES>, ptr %f)
@@ -279,11 +290,13 @@ def state_text(api: Api, platform: Platform) -> str:
     first, second = sums(header)
     linux, size = "-linux" in platform.triple, f"i{platform.base.pointer_bits}"
     flag = "e" if linux else ""  # a child process does not inherit the file
-    special = "  br label %name"
+    special, private = "  br label %name", "  br label %fill"
     if linux:
         special = filled(_SPECIAL, LONG=size, STATX=system_call(platform, "statx"))
+        private = filled(_AS_PRIVATE, LONG=size, FCHMOD=system_call(platform, "fchmod"))
     text = filled(
         _SUMS + _PACK + (_SAVE + _LOAD) * api.files, P=api.prefix, SPECIAL=special,
+        AS_PRIVATE=private,
         CHECKS=_checks(len(header), file_size(api)), HEADER=len(header), BYTES=api.state_bytes,
         ALL_AND_ONE=file_size(api) + 1, SUMS=CHECKSUM, WORD_BYTES=api.state_bytes - tail,
         TAIL_BYTES=tail, TAIL="true" if tail else "false", FIRST=first, SECOND=second,

@@ -181,6 +181,27 @@ def test_failed_saves_leave_the_old_file(digits, trained, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["digits.state"]
 
 
+@pytest.mark.parametrize("mask", (0o022, 0o077))
+def test_a_saved_file_is_as_private_as_the_old_one(digits, trained, tmp_path, mask):
+    old = os.umask(mask)
+    try:
+        for name, save in (
+            ("c", lambda path: call(digits, "save_state", trained, path)),
+            ("state", lambda path: gx.load(digits.path).state.save(path)),
+            ("npz", lambda path: gx.save_state(path, gx.variable(1.0, "v"))),
+        ):
+            path = tmp_path / name
+            assert not save(path) and stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+            for mode in (0o600, 0o664, 0o400):
+                path.chmod(mode)
+                content = path.read_bytes()
+                assert not save(path) and stat.S_IMODE(path.stat().st_mode) == mode
+                assert path.read_bytes() == content
+    finally:
+        os.umask(old)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c", "npz", "state"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0 and not os.access("/dev/full", os.W_OK), reason="no /dev")
 def test_special_files_are_not_written_through(digits, trained, tmp_path):
     path = tmp_path / "link"
