@@ -1,7 +1,8 @@
 """A fused pair of products that read the same matrix: y = A @ x and z = v @ A, with what follows.
 
-What depends on y runs over some rows as soon as their products are there, which may include v;
-what depends on z runs when all rows have been added.
+Rows of A are taken in groups. When a group's part of y is there, what depends on it is computed for
+these rows (v may be among that); then the group's rows are added to z. What depends on z runs when
+all rows have been added. Why one reading is enough: `matmul/both`.
 """
 
 from __future__ import annotations

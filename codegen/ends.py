@@ -7,10 +7,10 @@
       out1[i1] = reduce_sum over i0 of ..            out1[i1] = reduce_sum over i0 of ..
 
 What is stored for each element, or added up by column, is best computed row by row, as it lies in
-memory. What ends a row is not: a scalar's logarithm takes as long as that of a vector. So the ends
-come first, for rows in lanes (`tiles.ends`), and the elements are computed a second time. Columns
-are added up in the order of the kernel as a whole. 1000 rows and their gradient of log-sum-exp take
-so many us as a whole and cut:
+memory. The *ends*, what a row has once, when its sums are known, are not: the logarithm of a scalar
+takes as long as that of a vector. So the ends come first, in a kernel with a row in each lane
+(`tiles.ends`), and the elements are computed a second time. Columns are added up in the order of
+the kernel as a whole. Log-sum-exp of 1000 rows and its gradient, in us, as a whole and cut:
 
     elements          10        16        24        31
     f32, AVX-512    26   11   26   13   29   17   31   20

@@ -1,7 +1,8 @@
-"""How a nest's task is started: shared out among threads where it has enough to do.
+"""How a nest's task is started: in chunks for several threads where it has enough to do.
 
-Most kernels are no more than that. The entry point starts these itself; others (which add up what
-the chunks give, or are parts of others) have a driver, a function that does.
+For most kernels there is nothing else to do, so the entry point starts their tasks itself. Others
+have a driver, a function that starts the task: those that afterwards add up what the chunks give,
+and those that are parts of a larger kernel, which calls them.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     step.k6.epilogue: %t16 = mul nsw i64 %i, 512     %number0 = load ctx[18]
     step.k8.epilogue: %t16 = mul nsw i64 %i, 256  -> %t16 = mul nsw i64 %i, %number0
 
-So are an optimizer's updates of matrices of several sizes. The entry point puts the numbers into
-the kernels' contexts. Those of an innermost loop stay in the code, where addresses take them for
-nothing, and so do those that are divided by: functions that differ in them are not alike.
+So one function serves an optimizer's updates of matrices of several sizes; the entry point puts the
+numbers into the kernels' contexts. Functions that differ in a number of an innermost loop stay
+apart, since a constant in an address costs nothing there, and so do those that differ in a divisor.
 """
 
 from __future__ import annotations

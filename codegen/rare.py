@@ -1,7 +1,9 @@
-"""Slow paths: lanes that need a slow scalar function, behind a branch that others never take.
+"""Slow paths out of line: for lanes that need a slow function, behind a branch hardly ever taken.
 
-The function is called for each lane in turn by a second function of the module, so a kernel
-carries no more than one test and one call. `outlined` is for what is long in all lanes.
+Most arguments of a function like sin take a short path in vectors; a few (huge ones) need a long
+one. `rare_lanes` calls a scalar function for those lanes only, from a second function that loops
+over lanes, so a kernel carries no more than one test and one call. `unless` chooses between two
+ways of computing all lanes. `outlined` makes a function of what is long for every lane.
 """
 
 from __future__ import annotations

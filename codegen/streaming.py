@@ -1,18 +1,20 @@
 """How elementwise kernels meet memory: aligned stores, software prefetch, non-temporal stores.
 
-A store that goes across two lines is two, and NumPy's arrays begin 16 bytes into a page: long rows
-begin with a head of some elements, under a mask, so that all other stores begin lines.
+Alignment: a store across two cache lines costs as much as two, and NumPy's arrays begin 16 bytes
+into a page. So long rows begin with a masked head of some elements, and every later store begins a
+line.
 
-While a formula of some length is computed, nothing is read: so operands are asked for, a page
-ahead, where prefetchers do not look, and again when they are near. In long formulas every vector
-asks, also for where it will be stored, in shorter ones those that are stored past the caches.
+Prefetch: the CPU reads nothing while it computes a formula of some length. So code asks for its
+operands a page ahead, where hardware prefetchers do not look, and once more when they are near. In
+long formulas every vector does, also for the line that it will be stored to; in shorter ones only
+vectors with non-temporal stores do.
 
-An ordinary store reads its line from memory before it is written back: three transfers where two
-would do. A non-temporal store writes whole lines without, but it must be aligned, and who reads
-the result finds it in memory alone. So it is for kernels that touch more than the caches hold.
-That is decided when they run, since sizes may be symbolic (of these only kernels with one output
-and a formula that memory bounds); around each store stands a branch that always goes the same way,
-instead of a second copy of the loop:
+Non-temporal stores: an ordinary store reads its line from memory before it is written back, three
+transfers where two would do. A non-temporal store writes whole lines without reading them, but it
+must be aligned, and the result is in memory alone, not in a cache. So it is for kernels that touch
+more than the caches hold. Sizes may be symbolic, so that is decided when the kernel runs (with
+symbolic sizes only for one output and a formula that memory bounds); instead of a second copy of
+the loop a branch stands around each store, which always goes the same way:
 
     large = points > BYTES / (bytes of one, read and written), and nothing is in place
     for a row, or a block of it:

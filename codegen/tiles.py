@@ -1,13 +1,18 @@
-"""Register blocks: axes of a nest of which items take several rows, operands that are transposed.
+"""Register blocking: grid items of several rows, and operands that are transposed for them.
 
-    out[i, j] = f(a[j, i], ...)                 j is the vector axis; `a` is turned along i
-    out[i, j] = sum over k of f(a[i, k], b[j, k])   likewise; `b` is turned along k, whose few
-                                                elements every lane adds up in their order
-    out[j] = log(sum over k of f(a[j, k]))          likewise, for a logarithm of lanes; they are
-                                                added up in the order of rows that vectors sweep
-    out[i, j] = sum over k of f(a[k, i], b[k, j])   i rows are summed side by side: one load of
-                                                b[k, j] serves them all, and their sums are chains
-                                                that need not wait for one another
+j is the vector axis. An operand that is contiguous along another axis would take a load for each
+lane; a block of it is transposed into a buffer instead (*turned*, see `turned`). What is looked
+for, and the function that finds it:
+
+    out[i, j] = f(a[j, i], ...)                     `across_rows`: `a` is turned along i
+    out[i, j] = sum over k of f(a[i, k], b[j, k])   `spread`: k is short; `b` is turned along k, and
+                                                    every lane adds up a sum of its own
+    out[j] = log(sum over k of f(a[j, k]))          `ends`: likewise, so that the logarithm is one
+                                                    of vectors; terms are added in the order of a
+                                                    row that vectors sweep
+    out[i, j] = sum over k of f(a[k, i], b[k, j])   `shared`, `jam`: some i side by side (unroll and
+                                                    jam): one load of b[k, j] serves them all, and
+                                                    their sums do not wait for one another
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Waves: kernels that do not depend on each other, run one after the other or side by side.
 
-Which of the two is decided per call from the estimated cycles, never from the number of threads:
-side by side pays where there is enough work, and no kernel is so large, or so much of it, that it
-had better share itself out among all threads.
+A kernel alone may share its own work among all threads; side by side, each kernel of a wave runs on
+one. The entry point decides at every call, from the estimated cycles and never from the number of
+threads. Side by side pays where the wave has enough work in all, no kernel has most of it, and none
+is so large that all threads had better work on it; or where much of it cannot be shared otherwise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Chains of kernels that share outer axes become one `fused` node whose body holds kernels.
 
 In attention the scores are as large as the square of the length, while what they are made of and
-what becomes of them grows with the length alone. All three kernels run over members and rows:
-what one row needs of the kernel before is that row. So they may run for a block of rows one after
-the other, and nothing but blocks exists of what is made and used up between them.
+what becomes of them grows with the length alone. All three kernels (scores, softmax, weighted sum)
+run over heads and rows, and a row needs only that row of the kernel before. So the three may run
+one after the other for a block of rows, then for the next block, and of what they hand to each
+other there is never more than a block.
 
     %0: f32[h,n,n] = fused %q, %k {..dot..}       %0: f32[h,n,64] = fused %q, %k, %v {axes=(h, n),
     %1: f32[h,n,n] = fused %0 {..softmax..}    ->     outputs=((0, 1, -1)), body={..the three..}}

@@ -1,4 +1,4 @@
-"""Cheap values that kernels compute again instead of reading them from another kernel.
+"""Rematerialisation in fusion: cheap values that kernels compute again instead of reading them.
 
     -x, x > 0, 2 * x wanted by a later kernel that reads x anyway: a store and a load are saved
     (x - mean) * scale, the mean and the scale one number a row: the rows' numbers are stored

@@ -1,8 +1,8 @@
 """Who joins whom: the nodes of a graph, one after the other, each into the groups of its operands.
 
-What may join is decided in `grouping`; here is the order of trying. A node looks at the groups of
-its operands, the highest level first, and joins all of those or none; what is left and read by
-this node alone may still be drawn in.
+What may join is decided in `grouping`; here is the order of trying. A node looks at the groups that
+make its operands. It joins all of those on the highest level, or none of them; of the others it
+takes in those that nothing else reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which dimensions of the values of a kernel are the outer axes that a chain's kernels share.
 
-A label says it for one value, dimension by dimension: the number of an axis, or ONE. A kernel may
-run on blocks of its operands where the labels of its results decide those of all the values in it;
-then what a block of a result needs is that block of each operand. See `chains`.
+A label says it for one value, dimension by dimension: the number of a shared axis, or ONE for any
+other dimension. Labels go from results to operands: a kernel may run on blocks if every value in it
+gets one label that way, since then a block of a result needs just that block of each operand. See
+`chains`. (`grouping` has labels too: there they name the loop axes of one kernel.)
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Single numbers that several kernels would compute, and that take long: computed once, before.
+"""Expensive scalars that several kernels would each compute: computed once, by an earlier kernel.
 
-Every kernel computes for itself what follows in a few steps from leaves (`Joining.scalars`). Where
-many would repeat exponentials and divisions, as all updates of an optimizer do with what depends
-on the number of the step, an earlier kernel that makes single numbers anyway (a training step's
-loss) makes these as well. Where there is none they are repeated: a kernel more costs as much.
+A scalar that follows in a few steps from leaves is computed by every kernel that wants it
+(`Joining.scalars`). Where that repeats exponentials and divisions, as in all updates of an
+optimizer with what depends on the number of the step, an earlier kernel that makes scalars anyway
+(a training step's loss) makes these as well. Where there is none they are repeated: one more kernel
+would cost as much.
 
     loss = sum(losses)                              loss = sum(losses), c = lr / (1 - beta ** t)
     w - m * (lr / (1 - beta ** t))              ->  w - m * c

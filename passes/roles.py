@@ -1,4 +1,10 @@
-"""The role a node plays in fusion: index arithmetic, made from nothing, kept, or a template's."""
+"""The role of a node in fusion: some make no kernel of their own, some can be in no loop nest.
+
+    lazy     index arithmetic alone (transpose, slice, ..): part of every kernel that reads it
+    free     made from nothing (a constant, an iota): likewise
+    kept     a kernel already, or a barrier: stays as it is
+    opaque   has a template of its own (dot, scatter), so its operands must be in memory; or is kept
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
 """What the values of a kernel are in columns that a mask leaves out: a forward dataflow analysis.
 
+It proves that a kernel gives the same results if these columns are not computed. A `Fact` is known
+of each value of the body, from operands to results. For attention:
+
     select(column <= row, x, -inf)    constant: -inf, for columns beyond the rows of a block
     sub(-inf, row's maximum), exp     same: all of these columns of a row hold one number
     mul(that, product)                zero, if that number is 0 and the product finite
+
+Whether the number is 0 and products are finite is seen when the chain runs (`guards`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Run-time guards of masked columns: what a chain looks at before and after it leaves them out.
+"""Run-time checks of masked columns: what a chain looks at before and after it leaves them out.
 
-A block begins with as many columns as the mask leaves to its rows, if what is multiplied by the
-zeros beyond is small enough. When its rows are computed, columns that the mask left out are seen to
-be zero, or the block is computed once more, with all columns. Products that sum over blocks come
-after that. They are 0 in rows that no block so far has used, so these wait for the first that does.
+Before a block of rows: masked columns are to hold zeros, which are multiplied with other operands.
+Are these small enough for all products to be finite? If not, the block has all columns. After its
+rows: are the columns that were computed beyond the mask really zeros, and is no product -0, which
+adding zeros would turn into 0? If not, the block is computed once more, with all columns. Products
+that sum over blocks come after that; what they sum for columns that no block has used yet is 0.
 """
 
 from __future__ import annotations

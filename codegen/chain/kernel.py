@@ -2,14 +2,14 @@
 
     define internal void @K(ptr %ctx, ptr %scratch)            all blocks, by way of `task`
 
-The kernels inside are written for blocks (`blocks`). Blocks of operands are contiguous, so a
-kernel is told where its block begins. The memory plan of the kernels as a program of their own says
-what stands where in scratch.
+The kernels inside are compiled for a block of their operands (`blocks`). Such a block is
+contiguous, so a kernel needs to be told no more than where it begins. A memory plan, made as if the
+kernels were a program of their own, says what stands where in scratch.
 
-A block is some rows of one member, or some whole members, and so on outwards. How large it is
-follows from the shapes alone; that no element's arithmetic depends on it is what the kernels
-promise anyway. Where a kernel adds up over the blocks of the innermost axis, one thread takes them
-in order; what it adds up stands in the result and beside it, in a workspace of the same size.
+A block is some rows of one member, or some whole members, and so on outwards. Its size follows from
+the shapes alone, and changes no bit, since no kernel's arithmetic for an element depends on how
+many rows it is given. Where a kernel adds up over the blocks of the innermost axis, one thread
+takes them in order; the sums begun so far stand in the result and in a workspace of the same size.
 """
 
 from __future__ import annotations

@@ -4,11 +4,15 @@
         ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col, ptr %b, i64 %b_batch, i64 %b_row, i64 %b_col,
         ptr %c, ptr %begun, ptr %scratch)
 
-A and B are the steps [begin, begin + k) of `whole`, which come in order, those of an empty sum
-too; strides in elements. C and `begun` are contiguous. After the last steps C is, bit for bit, what
-`block` makes of all: a chain of K_BLOCK steps that is cut off goes on from where it stands in
-`begun`, and when it ends, it is stored to C or added there. The columns fill registers, and are
-MOST_COLUMNS at most (`passes/labels`), so that a block of B is packed at once.
+A call adds the steps [begin, begin + k) of `whole`, of which A and B hold no more; calls come in
+the order of their steps, and there is one even if `whole` is 0. Strides are in elements, C and
+`begun` contiguous.
+
+After the last call C is, bit for bit, what `block` makes of all steps at once: chains of K_BLOCK
+multiply-adds, each from zero, that are added to C. A chain that a call leaves unfinished waits in
+`begun` for the next call; a finished one is stored to C, or added there if it is not the first.
+Columns fill whole registers and are MOST_COLUMNS at most (`passes/labels`), so that a block of B is
+packed at once.
 """
 
 from __future__ import annotations

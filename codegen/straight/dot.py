@@ -4,10 +4,9 @@
     along rows      out[:, j] += a[:, k] * b[k, j]     a has its columns at hand
     along depth     lanes hold k: a[i, :] * b[:, j], folded by halves, several results in a vector
 
-The order follows from the graph alone: along columns and rows up to four interleaved partial
-sums, so that not every `fma` waits for the one before (LLVM, given leave, would make one chain of
-them again). Terms with a known zero fall away where
-that is allowed.
+The order follows from the graph alone. Along columns and rows there are up to four interleaved
+partial sums, so that not every `fma` waits for the one before (LLVM, if allowed to reassociate,
+would make one chain of them again). Terms with a known zero fall away where that is allowed.
 """
 
 from __future__ import annotations
