@@ -8,7 +8,8 @@
     pool         the thread pool as a library carries it
     merge        many modules into one
     descriptor   what a library says about itself, as JSON
-    header, cpp  the C header; the C++ one
+    header       the C header
+    cpp, cpp_methods          the C++ header; the methods in it that functions become
     write        its files, whole or not at all
     link, foreign, archive    ELF libraries; those of other systems; static ones
     libc, windows, wasm       what stands in for a C library

@@ -10,14 +10,11 @@ with variables of the program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from graphc.codegen.emitter import filled
-from graphc.codegen.library.abi import C_TYPES, Api, Entry, Names, identifier
-from graphc.codegen.library.header import comment_safe, listed
-from graphc.dims import Apply, Size
+from graphc.codegen.library.abi import Api, Names, identifier
+from graphc.codegen.library.cpp_methods import MEMBERS, Methods
+from graphc.codegen.library.header import comment_safe
 from graphc.errors import CompileError
-from graphc.types import shape_text
 
 _HEAD = """\
 /* <P> for C++17: made by graphc <VERSION>. This code is its user's own; graphc claims no rights
@@ -282,22 +279,12 @@ _FILE_METHODS = """\
   }
 """
 
-# What names of entries and arguments may not hide inside the class.
-_MEMBERS = (
-    "Arena", "Count", "Error", "In", "Misfit", "Model", "Out", "Result", "Span", "Variables",
-    "arena", "arena_", "bytes", "code", "explain", "finish", "floordiv", "graphc", "larger", "load",
-    "misfit", "mod", "reset", "s", "save", "set_threads", "smaller", "state", "std", "variables_",
-    "warmup", "wrong_library", "wrong_size",
-)
-_MACROS = ("max", "min")  # of windows.h, with arguments, which the parentheses keep off
-_FUNCTIONS = {"floordiv": "floordiv", "mod": "mod", "max": "larger", "min": "smaller"}
-
 
 def cpp_text(api: Api, header: str, version: str) -> str:
     """The whole header. `header`: the name of the C header that it includes."""
     if any(ch in header for ch in '"\\\n'):
         raise CompileError(f"export: a C++ header cannot include a file called {header!r}")
-    names = Names(_MEMBERS)
+    names = Names(MEMBERS)
     methods = [names(identifier(e.unit.name)) for e in api.entries]
     arrays = [a for e in api.entries for a in (*e.inputs, *e.outputs)]
     fixed = _HEAD + _RESULT + _VARIABLES * bool(api.fields)
@@ -309,94 +296,14 @@ def cpp_text(api: Api, header: str, version: str) -> str:
         SIZES=_SIZES * any("(" in str(a.type.size) for a in arrays),
         STATE=" a state and" * bool(api.fields),
     )
-    public, private = [], []
+    public: list[str] = []
+    private: list[str] = []
     for e, name in zip(api.entries, methods, strict=True):
-        shown, hidden = _entry(api, e, name, names(f"reserve_{name}"), names(f"run_{name}"))
-        public.append(shown)
-        private.append(hidden)
+        made = Methods(api, e, name, names(f"reserve_{name}"), names(f"run_{name}"))
+        public += [*made.calls(), *made.room()]
+        private += made.shared()
     members = "  Variables variables_;\n" * bool(api.fields) + "  Arena arena_;\n"
     return (
-        f"{fixed}{''.join(public)}\n private:\n{''.join(private)}{members}}};\n\n"
+        fixed + "\n".join([*public, "", " private:", *private, ""]) + f"{members}}};\n\n"
         "}\n}\n\n#endif\n"
     )
-
-
-def _entry(api: Api, e: Entry, name: str, reserve: str, run: str) -> tuple[str, str]:
-    """The methods of an entry, and what they all come to."""
-    names = Names((*_MEMBERS, name, reserve, run))
-    args = [
-        (kind, names(a.c), a) for kind, group in (("In", e.inputs), ("Out", e.outputs))
-        for a in group
-    ]
-    dims = {n: names(c) for n, c in e.dims}
-    sizes = [f"int64_t {c}" for c in dims.values()]
-    params = [f"{kind}<{C_TYPES[a.type.dtype.name]}> {c}" for kind, c, a in args]
-    given = [*(c for _, c, _ in args), *dims.values()]
-    pointer = [f"{'const ' * (e.state == 'const')}::{api.prefix}_state *s"] * bool(e.state)
-    state, s = ["state()"] * bool(e.state), ["s"] * bool(e.state)
-    need = f"::{e.arena_c}({', '.join(dims.values())})"
-    public = [
-        "", f"  /* {comment_safe(e.unit.name)}",
-        *(f"       {kind.lower():3} {c}: {comment_safe(str(a.type))}" for kind, c, a in args),
-    ]
-    public[-1] += " */"
-    said = f"({name})" if name in _MACROS else name
-    for const in (False, True)[:1 if e.state == "update" else 2]:
-        public += [
-            *listed(f"  Result {said}(", [*params, *sizes], f"){' const' * const} {{"),
-            "    Misfit misfit;",
-            *listed(f"    const int code = {run}(",
-                    [*state, "nullptr" if const else "&arena_", *given, "misfit"], ");"),
-            f'    return finish("{name}", code, misfit);',
-            "  }",
-        ]
-    negative = " || ".join(f"{c} < 0" for c in dims.values()) or "false"
-    public += [
-        "  /* Room for calls with these sizes and smaller ones. */",
-        *listed(f"  Result {reserve}(", sizes, ") {"),
-        f"    const int64_t bytes = {need};",
-        "    int code = 0;",
-        "    if (bytes < 0)",
-        f"      code = {negative} ? {api.macro}_NEGATIVE_DIMENSION : {api.macro}_SIZE_OVERFLOW;",
-        "    else if (!arena_.grow(bytes))",
-        f"      code = {api.macro}_OUT_OF_MEMORY;",
-        f'    return finish("{reserve}", code);',
-        "  }",
-    ]
-    private = [
-        *listed(f"  static int {run}(",
-                [*pointer, "Arena *arena", *params, *sizes, "Misfit &misfit"], ") noexcept {"),
-        f"    const int64_t bytes = {need};",
-        "    if (bytes >= 0) {  // else the call itself says what is wrong",
-        *(f"      misfit.check({_quoted(c + shape_text(a.type.shape))}, {c}, "
-          f"{_count(a.type.size, dims)});" for _, c, a in args),
-        "      if (misfit.name != nullptr) return wrong_size;",
-        "      if (arena != nullptr && !arena->grow(bytes)) return "
-        f"{api.macro}_OUT_OF_MEMORY;",
-        "    }",
-        *listed(f"    return ::{e.c}(",
-                [*s, *(f"{c}.data" for _, c, _ in args), *dims.values(),
-                 "arena == nullptr ? nullptr : arena->get()"], ");"),
-        "  }",
-    ]
-    return "\n".join([*public, ""]), "\n".join([*private, ""])
-
-
-def _quoted(text: str) -> str:
-    return '"' + comment_safe(text).replace("\\", "\\\\") + '"'
-
-
-def _count(size: Size, dims: Mapping[str, str]) -> str:
-    """A size in C++, with the arguments that its dimensions are."""
-    if isinstance(size, int):
-        return f"Count({size})"
-    terms = []
-    for atoms, factor in size.terms:
-        parts = [f"Count({factor})"] * (factor != 1 or not atoms)
-        for a in atoms:
-            parts.append(
-                f"{_FUNCTIONS[a.fn]}({_count(a.a, dims)}, {_count(a.b, dims)})"
-                if isinstance(a, Apply) else f"Count({dims[a]})"
-            )
-        terms.append(" * ".join(parts))
-    return " + ".join(terms)

@@ -26,6 +26,25 @@ allocated.
 """
 
 
+_COMMON = """\
+/* Does now what the first call would do: looks at the CPU, starts the threads. */
+void {p}_warmup(void);
+/* At most n threads from now on; 1 never creates one. Default: the environment variable
+   GRAPHC_NUM_THREADS, else the CPUs this process may use. */
+void {p}_set_threads(int n);
+/* What a status code means: operation, reason, line of the declaring program. */
+const char *{p}_strerror(int code);
+/* {m}_ABI of the header that belongs to the library. */
+uint64_t {p}_abi(void);
+/* All of this as JSON, for programs that load the library at run time. */
+const char *{p}_descriptor(void);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
 _FILES = """\
 /* To a file and back. The file is replaced as a whole; another library's, a cut or a
    damaged one is refused, and then the state stays as it was. Python reads it too. */
@@ -57,6 +76,16 @@ def comment_safe(text: str) -> str:
 
 def header_text(api: Api, version: str) -> str:
     """The whole header."""
+    lines = [*_beginning(api, version), *_status(api)]
+    if api.fields:
+        lines += [*_struct(api), ""]
+    for e in api.entries:
+        lines += [*_entry(api, e), ""]
+    return "\n".join([*lines, _COMMON.format(p=api.prefix, m=api.macro)])
+
+
+def _beginning(api: Api, version: str) -> list[str]:
+    """Introduction, includes, and the constants of the library."""
     p, m = api.prefix, api.macro
     lines = [
         f"/* {p}: made by graphc {comment_safe(version)}. This code is its user's own; graphc "
@@ -83,36 +112,17 @@ def header_text(api: Api, version: str) -> str:
             f"#define {m}_STATE_LAYOUT UINT64_C(0x{api.state_hash:016x}) "
             "/* changes with the struct below */",
         ]
-    lines += ["", f"enum {p}_status {{"]
-    codes = [(api.status(s), s.value, s.text) for s in Status]
-    lines += [f"  {n} = {c}, /* {comment_safe(t)} */" for n, c, t in codes]
-    lines += [f"  {m}_FIRST_SITE = {FIRST_SITE} "
-              "/* this code and greater ones are places in the declared program */", "};", ""]
-    if api.fields:
-        lines += [*_struct(api), ""]
-    for e in api.entries:
-        lines += [*_entry(api, e), ""]
-    lines += [
-        "/* Does now what the first call would do: looks at the CPU, starts the threads. */",
-        f"void {p}_warmup(void);",
-        "/* At most n threads from now on; 1 never creates one. Default: the environment variable",
-        "   GRAPHC_NUM_THREADS, else the CPUs this process may use. */",
-        f"void {p}_set_threads(int n);",
-        "/* What a status code means: operation, reason, line of the declaring program. */",
-        f"const char *{p}_strerror(int code);",
-        f"/* {m}_ABI of the header that belongs to the library. */",
-        f"uint64_t {p}_abi(void);",
-        "/* All of this as JSON, for programs that load the library at run time. */",
-        f"const char *{p}_descriptor(void);",
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "",
-        "#endif",
-        "",
+    return [*lines, ""]
+
+
+def _status(api: Api) -> list[str]:
+    """The enum of status codes."""
+    return [
+        f"enum {api.prefix}_status {{",
+        *(f"  {api.status(s)} = {s.value}, /* {comment_safe(s.text)} */" for s in Status),
+        f"  {api.macro}_FIRST_SITE = {FIRST_SITE} "
+        "/* this code and greater ones are places in the declared program */", "};", "",
     ]
-    return "\n".join(lines)
 
 
 def listed(begin: str, items: Sequence[str], end: str) -> list[str]:
