@@ -94,23 +94,20 @@ def late_nodes(g: Graph) -> set[Node]:
 
 
 def to_recompute(g: Graph, late: set[Node]) -> set[Node]:
-    """The nodes beyond the minimum cut between what is given and what late nodes read."""
-    forward = forward_nodes(g)
-    weight = _weights(g)
-    free = free_values(g)
-    given: set[Value] = set(g.inputs)  # needs no forward node: never worth a copy
-    for n in g.nodes:
-        if n not in forward and all(a in given or a in free for a in n.args):
-            given.update(n.outs)
+    """The nodes beyond the minimum cut between what is given and what late nodes read.
+
+    In the flow network value k is an edge from 2k to 2k+1, whose capacity is the bytes that keeping
+    it takes; it is cut where the value is kept. All other edges have no limit: from a value to what
+    is computed of it, from the source to what cannot be computed again, and from what late nodes
+    read to the sink.
+    """
+    weight, free = _weights(g), free_values(g)
+    given = _given(g, free)
     number = {v: k for k, v in enumerate([*g.inputs, *(o for n in g.nodes for o in n.outs)])}
-    edges: dict[tuple[int, int], int | None] = {}
-    stack: list[Value] = []
-    for n in g.nodes:
-        if n in late:
-            for a in n.args:
-                if a.node not in late and a not in free:
-                    edges[2 * number[a] + 1, _SINK] = None
-                    stack.append(a)
+    stack = [
+        a for n in g.nodes if n in late for a in n.args if a.node not in late and a not in free
+    ]
+    edges: dict[tuple[int, int], int | None] = {(2 * number[a] + 1, _SINK): None for a in stack}
     seen: set[Value] = set()
     while stack:
         v = stack.pop()
@@ -130,6 +127,16 @@ def to_recompute(g: Graph, late: set[Node]) -> set[Node]:
         return set()
     beyond = _beyond(edges)
     return {v.node for v in seen if 2 * number[v] in beyond}
+
+
+def _given(g: Graph, free: set[Value]) -> set[Value]:
+    """What needs no forward node, so that it is never worth a copy."""
+    forward = forward_nodes(g)
+    given: set[Value] = set(g.inputs)
+    for n in g.nodes:
+        if n not in forward and all(a in given or a in free for a in n.args):
+            given.update(n.outs)
+    return given
 
 
 def _beyond(edges: dict[tuple[int, int], int | None]) -> Any:

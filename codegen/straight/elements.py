@@ -145,18 +145,8 @@ class Elements:
 
     def _gather(self, ids: tuple[int, ...], known: list[int], t: str, width: int) -> str:
         """Emit a vector of elements from wherever they are."""
-        L = self.writer(width)
-        one = known[0]
-        d = self.dtypes[one]
-        if all(x == one for x in known):
-            if one in self.constants:
-                return L.const(d, self.constants[one].item())
-            if one in self.memory and one not in self.scalars and one not in self.lanes:
-                return L.load_splat(d, self._at(self.memory[one], one))
-            if one not in self.scalars and one in self.lanes:
-                v, lane = self.lanes[one]
-                return self._shuffle(v, [lane] * width)
-            return L.splat(d, self.scalar(one))
+        if len(set(known)) == 1:
+            return self._splat(known[0], width)
         loaded = self._load(ids, width)
         if loaded:
             return loaded
@@ -172,25 +162,17 @@ class Elements:
             if not current and all(a == b for a, b in places):
                 current = self.wider(v, width)
                 continue
-            mask = [-1] * width
-            if not current:
-                for lane, source in places:
-                    mask[lane] = source
-                current = self._shuffle(v, mask)
-                continue
-            have = {lane for lane, x in enumerate(ids) if x >= 0}
-            for lane in have:
-                mask[lane] = lane
+            moved = [-1] * width
             for lane, source in places:
-                mask[lane] = width + source
-            if v.width <= width:
-                other = self.wider(v, width)
-            else:
-                moved = [-1] * width
-                for lane, source in places:
-                    moved[lane] = source
-                    mask[lane] = width + lane
-                other = self._shuffle(v, moved)
+                moved[lane] = source
+            if not current:
+                current = self._shuffle(v, moved)
+                continue
+            mask = [lane if x >= 0 else -1 for lane, x in enumerate(ids)]
+            narrow = v.width <= width
+            for lane, source in places:
+                mask[lane] = width + (source if narrow else lane)
+            other = self.wider(v, width) if narrow else self._shuffle(v, moved)
             current = self._shuffle(Vector(current, t, width), mask, other)
         for lane in single:
             base = current or "poison"
@@ -198,6 +180,18 @@ class Elements:
                 f"insertelement <{width} x {t}> {base}, {t} {self.scalar(ids[lane])}, i64 {lane}"
             )
         return current
+
+    def _splat(self, x: int, width: int) -> str:
+        """One element in all lanes."""
+        L, d = self.writer(width), self.dtypes[x]
+        if x in self.constants:
+            return L.const(d, self.constants[x].item())
+        if x not in self.scalars and x in self.lanes:
+            v, lane = self.lanes[x]
+            return self._shuffle(v, [lane] * width)
+        if x not in self.scalars and x in self.memory:
+            return L.load_splat(d, self._at(self.memory[x], x))
+        return L.splat(d, self.scalar(x))
 
     def _sources(
         self, ids: tuple[int, ...]
