@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.target import Target
 from graphc.ir import Graph, Node
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(NamedTuple):
     """A kernel to be written: into which module, for what machine, of which node, and its name.
 
     codes: the status codes of nodes that can fail.
@@ -35,7 +34,7 @@ class Job:
 
     def part(self, suffix: str, node: Node | None = None) -> Job:
         """One of several functions or kernels that this one is made of."""
-        return replace(self, name=f"{self.name}.{suffix}", node=node or self.node)
+        return self._replace(name=f"{self.name}.{suffix}", node=node or self.node)
 
 
 def body_sites(body: Graph) -> list[Node]:

@@ -33,12 +33,6 @@ EPILOGUE = ctypes.CFUNCTYPE(
 _kept: list[jit.Code] = []
 
 
-def levels() -> list[str]:
-    """The CPU levels this machine can run."""
-    bits = host().vector_bits
-    return [level for level in ("v2", "v3", "v4") if x86(level).vector_bits <= bits]
-
-
 def text(
     dtype: str, target: Target, parallel: str = ALONE, columns: int | None = None
 ) -> str:

@@ -9,7 +9,8 @@ import re
 import numpy as np
 import pytest
 from guarded import guarded
-from native import ALONE, BACKWARDS, EPILOGUE, call, compiled, levels, text
+from native import ALONE, BACKWARDS, EPILOGUE, call, compiled, text
+from scalar_harness import levels
 
 import graphc as gx
 from graphc.codegen.llvm import assembly

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from native import call, compiled, levels, pool
+from native import call, compiled, pool
+from scalar_harness import levels
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
