@@ -185,7 +185,7 @@ class Along(Body):
         span: tuple[str, str] | None = None,
     ) -> list[dict[Expr, list[str]]]:
         """The states of sweep p's reductions, over all rows or those of a span."""
-        if self.s.tree and any(r.attrs[0] in short.ROUNDED for r in self.reduces[p]):
+        if self.s.tree and any(r.name in short.ROUNDED for r in self.reduces[p]):
             return short.reduce_rows(self, grid, scopes, p, wide)
         return ReducedLoops(self, scopes, p, wide, span).run(grid)
 

@@ -28,7 +28,7 @@ def polynomials(nest: Nest) -> list[Size]:
 def expr_polynomials(e: Expr) -> list[Size]:
     """The index polynomials in one expression."""
     if e.kind == "load":
-        return [e.attrs[1], *_of_preds(e.attrs[2])]
+        return [e.offset, *_of_preds(e.preds)]
     if e.kind == "index":
         return [e.attrs[0]]
     if e.kind == "inside":
@@ -104,8 +104,8 @@ def _mergeable(nest: Nest, polys: list[Size], a: str, b: str) -> bool:
             return False
     for e in nest.exprs:
         if e.kind in ("reduce", "scan"):
-            over = e.attrs[1] if e.kind == "reduce" else ()
-            if (a in over) != (b in over) or e.attrs[0] == "argmax" or e.kind == "scan":
+            over = e.over if e.kind == "reduce" else ()
+            if (a in over) != (b in over) or e.name == "argmax" or e.kind == "scan":
                 return False
         if (a in e.axes) != (b in e.axes):
             return False

@@ -49,7 +49,7 @@ def suit(s: Schedule) -> bool:
         return False
     if any(e.kind == "scan" for e in nest.exprs) or any(rows in x.axes for x in nest.stores):
         return False
-    if any(r.attrs[0] == "argmax" or vector not in r.axes for r in s.sweep):
+    if any(r.name == "argmax" or vector not in r.axes for r in s.sweep):
         return False
     places = _places(s)
     return isinstance(places, int) and len(s.sweep) * places <= MOST_LINES * _line(s)

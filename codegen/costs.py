@@ -43,13 +43,13 @@ MOSTLY = 0.75
 def cost_of(e: Expr) -> int:
     """Of a vector of one expression, in cycles."""
     if e.kind == "op":
-        return VECTOR_COST.get(e.attrs[0], 1)
+        return VECTOR_COST.get(e.name, 1)
     return 0 if e.kind in ("const", "index") else 40 if e.kind == "philox" else 1
 
 
 def is_long(e: Expr) -> bool:
     """Whether an op takes a scalar dozens of instructions."""
-    return e.attrs[0] in VECTOR_COST and e.attrs[0] not in INSTRUCTIONS
+    return e.name in VECTOR_COST and e.name not in INSTRUCTIONS
 
 
 def _is_function(e: Expr) -> bool:
@@ -66,8 +66,8 @@ def divides(nest: Nest, bits: int) -> bool:
     """
     if nest.reduced or any(e.kind in ("reduce", "scan") or _is_function(e) for e in nest.exprs):
         return False
-    held = sum(DIVIDER.get(e.attrs[0], (0, 0))[bits == 64] for e in nest.exprs if e.kind == "op")
-    rest = sum(cost_of(e) for e in nest.exprs if e.kind != "op" or e.attrs[0] not in DIVIDER)
+    held = sum(DIVIDER.get(e.name, (0, 0))[bits == 64] for e in nest.exprs if e.kind == "op")
+    rest = sum(cost_of(e) for e in nest.exprs if e.kind != "op" or e.name not in DIVIDER)
     return 3 * held >= 2 * rest and held > 0
 
 
@@ -91,7 +91,7 @@ def interleaved(
         return 1
     if any(
         e.kind in ("reduce", "scan")
-        or (e.kind == "load" and (e.attrs[2] or step(nest, e.attrs[1], vector) not in (0, 1)))
+        or (e.kind == "load" and (e.preds or step(nest, e.offset, vector) not in (0, 1)))
         for e in nest.exprs
     ):
         return 1
@@ -113,7 +113,7 @@ def interleaved(
 
 def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:
     """How many of `most` vectors the functions in `nest` leave side by side, by `ABREAST`."""
-    held = [e for e in nest.exprs if e.kind == "op" and e.attrs[0] in ABREAST]
+    held = [e for e in nest.exprs if e.kind == "op" and e.name in ABREAST]
     if sum(map(cost_of, held)) < MOSTLY * cost:
         return most
-    return min([most, *(ABREAST[e.attrs[0]][bits == 64] for e in held)])
+    return min([most, *(ABREAST[e.name][bits == 64] for e in held)])

@@ -132,7 +132,7 @@ class DotKernel:
         if c in body.outputs:
             return body.outputs.index(c)
         holder = len(body.inputs)
-        reads = {e.attrs[1] for e in self.nest.exprs if e.kind == "load" and e.attrs[0] == holder}
+        reads = {e.offset for e in self.nest.exprs if e.kind == "load" and e.param == holder}
         for s in self.nest.stores:
             t = self.nest.outputs[s.output]
             if s.output in self.kept_free:
@@ -145,7 +145,7 @@ class DotKernel:
 
     def _is_copy_of_c(self, e: loops.Expr, output: int) -> bool:
         """Whether a store would write C to where it stands already."""
-        return output == self.c_output and e.kind == "load" and e.attrs[0] == len(
+        return output == self.c_output and e.kind == "load" and e.param == len(
             self.nest.params
         ) - 1
 

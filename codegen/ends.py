@@ -93,7 +93,7 @@ def _parts(nest: Nest, k: str, late: list[Store], cycles: Size) -> Cut | None:
     the other part than numbers of single rows."""
     after: set[Expr] = set()  # reductions of rows, and what follows from them alone
     for e in nest.exprs:
-        within = e.kind == "reduce" and set(e.attrs[1]) == {k}
+        within = e.kind == "reduce" and set(e.over) == {k}
         if k not in e.axes and (within or any(a in after for a in e.args)):
             after.add(e)
     wanted, taken = _reached([x.expr for x in late], after)

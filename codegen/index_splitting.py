@@ -62,7 +62,7 @@ def _conditions(nest: Nest) -> list[Pred]:
 def _preds(e: Expr) -> tuple[Pred, ...]:
     if e.kind == "inside":
         return tuple(e.attrs)
-    return tuple(e.attrs[2]) if e.kind == "load" else ()
+    return e.preds if e.kind == "load" else ()
 
 
 def _cut(nest: Nest, name: str) -> list[Nest]:
@@ -140,7 +140,7 @@ class _Piece:
         """What selects give that are decided in this piece."""
         given = {}
         for e in self.whole.exprs:
-            if e.kind == "op" and e.attrs[0] == "select" and e.args[0].kind == "inside":
+            if e.kind == "op" and e.name == "select" and e.args[0].kind == "inside":
                 left = self.kept(e.args[0].attrs)
                 if not left:
                     given[e] = e.args[2] if left is None else e.args[1]

@@ -194,7 +194,7 @@ def _in_place(
     reads: dict[int, set[Size]] = {}
     for e in nest.exprs:
         if e.kind == "load":
-            reads.setdefault(e.attrs[0], set()).add(e.attrs[1])
+            reads.setdefault(e.param, set()).add(e.offset)
     out: dict[int, list[int]] = {}
     for s in nest.stores:
         if s.output == c_output or any(coefficient(s.offset, a) == 0 for a in nest.outer):

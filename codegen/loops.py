@@ -9,7 +9,8 @@ which makes nests from fused bodies); what is left are scalar expressions over t
 
 Offsets are `dims` polynomials whose names are loop axes (`%i0`), dynamic positions (`%e7`, an
 integer expression) and symbolic dimensions. Expressions are interned per nest, so equal work is
-done once; their list is in dependency order. What `Expr.attrs` holds, by kind:
+done once; their list is in dependency order. What `Expr.attrs` holds, by kind (some of its parts
+are properties, such as `Expr.offset`):
 
     load       (operand, offset, preds)       0, and nothing read, where a pred does not hold
     const      (bytes,)
@@ -69,6 +70,36 @@ class Expr:
     ):
         self.id, self.kind, self.dtype, self.args, self.attrs = id, kind, dtype, args, attrs
         self.axes, self.node = axes, node
+
+    @property
+    def name(self) -> str:
+        """What an op, a reduction or a scan is called."""
+        name: str = self.attrs[0]
+        return name
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The axes that a reduction consumes."""
+        over: tuple[str, ...] = self.attrs[1]
+        return over
+
+    @property
+    def param(self) -> int:
+        """The operand that a load reads."""
+        param: int = self.attrs[0]
+        return param
+
+    @property
+    def offset(self) -> Size:
+        """Where a load reads it."""
+        offset: Size = self.attrs[1]
+        return offset
+
+    @property
+    def preds(self) -> Preds:
+        """What must hold for a load to read."""
+        preds: Preds = self.attrs[2]
+        return preds
 
 
 class Store(NamedTuple):
@@ -208,11 +239,11 @@ def _expr_text(e: Expr) -> str:
     if e.kind == "const":
         return str(np.frombuffer(e.attrs[0], e.dtype.numpy)[0])
     if e.kind == "op":
-        return f"{e.attrs[0]} {args}"
+        return f"{e.name} {args}"
     if e.kind == "index":
         return f"index {e.attrs[0]}"
     if e.kind == "reduce":
-        return f"{e.attrs[0]} over {', '.join(e.attrs[1])} of {args}"
+        return f"{e.name} over {', '.join(e.over)} of {args}"
     if e.kind == "inside":
         return "inside " + " and ".join(map(str, e.attrs))
     return f"{e.kind} {args}"

@@ -34,9 +34,9 @@ class RowPrefetch:
         if not s.across or s.sweeps < 2 or s.straight or not s.grid or s.vector is None:
             return
         for x in s.nest.exprs:
-            if x.kind == "load" and coefficient(x.attrs[1], s.vector) == 1:
-                step = coefficient(x.attrs[1], s.grid[-1])
-                if step is None or s.nest.dynamic(x.attrs[1]):
+            if x.kind == "load" and coefficient(x.offset, s.vector) == 1:
+                step = coefficient(x.offset, s.grid[-1])
+                if step is None or s.nest.dynamic(x.offset):
                     continue
                 step = step * x.dtype.itemsize
                 if not isinstance(step, int) or LEAST_BYTES <= step <= MOST_BYTES:
@@ -52,8 +52,8 @@ class RowPrefetch:
             if k * width * x.dtype.itemsize % LINE:
                 continue
             bytes_, locality = self._distance(scope, step)
-            e, here = scope.e, scope.element(scope.frame.params[x.attrs[0]], x.dtype.itemsize,
-                                             x.attrs[1])
+            e, here = scope.e, scope.element(scope.frame.params[x.param], x.dtype.itemsize,
+                                             x.offset)
             e.prefetch(e(f"getelementptr i8, ptr {here}, i64 {bytes_}"), locality)
 
     def _distance(self, scope: Scope, step: Size) -> tuple[str, int]:

@@ -275,15 +275,15 @@ class Reduction:
 
 def reduction_of(e: Expr) -> Reduction:
     """The reduction that a `reduce` or `scan` expression stands for."""
-    return Reduction(e.attrs[0], e.args[0].dtype if e.attrs[0] == "argmax" else e.dtype)
+    return Reduction(e.name, e.args[0].dtype if e.name == "argmax" else e.dtype)
 
 
 def counted(e: Expr, target: Target) -> Expr | None:
     """The condition of a sum of ones and zeros of floats, where its bits are counted instead: that
     is exact for the rows of a sweep without loops, and short where masks have registers."""
     x = e.args[0]
-    if not (target.masked and e.attrs[0] == "reduce_sum" and e.dtype.is_float):
+    if not (target.masked and e.name == "reduce_sum" and e.dtype.is_float):
         return None
-    if x.kind != "op" or x.attrs[0] != "cast" or x.args[0].dtype is not bool_:
+    if x.kind != "op" or x.name != "cast" or x.args[0].dtype is not bool_:
         return None
     return x.args[0]

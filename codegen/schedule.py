@@ -115,7 +115,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     fixed = vector is not None
     scans = any(e.kind == "scan" for e in nest.exprs)
     sums_rows = {
-        e for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - set(nest.reduced)
+        e for e in nest.exprs if e.kind == "reduce" and set(e.over) - set(nest.reduced)
     }
     tile, tree = None, ""
     if vector is None:
@@ -234,7 +234,7 @@ def _side_by_side(s: Schedule) -> Tile | None:
     short = isinstance(row, int) and row <= SHORT_COLUMN
     if not (short or (isinstance(size, int) and size <= tiles.SIDE_BY_SIDE * s.width)):
         return None  # long columns side by side: see `stripes`
-    if not s.sweep or any(e.attrs[0] == "argmax" for e in s.sweep):
+    if not s.sweep or any(e.name == "argmax" for e in s.sweep):
         return None
     rows = tiles.shared(nest, s.vector, s.grid)
     return None if rows is None else Tile(rows, tiles.count(nest.sizes[rows]))
@@ -259,7 +259,7 @@ def _cached(s: Schedule) -> dict[Expr, int]:
     cached: dict[Expr, int] = {}
     left = MAX_CACHED
     for e in s.nest.exprs:
-        if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.attrs[0], 0) >= COSTLY:
+        if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.name, 0) >= COSTLY:
             uses = [p for p in range(s.sweeps) if e in asked[p]]
             takes = size * e.dtype.compute.itemsize
             if len(uses) > 1 and e.dtype.kind != "b" and takes <= left:

@@ -201,8 +201,8 @@ class Scope(Positions):
     def _guarded(self, L: Lanes, x: Expr, base: str) -> str:
         """A scalar load behind a branch: outside its bounds nothing is read, and 0 results."""
         e = self.e
-        cond = self.condition(x.attrs[2], False)
-        at = self.element(base, x.dtype.itemsize, x.attrs[1])
+        cond = self.condition(x.preds, False)
+        at = self.element(base, x.dtype.itemsize, x.offset)
         before, read, after = e.block, e.fresh("read"), e.fresh("after")
         e.do(f"br i1 {cond}, label %{read}, label %{after}")
         e.label(read)

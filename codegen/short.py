@@ -65,7 +65,7 @@ def reduce_rows(
     each = sum(cost_of(x) for x in wanted(s, p, {}) if x.axes & set(s.loops))
     assert isinstance(row, int)
     written = len(scopes) * row * each <= WRITTEN
-    if written and not any(r.attrs[0] == "argmax" for r in reduces):  # which takes them in order
+    if written and not any(r.name == "argmax" for r in reduces):  # which takes them in order
         states = _written(s, kinds, lambda at: element(e, at))
     else:
         states = _looped(body, kinds, lambda at: element(e.section(), at))

@@ -136,7 +136,7 @@ class Streaming:
         def operands() -> None:
             for x in self.asked if first else ():
                 size = x.dtype.itemsize
-                ask(scope.element(self.f.params[x.attrs[0]], size, x.attrs[1]), size)
+                ask(scope.element(self.f.params[x.param], size, x.offset), size)
 
         if self.on:
             L.store_past(d, register, at, self.on, operands)
@@ -182,5 +182,5 @@ def of(f: Frame) -> Streaming | None:
         past, far = points * each > BYTES, points * each > NEAR
     heads = past or (isinstance(row, int) and row > LONG_ROW and s.cost <= SHORT)
     ahead = far and s.cost > (LONG if past else MOST_COST)
-    asked = [x for x in operands if ahead and step(nest, x.attrs[1], axis) == 1]
+    asked = [x for x in operands if ahead and step(nest, x.offset, axis) == 1]
     return Streaming(f, asked, heads, each if past else 0) if heads or asked else None

@@ -113,7 +113,7 @@ def _cached_columns(body: Along, most: int) -> str:
     s, e, f = body.s, body.e, body.f
     assert s.vector is not None
     moved = [
-        (x.dtype.itemsize, x.attrs[1]) for x in body.nest.exprs
+        (x.dtype.itemsize, x.offset) for x in body.nest.exprs
         if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes
     ]
     moved += [

@@ -50,9 +50,9 @@ def turned_loads(nest: Nest, vector: str, other: str) -> list[Expr]:
     """The loads that are contiguous along `other` and strided along the vector axis."""
     return [
         e for e in nest.exprs
-        if e.kind == "load" and not e.attrs[2] and e.dtype.itemsize in (4, 8)
-        and coefficient(e.attrs[1], other) == 1
-        and coefficient(e.attrs[1], vector) not in (None, 0, 1) and not nest.dynamic(e.attrs[1])
+        if e.kind == "load" and not e.preds and e.dtype.itemsize in (4, 8)
+        and coefficient(e.offset, other) == 1
+        and coefficient(e.offset, vector) not in (None, 0, 1) and not nest.dynamic(e.offset)
     ]
 
 
@@ -84,11 +84,11 @@ def spread(nest: Nest) -> tuple[str, Tile] | None:
         return None
     (k,) = nest.reduced
     length = nest.sizes[k]
-    inner = [e for e in nest.exprs if e.kind == "reduce" and k in e.attrs[1]]
-    totals = [e for e in nest.exprs if e.kind == "reduce" and k not in e.attrs[1]]
+    inner = [e for e in nest.exprs if e.kind == "reduce" and k in e.over]
+    totals = [e for e in nest.exprs if e.kind == "reduce" and k not in e.over]
     if not isinstance(length, int) or not inner or any(e.axes for e in totals):
         return None
-    if any(e.attrs[0] == "argmax" for e in (*inner, *totals)):
+    if any(e.name == "argmax" for e in (*inner, *totals)):
         return None
     if any(k in s.axes for s in nest.stores) or any(e.kind == "philox" for e in nest.exprs):
         return None
@@ -102,7 +102,7 @@ def spread(nest: Nest) -> tuple[str, Tile] | None:
             continue
         for i in reversed(nest.outer):
             if i != j and i not in few and not any(
-                coefficient(e.attrs[1], i) != 0 for e in loads
+                coefficient(e.offset, i) != 0 for e in loads
             ):
                 return j, Tile(i, SPREAD_ROWS, turned=k)
     return None
@@ -126,11 +126,11 @@ def ends(
         return None
     if any(
         e.kind in ("scan", "philox") or (e.kind == "reduce" and (
-            e.attrs[0] == "argmax" or (k not in e.attrs[1] and bool(e.axes))
+            e.name == "argmax" or (k not in e.over and bool(e.axes))
         )) for e in nest.exprs
     ):
         return None
-    folds = sum(e.kind == "reduce" and k in e.attrs[1] for e in nest.exprs)
+    folds = sum(e.kind == "reduce" and k in e.over for e in nest.exprs)
     size = max([e.dtype.itemsize for e in nest.exprs if e.kind == "load" and k in e.axes] or [0])
     filled = stores and length * size % FILLED == 0
     if (folds < FOLDS or length < LEAST_FOLDED or filled) and not any(
@@ -143,7 +143,7 @@ def ends(
         sizes = {e.dtype.itemsize for e in loads}
         others = [e for e in nest.exprs if e.kind == "load" and k in e.axes and e not in loads]
         if j in few or len(sizes) != 1 or any(
-            nest.dynamic(e.attrs[1]) or coefficient(e.attrs[1], j) not in (0, 1) for e in others
+            nest.dynamic(e.offset) or coefficient(e.offset, j) not in (0, 1) for e in others
         ):
             continue
         if length * (COLUMNS + 16) * max(sizes) * len(loads) <= SPREAD_BYTES:
@@ -154,7 +154,7 @@ def ends(
 def _in_step(nest: Nest, vector: str, turned: list[Expr]) -> bool:
     """Whether all else that is read or written keeps step with the lanes, or does not move."""
     loads = [e for e in nest.exprs if e.kind == "load" and e not in turned]
-    moving = [e.attrs[1] for e in loads] + [s.offset for s in nest.stores]
+    moving = [e.offset for e in loads] + [s.offset for s in nest.stores]
     if any(nest.dynamic(p) for p in moving):
         return False
     return all(coefficient(p, vector) in (0, 1) for p in moving) and any(
@@ -192,7 +192,7 @@ def fuller(nest: Nest, vector: str, costs: Mapping[str, int], lanes: int) -> str
         total = 0
         for e in within:
             axes = set(nest.outer) if e.kind == "reduce" else e.axes - inner
-            times = costs.get(e.attrs[0], 1) if e.kind == "op" else 1
+            times = costs.get(e.name, 1) if e.kind == "op" else 1
             for n in axes:
                 size = nest.sizes[n]
                 size = size if isinstance(size, int) else lanes
@@ -203,7 +203,7 @@ def fuller(nest: Nest, vector: str, costs: Mapping[str, int], lanes: int) -> str
     def in_step(v: str) -> bool:
         size = nest.sizes[v]
         return isinstance(size, int) and 1 < size <= SIDE_BY_SIDE * lanes and all(
-            coefficient(e.attrs[1], v) in (0, 1) for e in within if e.kind == "load"
+            coefficient(e.offset, v) in (0, 1) for e in within if e.kind == "load"
         )
 
     return min([vector, *(n for n in nest.outer if n != vector and in_step(n))], key=cycles)

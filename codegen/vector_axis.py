@@ -55,7 +55,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     if not names:
         return None
     score = dict.fromkeys(names, 0)
-    offsets = [(e.attrs[1], 2) for e in nest.exprs if e.kind == "load"]
+    offsets = [(e.offset, 2) for e in nest.exprs if e.kind == "load"]
     offsets += [(s.offset, 3) for s in nest.stores]
     if row >= LONG_ROW:
         inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
@@ -75,13 +75,13 @@ def _few(nest: Nest, rows_summed: bool) -> int:
     """How short rows must be that a lane for each beats a register for each."""
     inner = set(nest.reduced)
     if rows_summed and any(
-        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.attrs[1]) - inner
+        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.over) - inner
     ):
         return -1  # a sum for each column
     most = 0 if rows_summed else FEW
     if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
         most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
-    if any(e.kind == "reduce" and e.attrs[0] == "argmax" for e in nest.exprs):
+    if any(e.kind == "reduce" and e.name == "argmax" for e in nest.exprs):
         most = max(most, FEW_PLACES)
     return most
 
