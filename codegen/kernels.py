@@ -92,7 +92,7 @@ def _define_both(job: Job) -> Call:
     both = BothKernel(job)
     both.define()
     return Call(
-        job.name, job.node, both.slots, both.workspace, fallible=job.fallible,
+        job.name, job.node, both.slots, workspace=both.workspace, fallible=job.fallible,
         nest=both.rows, work=both.work, after=both.columns,
     )
 
@@ -102,8 +102,8 @@ def _define_product(job: Job, updates: frozenset[Value], least_columns: int) -> 
     dot = DotKernel(job, updates, least_columns)
     dot.define()
     return Call(
-        job.name, job.node, dot.slots, dot.workspace, dot.scratch, job.fallible,
-        dot.nest, dot.c_output, work=dot.work,
+        job.name, job.node, dot.slots, workspace=dot.workspace, scratch=dot.scratch,
+        fallible=job.fallible, nest=dot.nest, c_output=dot.c_output, work=dot.work,
         in_place=_in_place(dot.nest, {dot.a, dot.b}, len(job.node.args), dot.c_output),
     )
 
@@ -125,7 +125,7 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     s = kernel.schedule
     in_place = not s.final and (s.sweeps <= 1 or _stores_last(s))
     return Call(
-        job.name, job.node, kernel.slots, kernel.workspace, fallible=job.fallible,
+        job.name, job.node, kernel.slots, workspace=kernel.workspace, fallible=job.fallible,
         nest=kernel.nest, work=s.items * s.cycles, splits=s.items != 1, launch=launch,
         in_place=_in_place(kernel.nest, set(), len(job.node.args), None) if in_place else {},
     )
@@ -174,7 +174,7 @@ def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
     kernel = EndsKernel(job, nest, parts)
     kernel.define()
     return Call(
-        job.name, job.node, kernel.slots, kernel.workspace, nest=nest, work=kernel.work
+        job.name, job.node, kernel.slots, workspace=kernel.workspace, nest=nest, work=kernel.work
     )
 
 

@@ -2,7 +2,8 @@
 
     void @P_parallel(ptr %task, ptr %ctx, i64 %n, ptr %scratch)
         Calls task(ctx, begin, end, scratch) so that the chunks [0, n) are covered exactly once.
-        Of -n chunks each thread takes its share in one piece, if they cost less side by side.
+        A negative n stands for -n chunks that cost less as one: each thread takes its share in one
+        piece.
     void @P_parallel_limited(..., i32 %limit)    the same with at most `limit` threads
     void @P_set_threads(i32 %n)                  1 never creates a thread
     i32  @P_threads()                            the number in force

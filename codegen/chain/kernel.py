@@ -137,8 +137,8 @@ class ChainKernel:
         define_task(self)
         self._driver()
         return Call(
-            self.name, self.node, self.slots, self.workspace, self.scratch, work=self.work,
-            text=self.text,
+            self.name, self.node, self.slots, workspace=self.workspace, scratch=self.scratch,
+            work=self.work, text=self.text,
         )
 
     def dims(self, f: Function) -> dict[str, str]:
