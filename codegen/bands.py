@@ -124,8 +124,8 @@ class Bands:
                 kind = reduction_of(r)
                 cells = self._cells(self.base, k)
                 old = read_states(L, kind.types, cells, at)
-                both = kind.merge(L, old, new)  # nothing and the first band is the first band
-                joined = [
+                both = kind.merge(L, old, new)
+                joined = [  # for the first band, memory holds no sums yet
                     e(f"select i1 {self.first}, {L.vec(t)} {x}, {L.vec(t)} {y}")
                     for t, x, y in zip(kind.types, new, both, strict=True)
                 ]

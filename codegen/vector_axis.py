@@ -13,10 +13,11 @@ from graphc.codegen.costs import VECTOR_COST, is_long
 from graphc.codegen.loops import Nest
 from graphc.codegen.tiles import Tile
 
-FEW = 4           # elements of a row up to which every lane takes a row of its own
-FEW_PLACES = 16   # likewise where places are looked for: registers fold slowly there
-FEW_ENDS = 31     # likewise where a row ends in a function that takes a scalar dozens of
-FEW_STORED = 8    # instructions; and where elements of such rows are stored, lane by lane
+# Elements of a row up to which every lane takes a row of its own:
+FEW = 4           # in general
+FEW_PLACES = 16   # of an argmax, whose registers fold slowly
+FEW_ENDS = 31     # where a row ends in a function that takes a scalar dozens of instructions
+FEW_STORED = 8    # the same, if elements of the row are stored too, lane by lane
 LONG_ROW = 32     # elements of a row beside which what is read or stored once for it is nothing;
                   # shorter ones fill no more than the lanes of a sweep once
 LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little

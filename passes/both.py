@@ -23,7 +23,9 @@ from graphc.types import TensorType, f32, f64
 # Measured on matrices of 100 to 10,000 rows: 1.9 times as fast as apart where A comes from memory,
 # 1.0 to 1.3 times from a cache, slower for the narrowest.
 LEAST_ROWS = 768       # of A: fewer are not shared among threads as well as columns are
-ROW_BYTES = (128, 1 << 17)  # a sum over a row costs as much as some numbers; rows stay in a cache
+# Of a row: in shorter ones the end of each sum costs as much as its terms, longer ones leave the
+# cache before they are read again.
+ROW_BYTES = (128, 1 << 17)
 LEAST_BYTES = 1 << 18  # of A: smaller ones are read from a near cache anyway
 BETWEEN = 100          # nodes from the one kernel to the other, among which paths are looked for
 
@@ -58,7 +60,7 @@ def _pairs(g: Graph) -> dict[Node, tuple[Product, Product]]:
             rows.setdefault(p.matrix, []).append(p)
         else:
             columns.append(p)
-    free = 0  # pairs lie one after the other, so that none can wait for the other both ways
+    free = 0  # pairs do not overlap in the program, so no two of them can wait for each other
     for c in columns:
         waiting = [r for r in rows.get(c.matrix, ()) if r.node not in found]
         made = [r for r in waiting if c.vector in r.node.outs]

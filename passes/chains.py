@@ -37,16 +37,16 @@ from graphc.passes.grouping import ONE, Label
 from graphc.passes.labels import agree, is_block, kernel_labels, operands, summed_operands
 from graphc.types import TensorType
 
-# Chains are worth their blocks where what need not be stored would leave the nearest caches, and
-# is no less than what is read and written anyway. Where the right operand of a product serves more
-# rows than a block has, it is packed again for each, and there must be more to gain: measured, a
-# network four times as wide inside loses 7%, attention gains from 128 positions on.
+# A chain pays where what it need not store has LEAST_BYTES, more than the nearest caches hold, and
+# is no less than what it reads and writes anyway. A product's right operand that serves more rows
+# than BLOCK_ROWS is packed again for each block; then it must be GAIN times that. Measured: a
+# network four times as wide inside would lose 7%, attention gains from 128 positions on.
 LEAST_BYTES = 1 << 20
 BLOCK_ROWS = 512
 GAIN = 3
 AGAIN_BYTES = 1 << 22  # of a value from which it is computed a second time rather than kept
 MOST_KERNELS = 12      # of a chain: they are written for it alone, and share no code with others
-TYPICAL = 2048         # what a symbolic dimension counts as for that
+TYPICAL = 2048         # what a symbolic dimension counts as, where bytes are estimated
 
 Readers = dict[Value, list[Node | None]]  # None: the graph's results
 

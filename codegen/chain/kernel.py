@@ -35,8 +35,8 @@ from graphc.passes.labels import sums
 BLOCK_BYTES = 1 << 20
 # Cycles of a block, some 150 us: enough to hand out, few enough to share among threads.
 BLOCK_CYCLES = 1 << 19
-# Rows that a block has at least, even if they take more than BLOCK_BYTES: products pack their
-# right operand once for each block. So many bytes are the end of that.
+# Rows that a block has at least, even if they take more than BLOCK_BYTES (but at most MOST_BYTES),
+# since products pack their right operand once for each block.
 LEAST_ROWS, MOST_BYTES = 128, 3 << 20
 
 
