@@ -34,7 +34,7 @@ from graphc.types import f32, f64
 
 STEP = 64        # columns of `used`: whole groups of lanes that sums over a row have
 LEAST = 4 * STEP  # columns, if their number is known, from which some may be left out
-USED = "used"    # the number of columns, as a size in the block's kernels
+USED = "block.used"  # the number of columns, as a size in the block's kernels: no dimension's name
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc import dims
+from graphc import dims, interpret
 from graphc.codegen import compile_graph
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.target import host
@@ -135,7 +135,7 @@ def test_columns_that_a_mask_leaves_out(name, small_blocks):
     out = gx.matmul(gx.nn.softmax(scores, axis=-1), v)
     f, g = (gx.function([q, k, v], out, pipeline=(*gx.PIPELINE[:-1], p), name="f")
             for p in ("fuse", separate))
-    assert any("*used+i2]" in k.text for k in f.kernels) == skips
+    assert any("*block.used+i2]" in k.text for k in f.kernels) == skips
     assert ("call i1 @graphc_any_nonzero" in f.llvm_ir()) == skips
     for b, n in ((1, 1), (2, 63), (1, 65), (2, 129), (1, 300)):
         arrays = feed([q, k, v], {"b": b, "n": n})
@@ -145,6 +145,22 @@ def test_columns_that_a_mask_leaves_out(name, small_blocks):
         assert not skips or n == 1 or np.isfinite(want[0, : n // 2 - 1]).all()
         arrays[0] *= 1e6  # so that many scores are lower than what the mask puts there
         np.testing.assert_array_equal(f(*arrays), g(*arrays))
+
+
+def test_names_of_sizes_within_a_chain_are_no_names_of_dimensions(monkeypatch):
+    """Columns that are left out are a size of the kernels inside, beside the program's own."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr("graphc.passes.chains.TYPICAL", 8)
+    q, k = (gx.input(x, (1, 1024, 16)) for x in "qk")
+    v = gx.input("v", (1, 1024, "used"))
+    at = gx.arange(1024)
+    scores = gx.where(at[:, None] >= at, gx.matmul(q, gx.matrix_transpose(k)), -1e9)
+    f = gx.function([q, k, v], gx.matmul(gx.nn.softmax(scores, axis=-1), v), name="f")
+    assert len(f.kernels) == 1 and "used" in f.kernels[0].text
+    for n in (5, 16, 1, 0):
+        arrays = feed([q, k, v], {"used": n})
+        (want,), _ = interpret.evaluate(f.graph, arrays)
+        np.testing.assert_allclose(f(*arrays), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ("int8", "uint8", "bfloat16"))
