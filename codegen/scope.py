@@ -15,7 +15,7 @@ import numpy as np
 
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.emitter import Emitter
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes, most_apart, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.philox import philox
 from graphc.codegen.positions import Positions
@@ -192,6 +192,8 @@ class Scope(Positions):
             last = self.element(base, d.itemsize, offset - (L.width - 1))
             back = self.lanes(True, L.mask and L.reverse("i1", L.mask))
             return L.reverse(register_type(d), back.load(d, last))
+        if isinstance(step, int) and 1 < step <= most_apart(d) and L.mask is None:
+            return L.load_apart(d, self.element(base, d.itemsize, offset), step)
         return L.gather(d, base, self.lane_size(offset))
 
     def _mask(self, cond: str) -> str:
