@@ -37,6 +37,10 @@ def __getattr__(name: str) -> Any:
     return lookup("linalg", name)
 
 
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
 def vector_norm(
     x: ArrayLike, axis: Axes = None, *, keepdims: bool = False, ord: float = 2
 ) -> Tensor:

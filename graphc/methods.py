@@ -40,8 +40,8 @@ class Methods:
     def prod(self, axis: Axes = None, *, keepdims: bool = False, dtype: Any = None) -> Tensor:
         return reductions.prod(self, axis, keepdims=keepdims, dtype=dtype)
 
-    def mean(self, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        return reductions.mean(self, axis, keepdims=keepdims)
+    def mean(self, axis: Axes = None, *, keepdims: bool = False, dtype: Any = None) -> Tensor:
+        return reductions.mean(self, axis, keepdims=keepdims, dtype=dtype)
 
     def var(
         self, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False,

@@ -70,6 +70,9 @@ if not TYPE_CHECKING:  # types are checked by what is there
     def __getattr__(name: str) -> Any:
         return lookup("nn", name)
 
+    def __dir__() -> list[str]:
+        return [*__all__]
+
 
 
 def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike = None) -> Tensor:

@@ -31,6 +31,9 @@ if not TYPE_CHECKING:  # types are checked by what is there
     def __getattr__(name: str) -> Any:
         return lookup("optim", name)
 
+    def __dir__() -> list[str]:
+        return [*__all__]
+
 
 Updates: TypeAlias = list[tuple[Variable, Tensor]]
 

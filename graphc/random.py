@@ -46,6 +46,9 @@ if not TYPE_CHECKING:  # types are checked by what is there
     def __getattr__(name: str) -> Any:
         return lookup("random", name)
 
+    def __dir__() -> list[str]:
+        return [*__all__]
+
 
 # split and fold_in draw from streams of their own: the key is changed by one of these first.
 _SPLIT = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)

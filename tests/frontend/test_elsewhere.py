@@ -97,6 +97,8 @@ def test_misspelt_names_have_proposals():
         gx.concatenat  # noqa: B018
     assert (exc.value.name, exc.value.obj) == ("concatenat", gx)
     assert "concatenate" in dir(gx) and "convert" not in dir(gx)
+    for home in ("linalg", "nn", "optim", "random"):
+        assert dir(place(home)) == sorted(place(home).__all__)
 
 
 @pytest.mark.parametrize("home", ["nn", "random"])

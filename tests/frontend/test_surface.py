@@ -104,6 +104,7 @@ def test_reduction_dtypes(run):
     t = gx.input("t", ("n",), "float16")
     same(run, gx.mean(t), 60000.0, t=np.full(100, 60000, "f2"))  # the sum would overflow
     asked = gx.mean(gx.input("f", (2,)), dtype="float64")  # summed in the dtype asked for
+    assert gx.input("f", (2,)).mean(dtype="float64").dtype is gx.float64
     assert run(asked, f=np.array([2**24, 1], "f4")) == (2**24 + 1) / 2
     large = np.array([100000001, 100000003])
     same(run, gx.std(gx.input("i", (2,), "int64")), 1.0, i=large)  # in f32 both are 1e8
