@@ -42,10 +42,14 @@ def grad(cost: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
 
         dw, db = gx.grad(loss, [w, b])
     """
-    _check_cost("grad", cost)
-    ws = _check_wrt("grad", wrt)
+    return _gradient("grad", cost, wrt, unconnected)
+
+
+def _gradient(what: str, cost: Tensor, wrt: Any, unconnected: str) -> Any:
+    _check_cost(what, cost)
+    ws = _check_wrt(what, wrt)
     seed = prim.full(cost._value.type, 1)._value
-    found = _pull("grad", [cost._value], [seed], ws, unconnected)
+    found = _pull(what, [cost._value], [seed], ws, unconnected)
     return _like(wrt, [Tensor(v) for v in found])
 
 
@@ -126,28 +130,28 @@ def jacobian(output: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
     return _like(wrt, rows)
 
 
-def hessian(cost: Tensor, wrt: Any) -> Any:
+def hessian(cost: Tensor, wrt: Any, unconnected: str = "raise") -> Any:
     """The second derivatives of a scalar, of shape `wrt.shape + wrt.shape`.
 
     For a list of n Tensors an n by n list of lists, entry [i][j] of shape
-    `wrt[i].shape + wrt[j].shape`. GradientError as for `grad`.
+    `wrt[i].shape + wrt[j].shape`. GradientError as for `grad`, with the same choice.
 
         h = gx.hessian(loss, w)
     """
-    _check_cost("hessian", cost)
-    first = grad(cost, wrt)
+    first = _gradient("hessian", cost, wrt, unconnected)
     if isinstance(first, Tensor):
         return jacobian(first, wrt, unconnected="zero")
     return [jacobian(g, wrt, unconnected="zero") for g in first]
 
 
-def hvp(cost: Tensor, wrt: Any, vector: Any) -> Any:
+def hvp(cost: Tensor, wrt: Any, vector: Any, unconnected: str = "raise") -> Any:
     """The Hessian of a scalar times a vector (like `wrt`), without forming the Hessian.
+
+    GradientError as for `grad`, with the same choice.
 
         curvature = gx.hvp(loss, w, gx.ones_like(w))
     """
-    _check_cost("hvp", cost)
-    first = grad(cost, wrt)
+    first = _gradient("hvp", cost, wrt, unconnected)
     ws = _check_wrt("hvp", wrt)
     vs = _paired("hvp", "vector", "wrt", ws, vector)
     gs = [g._value for g in ([first] if isinstance(first, Tensor) else first)]

@@ -12,7 +12,7 @@ from graphc.passes import autodiff
 from graphc.products import matmul
 from graphc.reductions import mean, sum
 from graphc.testing import check_grad
-from graphc.transforms import depends_on, grad, hessian, value_and_grad, vjp
+from graphc.transforms import depends_on, grad, hessian, hvp, value_and_grad, vjp
 from graphc.types import f32, i64
 
 
@@ -236,6 +236,22 @@ def test_unconnected_zero(run):
     got = run(g, {x: 3, other: np.ones((4, 2))})
     assert float(got[0]) == 6
     assert np.array_equal(got[1], np.zeros((4, 2), "float32"))
+
+
+def test_second_derivatives_take_the_same_choice(run):
+    """The message advises unconnected="zero", which hessian and hvp did not know."""
+    x, other = scalar("x"), input("other", (2,), "float64")
+    for name, call in (
+        ("hessian", lambda **kw: hessian(x * x * x, [x, other], **kw)),
+        ("hvp", lambda **kw: hvp(x * x * x, [x, other], [x, other], **kw)),
+    ):
+        with pytest.raises(errors.GradientError, match=f"^{name}: .*'other'.*unconnected=\"zero\""):
+            call()
+        second = call(unconnected="zero")
+        rows = second if name == "hvp" else [h for row in second for h in row]
+        got = run(rows, {x: 3, other: np.ones(2)})
+        assert float(got[0]) == 18 * (3 if name == "hvp" else 1)
+        assert not any(np.any(g) for g in got[1:])
 
 
 def test_stop_gradient_cuts(run):
