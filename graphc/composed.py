@@ -84,24 +84,31 @@ def _larger(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 @_wide("hypot")
 def hypot(x1: Tensor, x2: Tensor) -> Tensor:
     """sqrt(x1**2 + x2**2), without overflow or underflow on the way."""
-    wide = x1.dtype is types.f64
-    big, small, shrink, grow = (500, -500, -600, 600) if wide else (50, -40, -70, 100)
-    top = prim.maximum(prim.abs(x1), prim.abs(x2))
-    is_big = prim.less(_k(x1, 2.0**big), top)
-    is_small = prim.less(top, _k(x1, 2.0**small))
-    one = _k(x1, 1.0)
-    scale = prim.select(is_big, _k(x1, 2.0**shrink),
-                        prim.select(is_small, _k(x1, 2.0**grow), one))
-    back = prim.select(is_big, _k(x1, 2.0**-shrink),
-                       prim.select(is_small, _k(x1, 2.0**-grow), one))
+    power, scale = _power_of_two(prim.maximum(prim.abs(x1), prim.abs(x2)))
     a, b = prim.mul(x1, scale), prim.mul(x2, scale)
     total = prim.add(prim.mul(a, a), prim.mul(b, b))
     zero = prim.equal(total, _k(x1, 0.0))  # where sqrt has no derivative, 0 is taken
-    root = prim.sqrt(prim.select(zero, one, total))
-    y = prim.select(zero, _k(x1, 0.0), prim.mul(root, back))
+    root = prim.sqrt(prim.select(zero, _k(x1, 1.0), total))
+    y = prim.select(zero, _k(x1, 0.0), prim.mul(root, power))
     inf = _k(x1, math.inf)
     is_inf = prim.or_(prim.equal(prim.abs(x1), inf), prim.equal(prim.abs(x2), inf))
     return prim.select(is_inf, inf, y)  # also beside a NaN
+
+
+def _power_of_two(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The power of 2 not above x >= 0, between ends that have an inverse, and that inverse: so
+    scaled, gradients are in range as well, which a power common to all small x would make 0."""
+    wide = x.dtype is types.f64
+    digits, exponents = (52, 2047) if wide else (23, 255)
+    bits = prim.bitcast(x, dtype=types.BY_NAME[f"i{x.dtype.bits}"])
+
+    def at(exponent: int) -> Tensor:
+        return prim.full_like(bits, exponent << digits)
+
+    bits = prim.and_(bits, at(exponents))
+    bits = prim.minimum(prim.maximum(bits, at(1)), at(exponents - 2))
+    inverse = prim.sub(at(exponents - 1), bits)
+    return prim.bitcast(bits, dtype=x.dtype), prim.bitcast(inverse, dtype=x.dtype)
 
 
 # Angles and others

@@ -311,6 +311,21 @@ def test_cbrt_of_subnormals(run):
     assert ulps(got, want, "float64") <= 1.5
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_hypot_of_all_sizes(run, dtype):
+    info = np.finfo(dtype)
+    a = np.ldexp(np.array(3, dtype), np.arange(info.minexp - info.nmant, info.maxexp - 2))
+    x, y, ct = (gx.input(n, ("n",), dtype) for n in ("x", "y", "ct"))
+    f = [gx.hypot(x, y), *gx.vjp(gx.hypot(x, y), [x, y], ct)]
+    for size in (1, 1e-10):
+        cts = np.full(len(a), size, dtype)
+        h, dx, dy = run(f, x=a, y=-a / 3 * 4, ct=cts)
+        np.testing.assert_array_equal(h, a / 3 * 5)
+        whole = a * size > info.tiny * 2  # below, digits of ct * power are lost
+        np.testing.assert_allclose(dx[whole], 0.6 * cts[whole], rtol=4 * info.eps)
+        np.testing.assert_allclose(dy[whole], -0.8 * cts[whole], rtol=4 * info.eps)
+
+
 def test_power_zero_has_a_gradient(run):
     x = gx.input("x", ("n",), "float64")
     y = x**0
