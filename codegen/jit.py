@@ -150,7 +150,9 @@ def _loaded_pool() -> Code:
 def parallel_address(threads: int | None = None) -> int:
     """The address of `graphc_parallel`, for all threads of the pool or for at most `threads`."""
     pool = _pool()
-    if threads is None:
+    if threads is not None:
+        from graphc.codegen.runtime import MAX_THREADS
+    if threads is None or threads >= MAX_THREADS:
         return pool["graphc_parallel"]
     text = f"""
 declare void @graphc_parallel_limited(ptr, ptr, i64, ptr, i32)

@@ -273,7 +273,9 @@ class Results:
             if not isinstance(out, Mapping) or set(out) != set(self.keys):
                 self._refuse(f"out= must be a dict with the keys {', '.join(self.keys)}")
             given = [out[k] for k in self.keys]
-        elif self.kind == "none" or not isinstance(out, (list, tuple)):
+        elif self.kind == "none":
+            self._refuse("has no outputs, so it takes no out=")
+        elif not isinstance(out, (list, tuple)):
             self._refuse(f"out= must be a {self.kind} of {len(self.types)} arrays")
         else:
             given = list(out)

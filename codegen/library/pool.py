@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from graphc.codegen.library.abi import Unit
 from graphc.codegen.platforms import Platform
-from graphc.codegen.runtime import runtime_text
+from graphc.codegen.runtime import MAX_THREADS, runtime_text
 
 PARALLEL = "graphc_parallel"
 # name -> (parameters, what the stand-in returns where it is missing: EAGAIN, ESRCH, EINVAL)
@@ -44,7 +44,13 @@ def uses_pool(units: Sequence[Unit]) -> bool:
 
 def limited(u: Unit) -> str:
     """The symbol by which a function calls the pool: it may ask for at most so many threads."""
-    return PARALLEL if u.threads is None else f"graphc.parallel.{u.threads}"
+    limit = _limit(u)
+    return PARALLEL if limit is None else f"graphc.parallel.{limit}"
+
+
+def _limit(u: Unit) -> int | None:
+    """The most threads of a function; None where it may have all that there can be."""
+    return u.threads if u.threads is not None and u.threads < MAX_THREADS else None
 
 
 def pool_text(units: Sequence[Unit], platform: Platform) -> str:
@@ -69,7 +75,7 @@ missing:
   ret i32 {missing}
 }}
 """
-    for n in sorted({u.threads for u in units if u.threads is not None}):
+    for n in sorted({n for u in units if (n := _limit(u)) is not None}):
         text += f"""
 define internal void @graphc.parallel.{n}(ptr %task, ptr %ctx, i64 %n, ptr %scratch) nounwind {{
   call void @graphc_parallel_limited(ptr %task, ptr %ctx, i64 %n, ptr %scratch, i32 {n})

@@ -244,6 +244,14 @@ def test_out_refused(inc, out, kind, text):
         inc(np.zeros(2, "f4"), out=out)
 
 
+def test_out_of_a_function_without_outputs(mode):
+    x, v = gx.input("x", ("n",)), gx.variable(0.0, "v")
+    f = gx.function([x], None, updates={v: v + 1}, name="count", mode=mode)
+    with pytest.raises(UsageError, match="count: has no outputs, so it takes no out="):
+        f(np.zeros(2, "f4"), out=[])
+    assert v.value == 0
+
+
 def test_an_input_may_be_called_out(mode):
     x = gx.input("out", ("n",))
     assert gx.function([x], x + 1, mode=mode)(out=[1]).tolist() == [2]

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+import graphc as gx
 from graphc.codegen import jit, linker, llvm
 from graphc.codegen.platforms import PLATFORMS
 from graphc.codegen.runtime import runtime_text
@@ -266,3 +267,13 @@ def test_sleeping_workers_are_woken_for_long_regions():
     flag = np.zeros(1, np.int64)  # set by a worker
     loaded(HELPED, "helped", ctypes.c_int64)(flag.ctypes.data, 16)
     assert flag[0] == 1
+
+
+def test_a_limit_that_no_integer_of_the_pool_holds_is_none(tmp_path):
+    """2**32 would be no thread at all, and the caller would run alone."""
+    assert jit.parallel_address(2**32) == jit.parallel_address(None) != jit.parallel_address(2)
+    x = gx.input("x", ("n",))
+    for threads, limited in ((2**32, False), (2, True)):
+        f = gx.function([x], gx.exp(x), threads=threads, name="f")
+        gx.export(f, tmp_path / "libf.ll", cpu="v2")
+        assert ("@graphc.parallel." in (tmp_path / "libf.ll").read_text()) is limited
