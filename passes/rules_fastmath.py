@@ -5,9 +5,17 @@ They lose -0.0, hide NaN and infinity, or round differently.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from graphc.dims import is_nonnegative, product
+from graphc.dtypes import finfo
 from graphc.ir import Value
 from graphc.passes.patterns import (
+    Const,
     F,
     G,
     Pattern,
@@ -45,9 +53,11 @@ def _out_of_sum(m: Match) -> Value | None:
 
 
 def _by_reciprocal(m: Match) -> Value | None:
-    """f * broadcast(1 / g), where the broadcast repeats g."""
+    """f * broadcast(1 / g), where the broadcast repeats g; constants have a rule of their own."""
     shape, axes = m.type.shape, m[AXI]
-    if splat(m[F]) is not None or all(n == 1 for a, n in enumerate(shape) if a not in axes):
+    if any(splat(a) is not None for a in m.args):
+        return None
+    if all(n == 1 for a, n in enumerate(shape) if a not in axes):
         return None
     r = m.emit("div", m.full(1.0, m[G].type), m[G])
     return m.emit("mul", m[F], m.emit("broadcast", r, shape=shape, axes=axes))
@@ -78,6 +88,29 @@ def _scale_after(side: int, constant: bool) -> Rule:
                 dot(H, scaled, contract=CO, batch=BA) >> build, fastmath)
 
 
+def _number(m: Match, make: Callable[..., Any], *cs: Const) -> float:
+    """The size of a constant made of others."""
+    d = m.type.dtype
+    with np.errstate(all="ignore"):
+        number = make(*[m.number(c).astype(np.float64) for c in cs])
+        return abs(float(np.asarray(number).astype(d.numpy)))
+
+
+def _is_factor(make: Callable[..., Any], *cs: Const) -> Callable[[Match], bool]:
+    """Whether that number is normal: one that overflowed, or lost its digits, would be the end of
+    results that did not."""
+
+    def check(m: Match) -> bool:
+        least = float(finfo(m.type.dtype).smallest_normal)
+        return least <= _number(m, make, *cs) < math.inf
+
+    return check
+
+
+def _is_finite_sum(m: Match) -> bool:
+    return math.isfinite(_number(m, np.add, FC, FK))
+
+
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # identities
@@ -90,10 +123,13 @@ RULES: tuple[Rule, ...] = (
     rule("-(f - g) == g - f", neg(sub(F, G)) >> sub(G, F), fastmath),       # 0.0
 
     # constants collect
-    rule("(f + c) + k == f + (c + k)", add(add(F, FC), FK) >> add(F, add(FC, FK)), fastmath),
-    rule("(f * c) * k == f * (c * k)", mul(mul(F, FC), FK) >> mul(F, mul(FC, FK)), fastmath),
+    rule("(f + c) + k == f + (c + k)", add(add(F, FC), FK) >> add(F, add(FC, FK)), fastmath,
+         where=_is_finite_sum),
+    rule("(f * c) * k == f * (c * k)", mul(mul(F, FC), FK) >> mul(F, mul(FC, FK)), fastmath,
+         where=_is_factor(np.multiply, FC, FK)),
     rule("f - k == f + (-k)", sub(F, FK) >> add(F, neg(FK)), fastmath),
-    rule("f / k == f * (1 / k)", div(F, FK) >> mul(F, div(1.0, FK)), fastmath),
+    rule("f / k == f * (1 / k)", div(F, FK) >> mul(F, div(1.0, FK)), fastmath,
+         where=_is_factor(np.reciprocal, FK)),
 
     # powers and roots
     rule("pow(f, 0.5) == sqrt(f)", pow(F, 0.5) >> sqrt(F), fastmath),       # -0.0, -inf
