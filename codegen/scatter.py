@@ -131,6 +131,9 @@ class _Updates:
         def whole(i: str) -> None:
             self.add(free, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
 
+        if isinstance(size, int) and size < width:
+            vector("0")
+            return
         rest = e(f"srem i64 {count}, {width}")
         end = e(f"sub i64 {count}, {rest}")
         e.for_each("0", end, whole, width)

@@ -21,6 +21,8 @@ FEW_ENDS = 31     # where a row ends in a function that takes a scalar dozens of
 FEW_STORED = 8    # the same, if elements of the row are stored too, lane by lane
 LONG_ROW = 32     # elements of a row beside which what is read or stored once for it is nothing;
                   # shorter ones fill no more than the lanes of a sweep once
+SCATTERED = 4     # bytes of elements that are stored apart fast enough for that: of others, (4, n)
+                  # to (n, 4) takes up to half as long again
 LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little
 
 
@@ -74,7 +76,12 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     if nest.reduced or not _few_lanes(nest, best, offsets):
         return best
     long = [n for n in names if not (isinstance(k := nest.sizes[n], int) and k < LONG_ROW)]
-    even = [n for n in long if all(isinstance(coefficient(p, n), int) for p, _ in offsets)]
+    even = [
+        n for n in long if all(isinstance(coefficient(p, n), int) for p, _ in offsets) and all(
+            coefficient(s.offset, n) == 1 or nest.outputs[s.output].dtype.itemsize == SCATTERED
+            for s in nest.stores
+        )
+    ]
     return max(even, key=lambda n: (score[n], order[n]), default=best)
 
 
