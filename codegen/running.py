@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from graphc.aligned import LINE
 from graphc.codegen.axes import coefficient
 from graphc.codegen.lanes import Lanes
+from graphc.codegen.loops import Expr
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK
 from graphc.codegen.scope import Scope
@@ -75,6 +76,7 @@ class _Piece:
             x: [body.f.alloca(f"[{room} x {memory_of(t)}]") for t in kind.types]
             for x, kind in self.kinds.items()
         }
+        self.early = _without_scans(body)
         self.low = ""
 
     def run(self, grid: Scope, low: str, high: str) -> None:
@@ -148,7 +150,7 @@ class _Piece:
         now = dict(before)
         inners = [under(body.f, c, row, {}) for row in rows]
         for inner in inners:  # reads come before writes, which may be a page's multiple away
-            inner.demand(a for x in self.kinds for a in x.args if a.kind != "scan")
+            inner.demand(self.early)
         for inner in inners:
             for x in self.kinds:
                 (inner.running[x],) = now[x]
@@ -160,3 +162,20 @@ class _Piece:
             if L.mask is not None:  # the other lanes are columns of other vectors
                 new = free.select(L.mask, t, new, old)
             write_states(free, kind.types, self.cells[x], at, [new])
+
+
+def _without_scans(body: Along) -> list[Expr]:
+    """What scans take that follows from none of them; of a formula of one, its other operands."""
+    late: set[Expr] = set()
+    for x in body.nest.exprs:
+        if x.kind == "scan" or any(a in late for a in x.args):
+            late.add(x)
+    found: dict[Expr, None] = {}
+    stack = [a for x in body.scans for a in x.args]
+    while stack:
+        x = stack.pop()
+        if x not in late:
+            found[x] = None
+        elif x.kind != "scan":  # whose operands are there already
+            stack += x.args
+    return list(found)

@@ -59,3 +59,22 @@ def test_columns_are_scanned_row_by_row(dtype, shape, monkeypatch):
     last = gx.function([x], gx.cumulative_sum(gx.flip(x, axis=-2), axis=-2))(a)
     np.testing.assert_array_equal(last, np.cumsum(wide[..., ::-1, :], axis=-2).astype(dtype))
     assert chosen and all(chosen)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (41, 300), (257, 65)])
+def test_running_sums_of_formulas_of_running_sums(shape):
+    x, y = gx.input("x", ("n", "m")), gx.input("y", ("n", "m"))
+    a, b = (RNG.integers(-2, 3, shape).astype("f4") for _ in range(2))
+
+    def down(v):
+        return gx.cumulative_sum(v, axis=0)
+
+    clipped = gx.clip(down(x), -4.0, 4.0)
+    outs = [down(clipped * y), clipped + down(clipped), down(down(x) * down(y))]
+    p, q = np.cumsum(a, axis=0), np.cumsum(b, axis=0)
+    r = np.clip(p, -4, 4)
+    wants = [np.cumsum(r * b, axis=0), r + np.cumsum(r, axis=0), np.cumsum(p * q, axis=0)]
+    for out, want in zip(outs, wants, strict=True):
+        np.testing.assert_array_equal(gx.function([x, y], out)(a, b), want)
+    for got, want in zip(gx.function([x, y], outs)(a, b), wants, strict=True):
+        np.testing.assert_array_equal(got, want)
