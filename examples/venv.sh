@@ -28,8 +28,7 @@ echo "installing graphc into $venv"
 "$venv/bin/python" -c '' 2>/dev/null || "$found" -m venv --clear "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --editable "$root${extras:+[$extras]}"
-# A folder called graphc where Python starts, such as this checkout, comes before what an editable
-# install adds; so that is asked first.
-echo 'import sys; sys.meta_path.sort(key=lambda f: getattr(f, "__name__", "") != "_EditableFinder")' \
-    > "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/graphc.pth"
+# A folder called graphc where Python starts, such as this checkout, hides what an editable install
+# adds; a package on the path comes before a mere folder.
+echo "$root" > "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/graphc.pth"
 { echo "$root"; cat "$root/pyproject.toml"; } > "$venv/installed-$extras"

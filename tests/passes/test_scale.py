@@ -64,10 +64,21 @@ def seconds(g: Graph) -> float:
     return time.process_time() - start
 
 
+def yardstick() -> float:
+    """A million dictionary writes: 0.11 s where the passes are to take less than 1 s."""
+    start = time.process_time()
+    table = {}
+    for i in range(1_000_000):
+        table[i & 4095, "node"] = i
+    return time.process_time() - start
+
+
 def test_ten_thousand_nodes() -> None:
+    """In the time of this Python, whatever the machine is."""
     g = mixed(10_000)
-    best = min(seconds(g) for _ in range(3))
-    assert best < 1.0, f"{best:.2f} s"
+    times = [(seconds(g), yardstick()) for _ in range(3)]
+    best, unit = (min(column) for column in zip(*times, strict=True))
+    assert best < 9 * unit, f"{best:.2f} s, {best / unit:.1f} times {unit:.2f} s"
 
 
 def test_time_is_linear() -> None:
