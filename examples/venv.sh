@@ -30,5 +30,6 @@ echo "installing graphc into $venv"
     --editable "$root${extras:+[$extras]}"
 # A folder called graphc where Python starts, such as this checkout, hides what an editable install
 # adds; a package on the path comes before a mere folder.
-echo "$root" > "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/graphc.pth"
+packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+echo "$root" > "$packages/graphc.pth"
 { echo "$root"; cat "$root/pyproject.toml"; } > "$venv/installed-$extras"

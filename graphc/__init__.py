@@ -44,7 +44,6 @@ from graphc.declare import *
 from graphc.dims import Dim as Dim
 from graphc.dtypes import *
 from graphc.elementwise import *
-from graphc.elsewhere import lookup
 from graphc.errors import GraphcError as GraphcError
 from graphc.floats import *
 from graphc.manipulation import *
@@ -133,6 +132,8 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
+        from graphc.elsewhere import lookup
+
         return lookup("", name)
     from graphc.forks import undivided
 
@@ -145,7 +146,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    hidden = {"ModuleType", "REFUSED", "TYPE_CHECKING", "Any", "annotations", "lookup"}
+    hidden = {"ModuleType", "REFUSED", "TYPE_CHECKING", "Any", "annotations"}
     return sorted(
         {k for k, v in globals().items() if k not in hidden and not isinstance(v, ModuleType)}
         | {*_LAZY}

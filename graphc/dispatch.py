@@ -15,7 +15,6 @@ import numpy as np
 
 import graphc
 from graphc.convert import dtype_of
-from graphc.elsewhere import TOP
 from graphc.errors import UsageError, user_loc
 from graphc.types import DType, bool_
 
@@ -90,6 +89,8 @@ def function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _unavailable(full: str, name: str) -> UsageError:
+    from graphc.elsewhere import TOP
+
     advice = TOP.get(name) or "graphc's operations; constants may be computed with NumPy before"
     return UsageError(f"np.{full}: not available on Tensors; use {advice}", user_loc())
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from graphc import methods
 from graphc.dims import Size
-from graphc.elsewhere import missing
 from graphc.errors import UsageError, user_loc
 from graphc.ir import Node, Value
 from graphc.types import DType, Shape, TensorType
@@ -109,6 +108,8 @@ class Tensor(methods.Methods):
     if not TYPE_CHECKING:  # types are checked by what is there
 
         def __getattr__(self, name: str) -> NoReturn:
+            from graphc.elsewhere import missing
+
             raise missing("Tensor", name, self)
 
     def __repr__(self) -> str:
