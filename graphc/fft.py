@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.elsewhere import lookup
-
 
 def __getattr__(name: str) -> Any:
+    from graphc.elsewhere import lookup
+
     return lookup("fft", name)

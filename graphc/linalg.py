@@ -21,7 +21,6 @@ from graphc.convert import (
     broadcast_args,
 )
 from graphc.creation import eye
-from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.manipulation import broadcast_to, concat, cut, matrix_transpose, moveaxis
 from graphc.products import diagonal, matmul, outer, tensordot, trace, vecdot
@@ -34,6 +33,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from graphc.elsewhere import lookup
+
     return lookup("linalg", name)
 
 

@@ -39,7 +39,6 @@ from graphc.convert import (
 )
 from graphc.creation import ones
 from graphc.dims import Dim
-from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.losses import (
     binary_cross_entropy_with_logits,
@@ -68,6 +67,8 @@ __all__ = [
 if not TYPE_CHECKING:  # types are checked by what is there
 
     def __getattr__(name: str) -> Any:
+        from graphc.elsewhere import lookup
+
         return lookup("nn", name)
 
     def __dir__() -> list[str]:

@@ -20,7 +20,6 @@ from graphc import elementwise as ew
 from graphc import prim, reals, reductions
 from graphc.convert import ArrayLike, as_float, as_tensor, cast, listed
 from graphc.declare import Variable, variable
-from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.tensor import Tensor
 
@@ -29,6 +28,8 @@ __all__ = ["adam", "adamw", "clip_grad_norm", "rmsprop", "sgd"]
 if not TYPE_CHECKING:  # types are checked by what is there
 
     def __getattr__(name: str) -> Any:
+        from graphc.elsewhere import lookup
+
         return lookup("optim", name)
 
     def __dir__() -> list[str]:

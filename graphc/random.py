@@ -28,7 +28,6 @@ from graphc.convert import (
     dtype_of,
     require_dtype,
 )
-from graphc.elsewhere import lookup
 from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.floats import nextafter
 from graphc.manipulation import concat, cut, reshape
@@ -44,6 +43,8 @@ __all__ = [
 if not TYPE_CHECKING:  # types are checked by what is there
 
     def __getattr__(name: str) -> Any:
+        from graphc.elsewhere import lookup
+
         return lookup("random", name)
 
     def __dir__() -> list[str]:
