@@ -29,11 +29,10 @@ _lock = threading.RLock()
 _serial = itertools.count()
 
 
-# Code that is no longer wanted. It is not unmapped at once, because the cyclic collector calls the
-# finalisers of a garbage cycle in any order, and one of the user's may still call the function:
-# what was retired before one `load` is freed by the next that no collection surrounds.
+# Code that nothing refers to any more is freed at once, but not while the cyclic collector is at
+# work: it calls the finalisers of a garbage cycle in any order, and one of the user's may still
+# call the function. What a collection retires is freed when it is over.
 _retired: list[Any] = []
-_doomed: list[Any] = []
 _collecting = False
 
 
@@ -41,19 +40,27 @@ def _watch(phase: str, info: Mapping[str, int]) -> None:
     """Know when the cyclic collector is at work (see `Code`)."""
     global _collecting
     _collecting = phase == "start"
+    if not _collecting:
+        _retired.clear()
+
+
+def _retire(*held: object) -> None:
+    if _collecting:
+        _retired.append(held)
 
 
 gc.callbacks.append(_watch)
 
 
 class Code:
-    """Loaded objects: exported symbols by name; the code is freed some time after this object."""
+    """Loaded objects: exported symbols by name; the code is freed with this object, or when the
+    collection that finds it is over."""
 
-    __slots__ = ("__weakref__", "_addresses", "_keep")
+    __slots__ = ("__weakref__", "_addresses", "_held")
 
     def __init__(self, linked: Any, addresses: Mapping[str, int], keep: Iterable[object]):
-        self._addresses, self._keep = dict(addresses), tuple(keep)
-        weakref.finalize(self, _retired.append, (linked, self._keep)).atexit = False
+        self._addresses, self._held = dict(addresses), (linked, tuple(keep))
+        weakref.finalize(self, _retire, *self._held).atexit = False
 
     def __getitem__(self, name: str) -> int:
         return self._addresses[name]
@@ -98,10 +105,6 @@ def load(
     `titles` what `perf` shows in the place of symbols.
     """
     with _lock:
-        if not _collecting:
-            _doomed.clear()
-            while _retired:
-                _doomed.append(_retired.pop())
         linked = linker.link(objects, imports or {}) if linker.usable() else None
         if linked is None:
             linked = _orc_link(objects, exports, imports or {})

@@ -28,14 +28,14 @@ import importlib
 import math
 import os
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 # In a checkout passes/ and codegen/ stand beside this folder, which Python takes for the package
 # when it is started there, whatever is installed.
 if __name__ == "graphc" and not os.path.isdir(os.path.join(__path__[0], "passes")):
     __path__.append(os.path.dirname(__path__[0]))
 
-import graphc.tensor  # noqa: F401 -- first: what follows needs it, and it finds them itself
+import graphc.tensor  # first: what follows needs it, and it finds them itself
 
 # isort: split
 from graphc.composed import *
@@ -127,7 +127,17 @@ class _Package(ModuleType):
         super().__setattr__(name, value)
 
 
+class _TensorModule(ModuleType):
+    """graphc.tensor, which those who come from PyTorch call."""
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        from graphc.errors import UsageError, user_loc
+
+        raise UsageError(f"tensor: {graphc.tensor.NOT_MADE_SO}", user_loc())
+
+
 sys.modules[__name__].__class__ = _Package
+sys.modules["graphc.tensor"].__class__ = _TensorModule
 
 
 def __getattr__(name: str) -> Any:
@@ -146,7 +156,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    hidden = {"ModuleType", "REFUSED", "TYPE_CHECKING", "Any", "annotations"}
+    hidden = {"ModuleType", "NoReturn", "REFUSED", "TYPE_CHECKING", "Any", "annotations"}
     return sorted(
         {k for k, v in globals().items() if k not in hidden and not isinstance(v, ModuleType)}
         | {*_LAZY}

@@ -19,6 +19,7 @@ import numpy as np
 
 from graphc.arguments import Results, Signature, as_value
 from graphc.callee import Callee
+from graphc.declaration import check_count
 from graphc.descriptor import decode_size, decode_type, parse_descriptor, read_descriptor
 from graphc.errors import (
     ArgumentError,
@@ -38,6 +39,7 @@ from graphc.types import Array, TensorType, as_dtype
 if TYPE_CHECKING:
     from graphc.codegen.fastcall import Native
 
+_MOST_THREADS = (1 << 31) - 1  # that a C int holds; libraries lower it to what they can have
 DIRECT_FROM = 1  # calls by way of ctypes, before loading the code generator is worth it
 
 _files: dict[str, tuple[int, int]] = {}  # what was opened by a path first
@@ -125,7 +127,8 @@ class Library:
 
     def set_threads(self, n: int) -> None:
         """At most n threads from now on, in all states; 1 never creates one."""
-        self._symbol("set_threads", None, ctypes.c_int)(n)
+        check_count("set_threads: the number of threads", n, user_loc())
+        self._symbol("set_threads", None, ctypes.c_int)(min(int(n), _MOST_THREADS))
 
     def warmup(self) -> None:
         """Do now what the first call would do: look at the CPU, start the threads."""

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from graphc.at import At
 
 
+NOT_MADE_SO = (  # as other libraries' gx.tensor(value) and gx.Tensor(value)
+    "declares no Tensor of values; use gx.constant(value), gx.variable(value, name) or "
+    "gx.input(name, shape)"
+)
 Operator: TypeAlias = "Callable[[Tensor, Any], Tensor]"
 
 
@@ -47,6 +51,8 @@ class Tensor(methods.Methods):
     __array_priority__ = 1000
 
     def __init__(self, value: Value):
+        if not isinstance(value, Value):
+            raise UsageError(f"Tensor: {NOT_MADE_SO}", user_loc())
         self._value = value
 
     @property

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from .case import NotOfferedError
-from .worker import brief
+from .worker import brief, die_with_parent
 
 
 def resident(field: str = "VmRSS") -> float:
@@ -77,6 +77,7 @@ def sizes(peer: Any, family: Any) -> dict[str, Any]:
 
 
 def main() -> None:
+    die_with_parent()
     what, name, *rest = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

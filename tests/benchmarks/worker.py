@@ -7,10 +7,12 @@ times calls in a loop; {"do": "drop"} lets go of everything.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -21,6 +23,7 @@ import numpy as np
 
 from .case import Call, Case, NotOfferedError, error, flat
 
+_PR_SET_PDEATHSIG = 1
 SHORTEST = 2e-4  # seconds: what is shorter is timed as a loop of calls that take so long
 
 
@@ -99,8 +102,16 @@ class Worker:
         gc.collect()
 
 
+def die_with_parent() -> None:
+    """End this process with the one that made it, be it killed: a worker that is held (SIGSTOP)
+    would never see that its requests ended. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
 def serve(peer: str, threads: int) -> None:
     """Answer requests from stdin until it ends."""
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -114,3 +116,25 @@ def test_wrong_arguments(arguments, said):
         text=True, check=False,
     )
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent's elsewhere")
+def test_held_workers_end_with_a_run_that_is_killed(tmp_path):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", """
+import os, sys
+from tests.benchmarks.measure import Process, environment
+p = Process("numpy", 1, environment(1, sys.argv[1]), sys.stderr)
+p.start()
+p.pause(True)
+print(p.child.pid, flush=True)
+sys.stdin.read()
+""", tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    worker = os.pidfd_open(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    ended, _, _ = select.select([worker], [], [], 60)
+    os.close(worker)
+    parent.stdin.close()
+    parent.stdout.close()
+    assert ended

@@ -110,3 +110,10 @@ def test_refusals_of_modules(home, refuses):
         with refuses(f"{home}.{name}: not available, because {reason}"):
             getattr(place(home), name)(1, 2)
     assert not {*refused.REFUSED} & {*TOP}
+
+
+@pytest.mark.parametrize("made", (gx.tensor, gx.Tensor))
+def test_tensors_are_not_made_by_their_name(made):
+    """torch.tensor and torch.Tensor; graphc.tensor is a module."""
+    with pytest.raises(gx.GraphcError, match=r"[Tt]ensor: .*; use gx.constant"):
+        made([1.0, 2.0])

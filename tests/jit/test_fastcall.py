@@ -9,7 +9,8 @@ import handmade
 import numpy as np
 import pytest
 
-from graphc.codegen import fastcall, pylayout
+import graphc as gx
+from graphc.codegen import fastcall, jit, linker, pylayout
 from graphc.codegen.target import host
 from graphc.dims import dim
 from graphc.errors import CompileError
@@ -194,6 +195,44 @@ def test_finalisers_may_still_call_what_is_collected_with_them():
         del owner, other
     gc.collect()
     assert len(seen) == 80 and all((y == x).all() for y in seen)
+
+
+@pytest.mark.skipif(not linker.usable(), reason="LLVM links here")
+def test_what_a_finaliser_keeps_stays_callable(monkeypatch):
+    x, n = np.arange(3, dtype=np.float32), gx.input("x", ("n",))
+    kept, unmapped = [], []
+
+    class Owner:
+        def __del__(self):
+            kept.append(self.f)
+
+    monkeypatch.setattr(linker._libc(), "munmap", lambda at, size: unmapped.append((at, size)))
+    owner = Owner()
+    owner.self, owner.f = owner, gx.function([n], n + 1).compile()
+    del owner
+    for k in range(3):
+        gc.collect()
+        gx.function([n], n + k).compile()
+    (f,) = kept
+    code = f._native.address(f.name)
+    assert not any(at <= code < at + size for at, size in unmapped)
+    assert (f(x) == x + 1).all() and unmapped
+
+
+def test_what_code_keeps_goes_with_it():
+    """Weights take memory until their function is dropped, and no longer."""
+    objects = fastcall.compile_program(handmade.increment(), host()).objects
+    gone = []
+    for cyclic in (False, True):
+        weights = np.zeros(1 << 20, np.float32)
+        gone.append(weakref.ref(weights))
+        owner = [jit.load(objects, exports=["increment"], keep=[weights])]
+        if cyclic:
+            owner.append(owner)
+        del weights, owner
+        assert (gone[-1]() is None) is not cyclic
+    gc.collect()
+    assert gone[-1]() is None
 
 
 def test_sixteen_threads(at_once):

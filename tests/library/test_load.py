@@ -364,3 +364,16 @@ def test_what_a_library_is_not(tmp_path):
                 use(thing)
     with pytest.raises(AttributeError):
         lib.state.v = 1  # state["v"] = ...
+
+
+def test_numbers_of_threads(digits):
+    """Larger ones than a C int holds mean as many as there can be, not their low bits."""
+    lib = gx.load(digits.path)
+    for n in (0, -1, 1.5, True, "2", 2**32 * -1):
+        with pytest.raises(ArgumentError, match="set_threads: the number of threads must be"):
+            lib.set_threads(n)
+    asked = []
+    lib._symbol = lambda *_: asked.append
+    for n in (3, np.int64(4), 2**31, 2**32 + 1, 2**64):
+        lib.set_threads(n)
+    assert asked == [3, 4] + [2**31 - 1] * 3
