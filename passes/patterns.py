@@ -145,12 +145,16 @@ class Rule:
     right: Right
     mark: Mark
     where: Callable[[Match], bool] | None = None
+    outermost: bool = False  # of nodes within nodes like them, the outermost alone is tried
 
     def __repr__(self) -> str:
         return f"<{self.law}>"
 
 
-def rule(law: str, pair: Pair, mark: Mark, where: Callable[[Match], bool] | None = None) -> Rule:
+def rule(
+    law: str, pair: Pair, mark: Mark, where: Callable[[Match], bool] | None = None,
+    outermost: bool = False,
+) -> Rule:
     """A rule; `law` is its equation."""
     if not isinstance(pair, Pair):
         raise UsageError(f"rule {law!r}: takes two sides, `left >> right`, got {pair!r}")
@@ -161,7 +165,7 @@ def rule(law: str, pair: Pair, mark: Mark, where: Callable[[Match], bool] | None
     for part in _captured(right):
         if part not in known:
             raise UsageError(f"rule {law!r}: {part.name} stands on the right side only")
-    return Rule(law, pair.left, right, mark, where)
+    return Rule(law, pair.left, right, mark, where, outermost)
 
 
 def _captured(side: Any) -> list[Var | Attr]:

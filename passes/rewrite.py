@@ -52,6 +52,7 @@ class RuleSet:
         for r in self.rules:
             self._by_root.setdefault(r.left.op, []).append(r)
         self._candidates: dict[tuple[str, ...], tuple[Rule, ...]] = {}
+        self.outermost = frozenset(r.left.op for r in self.rules if r.outermost)
 
     def candidates(self, op: Op, args: Sequence[Value]) -> tuple[Rule, ...]:
         """The rules whose first two levels fit these op names."""
@@ -199,12 +200,13 @@ class Rewriter:
         self.refused = False  # whether something was not done because of another use
         self.uses: dict[Value, int] = {}
         self.opaque: frozenset[Value] = frozenset()
+        self.nested: frozenset[Value] = frozenset()  # which `outermost` rules pass by
 
     def emit(
         self, op: Op, args: Sequence[Value], origin: Origin, attrs: Mapping[str, Any]
     ) -> Value:
         """The value of a single-result op, simplified."""
-        new = self.try_rules(op, args, origin, attrs, None) if self.depth < MAX_DEPTH else None
+        new = self.try_rules(op, args, origin, attrs) if self.depth < MAX_DEPTH else None
         if new is None:
             new = self._fold(op, args, origin, attrs)
         if new is None:
@@ -219,10 +221,13 @@ class Rewriter:
 
     def try_rules(
         self, op: Op, args: Sequence[Value], origin: Origin, attrs: Mapping[str, Any],
-        type: TensorType | None,
+        old: Value | None = None,
     ) -> Value | None:
-        """What the first rule that applies makes of the node, or None."""
+        """What the first rule that applies makes of a node, in the place of `old`, or None."""
+        type = None if old is None else old.type
         for r in self.rules.candidates(op, args):
+            if r.outermost and old in self.nested:
+                continue
             if type is None:
                 (type,) = infer(op, [a.type for a in args], {k: attrs[k] for k in op.attrs})
             m = Match(self, args, attrs, type, origin)
@@ -269,8 +274,8 @@ class Rewriter:
         """What takes the place of a node on these operands, or None to keep it."""
         if len(n.outs) != 1 or n.op.unique:
             return None
-        type, origin = n.outs[0].type, n.origin.unnamed()
-        new = self.try_rules(n.op, args, origin, n.attrs, type)
+        origin = n.origin.unnamed()
+        new = self.try_rules(n.op, args, origin, n.attrs, n.outs[0])
         if new is None:
             new = self._fold(n.op, args, origin, n.attrs)
         return None if new is None else (new,)
@@ -285,6 +290,14 @@ def count_uses(g: Graph) -> dict[Value, int]:
     for v in g.results:
         uses[v] = uses.get(v, 0) + 1
     return uses
+
+
+def _nested(g: Graph, ops: frozenset[str], uses: Mapping[Value, int]) -> frozenset[Value]:
+    """What nodes of these ops hand to one like them, and to nobody else."""
+    return frozenset(
+        a for n in g.nodes if n.op.name in ops
+        for a in n.args if a.node.op is n.op and a.node.attrs == n.attrs and uses[a] == 1
+    )
 
 
 def apply_rules(
@@ -317,6 +330,8 @@ def _sweep(g: Graph, rules: RuleSet, protect: frozenset[Value], fired: list[Rule
 def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
     """g with every node tried once; nodes of `fixed` stay the very same."""
     old_uses = count_uses(g)
+    r.nested = _nested(g, r.rules.outermost, old_uses)
+    r.refused = bool(r.nested)  # what is passed by may come to stand alone
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:
         r.builder = b

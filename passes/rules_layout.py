@@ -182,17 +182,20 @@ def _concat(m: Match) -> Value | None:
     """concat without empty operands, flattened, and joined where it puts slices together again."""
     axis = m.attrs["axis"]
     parts: list[Value] = []
-    for a in m.args:
-        n = a.node
-        if a.type.shape[axis] == 0:
+    stack = list(reversed(m.args))
+    while stack:
+        part = stack.pop()
+        n = part.node
+        if part.type.shape[axis] == 0:
             continue
-        nested = n.op.name == "concat" and n.attrs["axis"] == axis and m.single_use(a)
-        for part in n.args if nested else (a,):
-            joined = _adjacent(m, parts[-1], part, axis) if parts else None
-            if joined is None:
-                parts.append(part)
-            else:
-                parts[-1] = joined
+        if n.op.name == "concat" and n.attrs["axis"] == axis and m.single_use(part):
+            stack += reversed(n.args)
+            continue
+        joined = _adjacent(m, parts[-1], part, axis) if parts else None
+        if joined is None:
+            parts.append(part)
+        else:
+            parts[-1] = joined
     if not parts:
         return m.args[0]
     if len(parts) == 1:
@@ -287,7 +290,7 @@ RULES: tuple[Rule, ...] = (
          pad(X, V, low=LOW, high=HIGH, interior=INT) >> _pad_as_slice, exact, where=_pad_cuts_only),
 
     # concat, reverse
-    rule("concat(x) == x", concat(...) >> _concat, exact),
+    rule("concat(x) == x", concat(...) >> _concat, exact, outermost=True),
     rule("reverse(reverse(x, a), a) == x", reverse(reverse(X, axes=AX), axes=AX) >> X, exact),
     rule("reverse(x, axes of size 1) == x", reverse(X, axes=AX) >> X, exact,
          where=only_ones),

@@ -57,6 +57,14 @@ def chain(depth: int, *ops: str) -> Graph:
     return ir.collect("chain", [x], [v])
 
 
+def concats(count: int) -> Graph:
+    """What a loop collects, an array at a time."""
+    x = v = make("input", name="x", type=TensorType(f32, (4,)))
+    for _ in range(count):
+        v = make("concat", v, x, axis=0)
+    return ir.collect("concats", [x], [v])
+
+
 def seconds(g: Graph) -> float:
     """Of this process: other programs may be running."""
     start = time.process_time()
@@ -85,6 +93,15 @@ def test_time_is_linear() -> None:
     small, large = mixed(4_000), mixed(16_000)
     factors = [seconds(large) / seconds(small) for _ in range(3)]
     assert min(factors) < 8, f"4 times the nodes take {min(factors):.1f} times as long"
+
+
+def test_concats_of_concats() -> None:
+    """They are flattened once, from the last one on."""
+    small, large = concats(500), concats(4_000)
+    factors = [seconds(large) / seconds(small) for _ in range(3)]
+    assert min(factors) < 24, f"8 times the concats take {min(factors):.1f} times as long"
+    (n,) = run_pipeline(large, PASSES).nodes
+    assert len(n.args) == 4_001
 
 
 def test_fifty_thousand_deep() -> None:
