@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from graphc import dims
 from graphc.codegen import running, short, stripes
 from graphc.codegen.bands import ROWS
 from graphc.codegen.lanes import Lanes
@@ -281,7 +282,8 @@ class ReducedLoops:
 
         low, high = self.span or ("0", n)
         carried = [(t, v) for (t, _), v in zip(self.start, state, strict=True)]
-        few = not self.reduces or (isinstance(size, int) and size <= 2 * ROWS)
+        most = dims.most(size)
+        few = not self.reduces or (most is not None and most <= 2 * ROWS)
         if self.span is not None or depth or few:
             return e.loop(low, high, 1, carried, body, strided=True)
         return e.loop(low, high, ROWS, carried, block, strided=True)

@@ -16,9 +16,12 @@ from graphc.codegen.index_splitting import pieces
 from graphc.codegen.job import Job
 from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
+from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nest import NestKernel
 from graphc.codegen.scatter import ScatterKernel
 from graphc.codegen.schedule import Schedule
+from graphc.codegen.sizes import SizeCode
+from graphc.codegen.versions import Versions, by_length
 from graphc.dims import Size
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
@@ -84,6 +87,9 @@ def define_kernel(
     halves = cut(nest, job.target)
     if halves is not None:
         return _define_ends(job, nest, halves)
+    versions = by_length(nest)
+    if versions is not None:
+        return _define_versions(job, nest, versions)
     return _define_nest(job, nest, driver)
 
 
@@ -175,6 +181,30 @@ def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
     kernel.define()
     return Call(
         job.name, job.node, kernel.slots, workspace=kernel.workspace, nest=nest, work=kernel.work
+    )
+
+
+def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
+    """A nest as two kernels, of which the length of the rows chooses one."""
+    slots = slots_of(nest)
+    short = NestKernel(job.part("short"), versions.short, slots)
+    long = NestKernel(job.part("long"), versions.long, slots)
+    short.define()
+    long.define()
+    f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
+    first = slots.params + slots.outputs
+    numbers = {n: f(f"load i64, ptr {f.at('%ctx', 8 * (first + k))}, align 8")
+               for k, n in enumerate(slots.dims)}
+    length = SizeCode(f, numbers).value(versions.length)
+    few = f.cmp("sle", length, str(versions.most))
+    with f.either(few) as branches:
+        f.do(f"call void @{short.name}(ptr %ctx, ptr %scratch)")
+        f.otherwise(*branches)
+        f.do(f"call void @{long.name}(ptr %ctx, ptr %scratch)")
+    f.finish()
+    s = long.schedule
+    return Call(
+        job.name, job.node, slots, fallible=job.fallible, nest=nest, work=s.items * s.cycles
     )
 
 

@@ -17,9 +17,10 @@ for, and the function that finds it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from graphc import dims
 from graphc.codegen.axes import coefficient
 from graphc.codegen.loops import Expr, Nest
 
@@ -27,7 +28,8 @@ TURNED_BYTES = 128   # of a contiguous piece of what is read across the rows wri
 TURNED_LEAST = 8     # rows and columns from which that beats taking elements singly
 COLUMNS = 64         # of a turned block: with even strides more lines than that would not stand
                      # in a cache side by side
-SPREAD_BYTES = 32768  # of turned blocks of what is summed over: they stay in the nearest cache
+SPREAD_BYTES = 1 << 16  # of turned blocks of what is summed over, on the stack: twice the length of
+                        # half as many takes a third to a half of the time of vectors along the rows
 SPREAD_ROWS = 64     # rows that a turned block serves: it costs as much as some two of them
 FOLDS = 2            # sums over a short row from which folding registers takes longer than turning
 LEAST_FOLDED = 5     # elements of such a row: fewer are gathered as they stand
@@ -80,32 +82,43 @@ def across_rows(nest: Nest, vector: str) -> Tile | None:
 
 def spread(nest: Nest) -> tuple[str, Tile] | None:
     """A vector axis for sums over a few elements of rows that many results share."""
-    if len(nest.reduced) != 1 or any(e.kind == "scan" for e in nest.exprs):
+    length = dims.most(nest.sizes[nest.reduced[0]]) if len(nest.reduced) == 1 else None
+    if length is None:
         return None
+    return next(((j, tile) for j, tile, most in _spreads(nest) if length <= most), None)
+
+
+def longest_spread(nest: Nest) -> int:
+    """The elements of a row up to which `spread` finds an axis; 0 where it finds none at all."""
+    return max((most for _, _, most in _spreads(nest)), default=0)
+
+
+def _spreads(nest: Nest) -> Iterator[tuple[str, Tile, int]]:
+    """What `spread` may find, and how long the rows may be for it."""
+    if len(nest.reduced) != 1 or any(e.kind == "scan" for e in nest.exprs):
+        return
     (k,) = nest.reduced
-    length = nest.sizes[k]
     inner = [e for e in nest.exprs if e.kind == "reduce" and k in e.over]
     totals = [e for e in nest.exprs if e.kind == "reduce" and k not in e.over]
-    if not isinstance(length, int) or not inner or any(e.axes for e in totals):
-        return None
+    if not inner or any(e.axes for e in totals):
+        return
     if any(e.name == "argmax" for e in (*inner, *totals)):
-        return None
+        return
     if any(k in s.axes for s in nest.stores) or any(e.kind == "philox" for e in nest.exprs):
-        return None
+        return
     few = _few(nest, nest.outer)
     for j in reversed(nest.outer):
         loads = turned_loads(nest, j, k)
         sizes = {e.dtype.itemsize for e in loads}
         if j in few or len(sizes) != 1 or not _in_step(nest, j, loads):
             continue
-        if length * (COLUMNS + 16) * max(sizes) * len(loads) > SPREAD_BYTES:
-            continue
         for i in reversed(nest.outer):
             if i != j and i not in few and not any(
                 coefficient(e.offset, i) != 0 for e in loads
             ):
-                return j, Tile(i, SPREAD_ROWS, turned=k)
-    return None
+                most = SPREAD_BYTES // ((COLUMNS + 16) * max(sizes) * len(loads))
+                yield j, Tile(i, SPREAD_ROWS, turned=k), most
+                break
 
 
 def ends(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from graphc import dims
 from graphc.codegen.axes import coefficient
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
@@ -71,11 +72,15 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
     size = loads[0].dtype.itemsize
     dtype = f32 if size == 4 else f64  # by size: the bits are only moved
     pitch = COLUMNS + f.target.lanes(dtype)  # pack writes up to a register more
-    origin, held = (first, tile.count) if other == tile.rows else ("0", nest.sizes[other])
-    assert isinstance(held, int)
+    origin, held = "0", dims.most(nest.sizes[other])
+    if other == tile.rows:
+        origin, held = first, tile.count
+    assert held is not None
     buffers = {x: f.alloca(f"[{held * pitch * size} x i8]") for x in loads}
     pack = define_pack(f.module, f.target, dtype)
-    count = e(f"sub nsw i64 {last}, {first}") if other == tile.rows else str(held)
+    count = f.top.size(nest.sizes[other])
+    if other == tile.rows:
+        count = e(f"sub nsw i64 {last}, {first}")
 
     def block(start: str, _: list[str]) -> list[str]:
         end = least(e, e(f"add nsw i64 {start}, {COLUMNS}"), high)

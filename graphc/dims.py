@@ -337,6 +337,16 @@ def _atom_nonnegative(a: Apply) -> bool:
     return is_nonnegative(a.a) and is_nonnegative(a.b)
 
 
+def most(x: Size) -> int | None:
+    """What x is at most, of a number or a minimum with a number."""
+    if isinstance(x, int):
+        return x
+    (atoms, c), *others = x.terms
+    a = atoms[0] if len(atoms) == 1 and c == 1 and not others else None
+    sides = (a.a, a.b) if isinstance(a, Apply) and a.fn == "min" else ()
+    return next((n for n in sides if isinstance(n, int)), None)
+
+
 def product(sizes: Iterable[Size]) -> Size:
     """The product of sizes; 1 for none."""
     out: Size = 1

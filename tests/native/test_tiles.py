@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,28 @@ def test_distances_of_any_number_of_points(k, dtype):
         want = [in_order(d * d), in_order(np.abs(d) * b), d.max(axis=2)]
         for got, w in zip(f(a, b), want, strict=True):
             np.testing.assert_array_equal(got, w)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_distances_of_points_of_any_number_of_coordinates(dtype):
+    """Of few, the bits are those of a number that is declared; many are swept by vectors."""
+    x, y = gx.input("x", ("n", "k"), dtype), gx.input("y", ("m", "k"), dtype)
+    squares = gx.sum((x[:, None, :] - y[None, :, :]) ** 2, axis=2)
+    f = gx.function([x, y], [squares, gx.sum(squares)], name="undeclared")
+    assert {"undeclared.k0.short", "undeclared.k0.long"} <= set(
+        re.findall(r"call void @(undeclared[.\w]+)\(", f.llvm_ir())
+    )
+    most = 204 if dtype == "float32" else 102
+    for k in (0, 1, 2, 3, 17, most, most + 1, 300):
+        for n, m in [(0, 9), (9, 0), (1, 1), (9, 17), (66, 130)]:
+            a, b = RNG.normal(size=(n, k)).astype(dtype), RNG.normal(size=(m, k)).astype(dtype)
+            want = in_order((a[:, None, :] - b[None, :, :]) ** 2)
+            got, total = f(a, b)
+            if k <= most:
+                np.testing.assert_array_equal(got, want)
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+            np.testing.assert_allclose(total, want.sum(dtype="f8"), rtol=1e-5)
+    assert f.compilations == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])

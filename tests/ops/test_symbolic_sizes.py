@@ -167,3 +167,10 @@ def test_interpreter_refuses_sizes_that_do_not_fit():
         evaluate([x], [np.ones(4)], [bad])
         with pytest.raises(ShapeError):
             evaluate([x], [np.ones(size)], [bad])
+
+
+def test_the_most_that_a_size_may_be():
+    n = dims.dim("n")
+    assert [dims.most(x) for x in (7, dims.minimum(n, 9), dims.minimum(9, 2 * n))] == [7, 9, 9]
+    unbounded = (n, n + 1, 2 * dims.minimum(n, 9), dims.minimum(n, 9) + 1, dims.maximum(n, 9))
+    assert [dims.most(x) for x in unbounded] == [None] * 5
