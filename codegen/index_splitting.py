@@ -36,9 +36,10 @@ def pieces(nest: Nest, target: Target) -> list[Nest]:
         return [nest]
     found = [nest]
     for name in nest.outer:
-        found = [p for n in found for p in _cut(n, name)]
-        if len(found) > MOST:
+        edges = [_edges(n, name) for n in found]
+        if sum(max(1, len(at) - 1) for at in edges) > MOST:
             return [nest]
+        found = [p for n, at in zip(found, edges, strict=True) for p in _cut(n, name, at)]
     if len(found) == 1:
         return [nest]
     total = sum(_cycles(p, target) for p in found)
@@ -65,22 +66,27 @@ def _preds(e: Expr) -> tuple[Pred, ...]:
     return e.preds if e.kind == "load" else ()
 
 
-def _cut(nest: Nest, name: str) -> list[Nest]:
-    """The nest cut at every bound of a condition on an axis."""
+def _edges(nest: Nest, name: str) -> list[int]:
+    """Where an axis begins, is cut, and ends: at every bound of a condition on it; [] where that is
+    not worth it."""
     size = nest.sizes[name]
     if not isinstance(size, int) or size < 2:
-        return [nest]
+        return []
     bounds = {0, size}
     for p in _conditions(nest):
         bounds.update(b for b in _bounds(p, name) if 0 < b < size)
     edges = sorted(bounds)
-    if len(edges) == 2:
-        return [nest]
     inner = 1  # elements that stand behind one another for one value of the axis, as far as known
     for other in nest.outer[nest.outer.index(name) + 1 :]:
         n = nest.sizes[other]
         inner *= n if isinstance(n, int) else SHORTEST
-    if max(b - a for a, b in pairwise(edges)) * inner < SHORTEST:
+    longest = max(b - a for a, b in pairwise(edges))
+    return edges if len(edges) > 2 and longest * inner >= SHORTEST else []
+
+
+def _cut(nest: Nest, name: str, edges: list[int]) -> list[Nest]:
+    """The nest cut at the edges on an axis."""
+    if not edges:
         return [nest]
     return [_Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
 

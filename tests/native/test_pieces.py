@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
+from graphc.codegen import index_splitting
 from graphc.codegen.debug import full_title
 
 UNARY = {"exp": np.exp, "neg": np.negative, "none": lambda x: x}
@@ -67,6 +68,23 @@ def test_in_place_and_two_axes():
     f(a)
     np.testing.assert_allclose(f.state["v"], expected, rtol=1e-6)
     assert cuts(f) == 5, "above, below, left, right, and what is framed"
+
+
+def test_too_many_pieces_are_not_made(monkeypatch):
+    """Each would take as long as the whole nest."""
+    made = []
+    nest = index_splitting._Piece.nest
+    monkeypatch.setattr(
+        index_splitting._Piece, "nest", lambda piece: made.append(piece) or nest(piece)
+    )
+    x = gx.input("x", ("n", 64))
+    parts = [gx.tanh(x) * float(k) for k in range(index_splitting.MOST + 1)]
+    f = gx.function([x], gx.concat(parts, axis=1))
+    a = np.random.default_rng(0).normal(size=(3, 64)).astype("f4")
+    got = f(a).reshape(3, -1, 64)
+    np.testing.assert_allclose(got[:, 7], np.tanh(a) * 7, rtol=1e-6)
+    np.testing.assert_allclose(got[:, -1], np.tanh(a) * index_splitting.MOST, rtol=1e-6)
+    assert not made and cuts(f) == 0
 
 
 def test_left_whole():
