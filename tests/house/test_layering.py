@@ -18,6 +18,7 @@ DRIVERS = {
 }
 # What may be written with the drivers, but must not know passes or codegen itself.
 LIBRARIES = {"nn", "activations", "losses", "testing"}
+PLACES = {*LAYERS, "tests", "examples", "pyproject.toml", "README.md", "LICENSE"}
 FILES = sorted(p for folder in LAYERS for p in (ROOT / folder).rglob("*.py"))
 
 
@@ -46,6 +47,16 @@ def place(module):
     parts = parts[1:]
     layer = parts.pop(0) if parts and parts[0] in ("passes", "codegen") else "graphc"
     return layer, parts[0] if parts else "__init__"
+
+
+def test_nothing_else_stands_at_the_top():
+    done = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    top = {f.split("/")[0] for f in done.stdout.splitlines()}
+    assert {f for f in top if not f.startswith(".")} == PLACES
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
