@@ -4,7 +4,8 @@
     step = gx.function([x, y], loss, updates=gx.optim.adam(params, grads, lr=1e-3))
 
 Each returns pairs (variable, new value) for `updates=`. State lives in variables of its own, named
-after the parameter: w.adam_m, w.adam_v. The learning rate may be a Tensor.
+after the parameter: w.adam_m, w.adam_v. The learning rate may be a Tensor. Of f16 and bf16 a step
+is computed in f32, and what it leaves is rounded.
 """
 
 from __future__ import annotations
@@ -75,6 +76,16 @@ def _like(p: Variable, suffix: str) -> Variable:
     return variable(np.zeros(p.state.type.shape, p.dtype.numpy), f"{p.name}.{suffix}")
 
 
+def _wide(t: Tensor) -> Tensor:
+    """16-bit floats as f32: of f16, the square of 300 is infinite and eps is 0."""
+    return cast(t, t.dtype.compute)
+
+
+def _set(state: Variable, new: Tensor) -> tuple[Variable, Tensor]:
+    """The update of a variable, rounded to its dtype."""
+    return state, cast(new, state.dtype)
+
+
 def _rate(lr: ArrayLike, p: Tensor) -> Tensor:
     t = as_tensor(lr, p.dtype)
     if t.ndim:
@@ -120,16 +131,17 @@ def sgd(
         updates.append((count, step))
         first = ew.equal(step, 1)
     for p, g in pairs:
-        d = _decayed(g, p, weight_decay)
+        w = _wide(p)
+        d = _decayed(_wide(g), w, weight_decay)
         if momentum:
             buffer = _like(p, "sgd_momentum")
             taken = ew.multiply(d, 1.0 - dampening) if dampening else d
-            b = ew.add(ew.multiply(buffer, momentum), taken)
+            b = ew.add(ew.multiply(_wide(buffer), momentum), taken)
             if first is not None:
                 b = ew.where(first, d, b)
-            updates.append((buffer, b))
+            updates.append(_set(buffer, b))
             d = ew.add(d, ew.multiply(b, momentum)) if nesterov else b
-        updates.append((p, ew.subtract(p, ew.multiply(_rate(lr, p), d))))
+        updates.append(_set(p, ew.subtract(w, ew.multiply(_rate(lr, w), d))))
     return updates
 
 
@@ -175,21 +187,21 @@ def _adam(
     updates: Updates = [(count, step)]
     for p, g in pairs:
         m, v = _like(p, f"{op}_m"), _like(p, f"{op}_v")
-        rate = _rate(lr, p)
+        w, d = _wide(p), _wide(g)
+        rate = _rate(lr, w)
         if decoupled:
-            start = ew.multiply(p, ew.subtract(1.0, ew.multiply(rate, weight_decay)))
-            d = g
+            start = ew.multiply(w, ew.subtract(1.0, ew.multiply(rate, weight_decay)))
         else:
-            start, d = p, _decayed(g, p, weight_decay)
-        m1 = _lerp(m, d, 1.0 - b1)
-        v1 = ew.add(ew.multiply(v, b2), ew.multiply(ew.square(d), 1.0 - b2))
-        c1, c2 = _correction(b1, count, p), _correction(b2, count, p)
+            start, d = w, _decayed(d, w, weight_decay)
+        m1 = _lerp(_wide(m), d, 1.0 - b1)
+        v1 = ew.add(ew.multiply(_wide(v), b2), ew.multiply(ew.square(d), 1.0 - b2))
+        c1, c2 = _correction(b1, count, w), _correction(b2, count, w)
         root = reals.sqrt(c2)  # one number: divided by it, every element would take two divisions
         size = ew.divide(ew.multiply(rate, root), c1)
         new = ew.subtract(
             start, ew.multiply(size, ew.divide(m1, ew.add(reals.sqrt(v1), ew.multiply(root, eps))))
         )
-        updates += [(p, new), (m, m1), (v, v1)]
+        updates += [_set(p, new), _set(m, m1), _set(v, v1)]
     return updates
 
 
@@ -198,11 +210,10 @@ def _correction(beta: float, count: Tensor, p: Tensor) -> Tensor:
 
     From the count and not from its new value, so that no parameter waits for that.
     """
-    work = p.dtype.compute
     if beta == 0.0:
         return as_tensor(1.0, p.dtype)
-    t = ew.add(cast(count, work), 1.0)
-    return cast(prim.neg(prim.expm1(ew.multiply(t, math.log(beta)))), p.dtype)
+    t = ew.add(cast(count, p.dtype), 1.0)
+    return prim.neg(prim.expm1(ew.multiply(t, math.log(beta))))
 
 
 def rmsprop(
@@ -218,22 +229,23 @@ def rmsprop(
            momentum=(momentum, 0, math.inf), weight_decay=(weight_decay, 0, math.inf))
     updates: Updates = []
     for p, g in pairs:
-        d = _decayed(g, p, weight_decay)
+        w = _wide(p)
+        d = _decayed(_wide(g), w, weight_decay)
         v = _like(p, "rmsprop_v")
-        v1 = ew.add(ew.multiply(v, alpha), ew.multiply(ew.square(d), 1.0 - alpha))
-        updates.append((v, v1))
+        v1 = ew.add(ew.multiply(_wide(v), alpha), ew.multiply(ew.square(d), 1.0 - alpha))
+        updates.append(_set(v, v1))
         spread = v1
         if centered:
             a = _like(p, "rmsprop_mean")
-            a1 = _lerp(a, d, 1.0 - alpha)
-            updates.append((a, a1))
+            a1 = _lerp(_wide(a), d, 1.0 - alpha)
+            updates.append(_set(a, a1))
             spread = ew.subtract(v1, ew.square(a1))
         d = ew.divide(d, ew.add(reals.sqrt(spread), eps))
         if momentum:
             buffer = _like(p, "rmsprop_momentum")
-            d = ew.add(ew.multiply(buffer, momentum), d)
-            updates.append((buffer, d))
-        updates.append((p, ew.subtract(p, ew.multiply(_rate(lr, p), d))))
+            d = ew.add(ew.multiply(_wide(buffer), momentum), d)
+            updates.append(_set(buffer, d))
+        updates.append(_set(p, ew.subtract(w, ew.multiply(_rate(lr, w), d))))
     return updates
 
 
@@ -247,14 +259,13 @@ def clip_grad_norm(grads: Sequence[Tensor], max_norm: ArrayLike) -> tuple[list[T
     gs = [as_float(g) for g in listed("clip_grad_norm", grads)]
     if not gs:
         raise ArgumentError("clip_grad_norm: takes at least one gradient", user_loc())
-    squares = [reductions.sum(ew.square(cast(g, g.dtype.compute))) for g in gs]
+    squares = [reductions.sum(ew.square(_wide(g))) for g in gs]
     norm = reals.sqrt(functools.reduce(ew.add, squares))
     limit = as_tensor(max_norm, norm.dtype)
     if limit.ndim:
         raise ShapeError(f"clip_grad_norm: max_norm must be a scalar, got {limit.type}", user_loc())
     factor = ew.minimum(ew.divide(limit, ew.add(norm, 1e-6)), 1.0)
     scaled = [
-        cast(ew.multiply(cast(g, g.dtype.compute), cast(factor, g.dtype.compute)), g.dtype)
-        for g in gs
+        cast(ew.multiply(_wide(g), cast(factor, g.dtype.compute)), g.dtype) for g in gs
     ]
     return scaled, norm

@@ -104,6 +104,21 @@ def test_float32_and_tensor_rates(name):
         np.testing.assert_allclose(u, v, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "rmsprop"])
+def test_steps_of_float16_are_those_of_float32(name):
+    """The square of 300 is more than f16 holds, and eps = 1e-8 less: NaN where a gradient is 0."""
+    gradient = np.array([0.0, 0.25, 300.0], "float32")
+    values = {}
+    for dtype in ("float16", "float32"):
+        w = gx.variable(np.ones(3, dtype), "w")
+        g = gx.input("g", (3,), dtype)
+        step = gx.function([g], [], updates=getattr(gx.optim, name)([w], [g], lr=1e-3))
+        for _ in range(4):
+            step(gradient.astype(dtype))
+        values[dtype] = w.value
+    np.testing.assert_allclose(values["float16"], values["float32"], rtol=2e-3)
+
+
 def test_state_is_named_after_the_parameter():
     w = gx.variable(START, "layer.w")
     names = [v.name for v, _ in gx.optim.adam([w], [w * 1.0])]
