@@ -55,11 +55,13 @@ def silu(x: ArrayLike) -> Tensor:
 
 def softplus(x: ArrayLike, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow."""
-    t = as_float(x)
+    of = as_float(x)
+    t = cast(of, of.dtype.compute)
     z = t if beta == 1.0 else ew.multiply(t, beta)  # may overflow, where only its sign counts
     positive = ew.greater(z, 0.0)
     tail = reals.log1p(reals.exp(ew.where(positive, ew.negative(z), z)))
-    return ew.add(ew.where(positive, t, 0.0), tail if beta == 1.0 else ew.divide(tail, beta))
+    y = ew.add(ew.where(positive, t, 0.0), tail if beta == 1.0 else ew.divide(tail, beta))
+    return cast(y, of.dtype)
 
 
 def log_sigmoid(x: ArrayLike) -> Tensor:

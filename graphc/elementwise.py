@@ -81,13 +81,17 @@ def divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """floor(x1 / x2). Integer division by zero fails at run time; floats follow NumPy."""
+    """floor(x1 / x2), of gradient 0. Integer division by zero fails at run time; floats follow
+    NumPy.
+    """
     a, b = strict("floor_divide", x1, x2)
     require_dtype("floor_divide", a, "iuf", NUMERIC)
     if not a.dtype.is_float:
         return prim.div(a, b)
     if a.dtype.bits == 16:
         return cast(floor_divide(cast(a, types.f32), cast(b, types.f32)), a.dtype)
+    x, y = a, b
+    a, b = prim.stop_gradient(x), prim.stop_gradient(y)
     # (a - r) / b is an integer up to rounding; the correction is NumPy's. Where the signs differ, r
     # leads away from 0: beside the largest numbers by halves, which do not overflow.
     r = prim.rem(a, b)
@@ -105,7 +109,15 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     far = prim.equal(prim.abs(b), prim.full_like(b, float("inf")))
     inner = prim.select(prim.and_(far, prim.is_finite(a)), near, signed)
     zero = prim.equal(b, prim.full_like(b, 0.0))
-    return prim.select(zero, prim.div(a, b), inner)
+    return _flat(prim.select(zero, prim.div(a, b), inner), x, y)
+
+
+def _flat(value: Tensor, *operands: Tensor) -> Tensor:
+    """The value, of which the operands have a gradient: zeros."""
+    always = prim.full(value.type.with_dtype(bool_), True)
+    for x in operands:
+        value = prim.select(always, value, x)
+    return value
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike) -> Tensor:
@@ -138,8 +150,7 @@ def pow(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 _CONSTANT_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     -1.0: lambda x: prim.div(prim.full_like(x, 1), x),
-    # 1 for NaN too; x stays an operand, so that the result has a gradient: zeros.
-    0.0: lambda x: prim.select(prim.full(x.type.with_dtype(bool_), True), prim.full_like(x, 1), x),
+    0.0: lambda x: _flat(prim.full_like(x, 1), x),  # 1 for NaN too
     0.5: prim.sqrt,
     1.0: lambda x: x,
     2.0: lambda x: prim.mul(x, x),

@@ -21,6 +21,7 @@ from graphc.convert import (
 from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.manipulation import expand_dims, moveaxis
 from graphc.tensor import Tensor
+from graphc.types import DType
 
 __all__ = [
     "binary_cross_entropy_with_logits", "cross_entropy", "huber", "huber_loss", "l1_loss",
@@ -28,16 +29,17 @@ __all__ = [
 ]
 
 
-def _reduce(op: str, loss: Tensor, reduction: str) -> Tensor:
+def _reduce(op: str, loss: Tensor, reduction: str, dtype: DType) -> Tensor:
+    """The reduced loss in `dtype`: losses of 16-bit floats are computed in f32."""
     if reduction == "mean":
-        return red.mean(loss)
-    if reduction == "sum":
-        return red.sum(loss)
-    if reduction != "none":
+        loss = red.mean(loss)
+    elif reduction == "sum":
+        loss = red.sum(loss)
+    elif reduction != "none":
         raise ArgumentError(
             f"{op}: reduction must be 'mean', 'sum' or 'none', got {reduction!r}", user_loc()
         )
-    return loss
+    return cast(loss, dtype)
 
 
 def cross_entropy(
@@ -72,7 +74,7 @@ def cross_entropy(
     x = moveaxis(x, i, -1)
     if y.dtype.is_float:
         y = moveaxis(cast(y, x.dtype), i, -1)
-    _reduce("cross_entropy", prim.constant(0.0), reduction)  # checks the word
+    _reduce("cross_entropy", prim.constant(0.0), reduction, x.dtype)  # checks the word
     return _cross_entropy(x, y, float(label_smoothing), reduction)
 
 
@@ -95,7 +97,7 @@ def _cross_entropy(x: Tensor, y: Tensor, smoothing: float, reduction: str) -> Te
                 ew.multiply(chosen, 1.0 - smoothing), ew.multiply(red.mean(s, -1), smoothing)
             )
         loss = ew.subtract(total, chosen)
-    return cast(_reduce("cross_entropy", loss, reduction), x.dtype)
+    return _reduce("cross_entropy", loss, reduction, x.dtype)
 
 
 def _classes(x: Tensor) -> Tensor:
@@ -114,9 +116,8 @@ def nll_loss(log_probabilities: ArrayLike, labels: ArrayLike, *, reduction: str 
             f"{y.type}", user_loc(),
         )
     n = x.ndim - 1
-    return _reduce(
-        "nll_loss", prim.neg(prim.gather(x, y, axis=n, batch=n, negative=False)), reduction
-    )
+    loss = prim.neg(prim.gather(x, y, axis=n, batch=n, negative=False))
+    return _reduce("nll_loss", loss, reduction, x.dtype)
 
 
 def binary_cross_entropy_with_logits(
@@ -127,6 +128,8 @@ def binary_cross_entropy_with_logits(
     Logits and targets of one shape; a scalar unless reduction="none".
     """
     x, t = strict("binary_cross_entropy_with_logits", logits, targets, floating=True)
+    dtype = x.dtype
+    x, t = cast(x, dtype.compute), cast(t, dtype.compute)
     if pos_weight is None:
         # softplus(x) - t x, x's part put together first: the tail of a confident hit stays
         above = ew.greater(x, 0.0)
@@ -136,27 +139,31 @@ def binary_cross_entropy_with_logits(
     else:
         positive = ew.multiply(ew.multiply(t, pos_weight), softplus(ew.negative(x)))
         loss = ew.add(positive, ew.multiply(ew.subtract(1.0, t), softplus(x)))
-    return _reduce("binary_cross_entropy_with_logits", loss, reduction)
+    return _reduce("binary_cross_entropy_with_logits", loss, reduction, dtype)
 
 
-def _difference(op: str, prediction: ArrayLike, target: ArrayLike) -> Tensor:
+def _difference(op: str, prediction: ArrayLike, target: ArrayLike) -> tuple[Tensor, DType]:
+    """The difference of two of one shape, wide enough to be squared, and their dtype."""
     a, b = promote_args(prediction, target, floating=True)
     if a.shape != b.shape:
         raise ShapeError(
             f"{op}: prediction and target must have one shape, got {a.type} and {b.type}; "
             "broadcast one explicitly if that is meant", user_loc(),
         )
-    return ew.subtract(a, b)
+    wide = a.dtype.compute
+    return ew.subtract(cast(a, wide), cast(b, wide)), a.dtype
 
 
 def mse_loss(prediction: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Tensor:
     """The squared difference of two of one shape (else ShapeError): its mean, sum, or itself."""
-    return _reduce("mse_loss", ew.square(_difference("mse_loss", prediction, target)), reduction)
+    d, dtype = _difference("mse_loss", prediction, target)
+    return _reduce("mse_loss", ew.square(d), reduction, dtype)
 
 
 def l1_loss(prediction: ArrayLike, target: ArrayLike, *, reduction: str = "mean") -> Tensor:
     """The absolute difference of two of one shape (else ShapeError): its mean, sum, or itself."""
-    return _reduce("l1_loss", ew.abs(_difference("l1_loss", prediction, target)), reduction)
+    d, dtype = _difference("l1_loss", prediction, target)
+    return _reduce("l1_loss", ew.abs(d), reduction, dtype)
 
 
 def huber_loss(
@@ -165,11 +172,13 @@ def huber_loss(
     """d**2 / 2 up to |d| = delta, then delta * (|d| - delta / 2), for the difference d of two of
     one shape (else ShapeError): its mean, sum, or itself.
     """
-    d = _difference("huber_loss", prediction, target)
+    d, dtype = _difference("huber_loss", prediction, target)
     size = ew.abs(d)
-    near = ew.multiply(ew.square(d), 0.5)
+    near = ew.less_equal(size, delta)
+    inner = ew.where(near, d, 0.0)  # keeps the gradient of the unused branch finite
     far = ew.multiply(ew.subtract(size, 0.5 * delta), delta)
-    return _reduce("huber_loss", ew.where(ew.less_equal(size, delta), near, far), reduction)
+    loss = ew.where(near, ew.multiply(ew.square(inner), 0.5), far)
+    return _reduce("huber_loss", loss, reduction, dtype)
 
 
 mse = mse_loss

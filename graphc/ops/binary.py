@@ -191,9 +191,10 @@ _binary("mul", NUMBER, quiet(np.multiply), _mul_vjp,
         hint="for bools use and")
 _binary("sub", NUMBER, quiet(np.subtract), lambda ct, out, x, y: [ct, -ct],
         hint="for bools use xor")
-_binary("div", NUMBER, _div, lambda ct, out, x, y: [ct / y, -(ct / y * out)],
+_binary("div", NUMBER, _div,
+        through_f32("div", lambda ct, out, x, y: [ct / y, -(ct / y * out)]),
         hint="cast bools first", fallible=True)
-_binary("rem", NUMBER, _rem, _rem_vjp, hint="cast bools first", fallible=True)
+_binary("rem", NUMBER, _rem, through_f32("rem", _rem_vjp), hint="cast bools first", fallible=True)
 _binary("pow", NUMBER, _pow, through_f32("pow", _pow_vjp), hint="cast bools first", fallible=True)
 _binary("atan2", FLOAT, wide(np.arctan2), _atan2_vjp)
 _binary("maximum", ANY, quiet(np.maximum), _maximum_vjp(1))

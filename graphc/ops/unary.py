@@ -11,6 +11,7 @@ import numpy as np
 from graphc import prim
 from graphc.ops import special
 from graphc.ops.batching import elementwise_batch
+from graphc.ops.halves import through_f32
 from graphc.ops.numeric import quiet, wide
 from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import BITS, FLOAT, NUMBER, Types, bad_argument, check_dtype, elementwise
@@ -25,13 +26,18 @@ Vjp: TypeAlias = "Callable[..., Grads]"
 def _unary(
     name: str, kinds: str, ref: Callable[..., Array],
     vjp: Callable[[Tensor, Tensor, Tensor], Tensor] | None, result: Any = None,
+    wide: bool = False,
 ) -> None:
+    """`wide`: the vjp of 16-bit floats is computed in f32."""
     rule: Vjp | None = None
     if vjp is not None:
         formula = vjp
 
         def rule(ct: Tensor, y: Tensor, x: Tensor) -> list[Tensor | None]:
             return [formula(ct, y, x)]
+
+        if wide:
+            rule = through_f32(name, rule)
 
     op(
         name, Kind.ELEMENTWISE, 1,
@@ -77,7 +83,8 @@ def _exp_of_square(x: Tensor, factor: float) -> Tensor:
     """exp(factor * x**2), factor a power of 2, with what the rounding of x**2 loses made good.
 
     Far out that is hundreds of ULP. Dekker's product, of an x split by masking half its digits;
-    squares of 16-bit floats are exact in f32.
+    squares of 16-bit floats are exact in f32. Where the result is 0 nothing is lost, lest
+    derivatives of this one multiply that 0 by an infinity.
     """
     if x.dtype.bits == 16:
         wide = prim.cast(x, dtype=x.dtype.compute)
@@ -87,7 +94,7 @@ def _exp_of_square(x: Tensor, factor: float) -> Tensor:
     high = prim.bitcast(prim.and_(bits, mask), dtype=x.dtype)
     square = x * x
     lost = (high * high - square) + (x - high) * (x + high)
-    lost = prim.select(prim.is_finite(square), lost, prim.full_like(x, 0.0))
+    lost = prim.select(prim.less(square, prim.full_like(x, 2.0**13)), lost, prim.full_like(x, 0.0))
     return prim.exp(square * factor) * (prim.stop_gradient(lost) * factor + 1.0)
 
 
@@ -120,7 +127,7 @@ _unary("cosh", FLOAT, wide(np.cosh), lambda ct, y, x: ct * prim.sinh(x))
 _unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * _tanh_slope(y, x))
 _unary("asin", FLOAT, wide(np.arcsin), lambda ct, y, x: ct * prim.rsqrt(_cofactor(x)))
 _unary("acos", FLOAT, wide(np.arccos), lambda ct, y, x: -(ct * prim.rsqrt(_cofactor(x))))
-_unary("atan", FLOAT, wide(np.arctan), lambda ct, y, x: ct / (x * x + 1.0))
+_unary("atan", FLOAT, wide(np.arctan), lambda ct, y, x: ct / (x * x + 1.0), wide=True)
 _unary("asinh", FLOAT, wide(np.arcsinh), lambda ct, y, x: ct / _asinh_slope(x))
 _unary(
     "acosh", FLOAT, wide(np.arccosh),

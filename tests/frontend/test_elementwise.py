@@ -241,6 +241,14 @@ def test_slopes_far_out_are_zero(run, dtype):
     np.testing.assert_array_equal(np.signbit(zero), [False, True])
 
 
+def test_floor_quotients_have_zero_slopes(run):
+    """Also where the quotient itself is infinite, by whose slope 0 would be multiplied."""
+    x, y = gx.input("x", (4,)), gx.input("y", (4,))
+    at = {"x": np.array([7, 3e38, 5, 1], "f4"), "y": np.array([2, 0.5, np.inf, 0], "f4")}
+    for slope in gx.grad(gx.sum(x // y), [x, y]):
+        np.testing.assert_array_equal(run(slope, **at), 0)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_quotients_of_the_largest_numbers(run, dtype):
     """a - a % b overflows where the signs differ."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
@@ -329,6 +330,43 @@ def test_halves(run):
         assert y.dtype is gx.float16
         wide = getattr(gx.nn, name)(x.astype("float32"))
         np.testing.assert_array_equal(run(y, x=a), run(wide, x=a).astype("f2"))
+
+
+@pytest.mark.parametrize("name, targets", [
+    ("mse_loss", [-100, 5e4, 1]), ("l1_loss", [-100, -5e4, 1]), ("huber_loss", [-100, -5e4, 1]),
+    ("binary_cross_entropy_with_logits", [0, 0.3, 1]),
+])
+def test_losses_of_halves(run, name, targets):
+    """Rounded once: differences, squares and terms that f16 does not hold have a mean that it does.
+    """
+    x, y = (gx.input(n, ("n",), "float16") for n in "xy")
+    at = {"x": np.array([300, 5e4, -3, *[0.1] * 200], "f2"),
+          "y": np.array([*targets, *[0.3] * 200], "f2")}
+    wide = {k: v.astype("f4") for k, v in at.items()}
+    u, v = (gx.input(n, ("n",)) for n in "xy")
+    loss, exact = getattr(gx.nn, name)(x, y), getattr(gx.nn, name)(u, v)
+    assert loss.dtype is gx.float16
+    np.testing.assert_array_equal(run(loss, **at), run(exact, **wide).astype("f2"))
+    np.testing.assert_array_equal(
+        run(gx.grad(loss, x), **at), run(gx.grad(exact, u), **wide).astype("f2"))
+
+
+def test_huber_of_infinite_differences(run):
+    x, y = gx.input("x", (2,)), gx.input("y", (2,))
+    top = np.float32(3e38)
+    slope = gx.grad(gx.nn.huber_loss(x, y, delta=0.5, reduction="sum"), x)
+    got = run(slope, x=np.array([top, -top]), y=np.array([-top, top]))
+    np.testing.assert_array_equal(got, [0.5, -0.5])
+
+
+def test_softplus_of_halves_scales_in_f32(run):
+    """exp turns what 3 * x is rounded by into a tenth of the result."""
+    x = gx.input("x", (2,), "bfloat16")
+    at = np.array([-25.75, -3.015625]).astype(ml_dtypes.bfloat16)
+    y = gx.nn.softplus(x, 3.0)
+    assert y.dtype is gx.bfloat16
+    want = np.log1p(np.exp(3 * at.astype("f8"))) / 3
+    np.testing.assert_allclose(run(y, x=at).astype("f8"), want, rtol=2.0**-8)
 
 
 def test_refusals(refuses):

@@ -174,6 +174,28 @@ def test_products_and_powers_of_halves_round_once():
     np.testing.assert_allclose(got[1][1], base[1] ** 414 * np.log(base[1]), rtol=5e-3)
 
 
+def test_slopes_of_halves_where_f16_overflows_on_the_way():
+    """1 + x**2, the reciprocal of a divisor and x less its remainder."""
+    f16 = BY_NAME["f16"]
+
+    def check(fn, arrays, want):
+        got = gradients(lambda *xs: fn(*(prim.cast(x, f16) for x in xs)), *arrays)
+        np.testing.assert_allclose(got[-1], want, rtol=3e-3)  # of the last, to subnormal numbers
+
+    check(prim.atan, [np.array([-300.0, 2.0])], [1 / 90001, 1 / 5])
+    tiny = 2.0**-17
+    check(prim.div, [np.array([0.0, tiny / 4]), np.full(2, tiny)], [0.0, -1 / (4 * tiny)])
+    check(prim.rem, [np.array([-65504.0, 7.0]), np.array([300.0, 3.0])], [219.0, -2.0])
+
+
+@pytest.mark.parametrize("dtype, far", [("f4", 1e17), ("f8", 1e140)])
+def test_second_slopes_of_normal_cdf_far_out_are_zero(dtype, far):
+    """The digits that x**2 loses are many there, and were multiplied by 0 only at the end."""
+    at = np.array([far, -far, 1.0], dtype)
+    got = second(lambda x: x * prim.normal_cdf(x), at)
+    np.testing.assert_allclose(got, [0, 0, np.exp(-0.5) / np.sqrt(2 * np.pi)], rtol=1e-6)
+
+
 def test_scatter_drops_what_was_overwritten():
     idx = np.array([1, 1, 0])
     gx, gu = gradients(
