@@ -112,6 +112,7 @@ class NestKernel:
         totals = {
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }
+        begin_anew(f, {r: c for r, c in totals.items() if reduction_of(r).absorbed})
         if s.sums and s.tile is not None:
             f.places = turned.Places(f)
         if s.bands:
@@ -138,14 +139,18 @@ class NestKernel:
         self, f: Frame, body: Across | Along, number: str, low: str, high: str, totals: Totals
     ) -> None:
         """The items [low, high) of one chunk, whose sums begin anew."""
-        e, one = f.e, Lanes(f.e, 1, self.target)
+        e = f.e
+        begin_anew(f, {r: c for r, c in totals.items() if not reduction_of(r).absorbed})
         for r, cells in totals.items():
-            wide = reduction_of(r).wide
-            for t, cell, v in zip(wide.types, cells, wide.start(one), strict=True):
-                e.do(f"store {t} {v}, ptr {cell}, align 8")
+            if reduction_of(r).absorbed:  # a product that is 0 stays so in all chunks after
+                (t,), (cell,) = reduction_of(r).types, cells
+                left = e(f"icmp ne {t} {e(f'load {t}, ptr {cell}, align 8')}, 0")
+                e.do(f"store {t} {e(f'zext i1 {left} to {t}')}, ptr {cell}, align 8")
         body.columns = columns.clear(f, number)
         if f.places is not None:
             f.places.clear()
+        if self.schedule.flat:
+            f.first = e(f"mul nsw i64 {low}, {BLOCK}")
 
         def band(i: str) -> None:
             assert f.bands is not None
@@ -266,6 +271,15 @@ class NestKernel:
         scope.demand(x.expr for x in self.totals)
         for x in self.totals:
             scope.store(x.output, x.offset, x.expr, vector=False)
+
+
+def begin_anew(f: Frame, totals: Totals) -> None:
+    """Store the states of no elements."""
+    for r, cells in totals.items():
+        wide = reduction_of(r).wide
+        start = wide.start(Lanes(f.e, 1, f.target))
+        for t, cell, v in zip(wide.types, cells, start, strict=True):
+            f.e.do(f"store {t} {v}, ptr {cell}, align 8")
 
 
 def tiles_of(f: Frame, body: Across | Along) -> None:

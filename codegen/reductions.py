@@ -21,7 +21,9 @@ from graphc.codegen.lanes import Lanes, register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.scalars import emit
 from graphc.codegen.target import Target
-from graphc.types import DType, bool_, f16, f64, i32, i64
+from graphc.types import DType, bool_, f16, f64, i8, i16, i32, i64
+
+SIGNED = {"i8": i8, "i16": i16, "i32": i32, "i64": i64}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,37 @@ class Reduction:
         """
         wide = self.dtype.compute.bits == 64 if self.dtype.is_float else self.dtype.bits == 64
         return Reduction(self.name, self.dtype, "i64" if wide else "i32")
+
+    @property
+    def in_block(self) -> Reduction:
+        """What a sweep over a block of short integers accumulates: positions are as wide as these,
+        since 2**12 of 8 bits are 16 groups, and of 16 bits 32."""
+        return Reduction(self.name, self.dtype, f"i{self.dtype.bits}")
+
+    def exceeds(self, L: Lanes, x: str, y: str) -> str:
+        """Whether an argmax's element x takes the place of an earlier y: if it is greater, or the
+        first NaN."""
+        d, t = self.dtype, self.types[0]
+        if d.is_float:
+            return L.op("and", "i1", L.cmp("ugt", t, x, y), L.cmp("ord", t, y, y))
+        return L.cmp("sgt" if d.kind == "i" else "ugt", t, x, y)
+
+    @property
+    def absorbed(self) -> bool:
+        """Whether a state of 0 is the last one."""
+        return self.name == "reduce_prod" and not self.dtype.is_float
+
+    @property
+    def short(self) -> bool:
+        """Whether elements are integers of few enough bits to be counted within a block alone."""
+        return not self.dtype.is_float and self.dtype.bits <= 16
+
+    def top(self, e: Expr) -> int:
+        """What no element of the argmax `e` exceeds, where they are short."""
+        x = e.args[0]
+        if x.kind == "op" and x.name == "cast" and x.args[0].dtype is bool_:
+            return 1
+        return int(np.iinfo(self.dtype.numpy).max)
 
     @property
     def near(self) -> Reduction:
@@ -109,12 +142,7 @@ class Reduction:
         """The state with one more element, which stands behind those in the state."""
         if self.name != "argmax":
             return self.merge(L, state, x)
-        d, t = self.dtype, self.types[0]
-        if d.is_float:
-            take = L.cmp("ugt", t, x[0], state[0])
-            take = L.op("and", "i1", take, L.cmp("ord", t, state[0], state[0]))
-        else:
-            take = L.cmp("sgt" if d.kind == "i" else "ugt", t, x[0], state[0])
+        take = self.exceeds(L, x[0], state[0])
         return [
             L.select(take, ty, b, a) for ty, a, b in zip(self.types, state, x, strict=True)
         ]
@@ -187,7 +215,7 @@ class Reduction:
             if self.dtype.is_float:
                 hits[k] = L.op("or", "i1", hits[k], L.cmp("uno", t, v[0], v[0]))
             groups[k] = [L.select(hits[k], p, v[1], L.k(p, (1 << (int(p[1:]) - 1)) - 1))]
-        (group,) = Reduction("reduce_min", i64 if p == "i64" else i32).fold(L, groups)
+        (group,) = Reduction("reduce_min", SIGNED[p]).fold(L, groups)
         first = L.spread(p, group)
         lanes = len(vectors) * L.width
         bits = "0"

@@ -117,8 +117,9 @@ def lane_bits(nest: Nest, vector: str | None) -> int:
         if vector in e.axes and e.kind in ("load", "op", "philox", "scan")
     ]
     moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce"]
-    moving += [nest.outputs[s.output].dtype for s in nest.stores]
-    floats = [d.compute.bits for d in moving if d.is_float]
+    stored = [(nest.outputs[s.output].dtype, vector in s.axes) for s in nest.stores]
+    floats = [d.compute.bits for d in (*moving, *(d for d, _ in stored)) if d.is_float]
+    moving += [d for d, along in stored if along]  # a place of a byte is wider than bytes are
     return max(floats or [max(8, d.bits) for d in moving] or [32])
 
 

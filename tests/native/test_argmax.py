@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.target import host
 
 LENGTHS = (1, 5, 15, 16, 17, 63, 64, 65, 255, 257, 4095, 4096, 4097, 9000)
 
@@ -37,6 +40,38 @@ def test_argmax_of_rows_columns_and_whole_arrays(dtype):
                 want = [theirs(a, axis=1), theirs(a, axis=0), theirs(a)]
                 for got, w in zip(ours(a), want, strict=True):
                     np.testing.assert_array_equal(got, w)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint16", "int16"])
+def test_argmax_of_short_integers_in_many_blocks(dtype):
+    """A greater element in each block, equal ones in several, the greatest there is, none."""
+    x = gx.input("x", ("n", "m"), dtype)
+    f = gx.function([x], [gx.argmax(x, axis=1), gx.argmax(x), gx.argmin(x, axis=1), gx.argmin(x)])
+    found = re.findall(r"<(\d+) x i(?:8|16)>", f.llvm_ir())
+    assert max(map(int, found)) * 8 * x.dtype.itemsize == host().vector_bits  # registers are full
+    m = 3 * 4096 + 77
+    d = np.dtype(dtype)
+    least, top = (0, 1) if dtype == "bool" else (np.iinfo(d).min, np.iinfo(d).max)
+    for at in (0, 5, 4095, 4096, 8191, 9000, m - 1):
+        for a in (least, top - 1):
+            for b in {top, min(a + 1, top)}:
+                rows = np.full((3, m), a, d)
+                rows[1, at] = rows[1, at // 2] = b
+                rows[2, at:] = b
+                rows[0] = np.sort(np.resize(np.arange(least, top + 1), m)).astype(d)
+                want = [np.argmax(rows, 1), np.argmax(rows), np.argmin(rows, 1), np.argmin(rows)]
+                for got, w in zip(f(rows), want, strict=True):
+                    np.testing.assert_array_equal(got, w)
+
+
+def test_argmax_looks_at_all_elements_that_may_fail():
+    x, y = gx.input("x", ("n",), "uint8"), gx.input("y", ("n",), "uint8")
+    f = gx.function([x, y], gx.argmax(x // y))
+    a, b = np.full(9000, 255, np.uint8), np.ones(9000, np.uint8)
+    assert f(a, b) == 0
+    b[8999] = 0
+    with pytest.raises(gx.GraphcError, match="division by zero"):
+        f(a, b)
 
 
 @pytest.mark.parametrize("m", [1, 7, 16, 40, 64, 65, 100])

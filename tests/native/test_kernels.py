@@ -302,3 +302,26 @@ def test_column_sums_of_narrow_integers(dtype, length):
     rows, columns = f(given)
     np.testing.assert_array_equal(rows, given + given.sum((1, 2), dtype, keepdims=True))
     np.testing.assert_array_equal(columns, rows.sum(0, dtype))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_products_that_are_zero_end_there_but_not_the_checks(threads):
+    """What follows the first element that settles an `any` is not read, wherever chunks end."""
+    x, y = gx.input("x", ("n",), "bool"), gx.input("y", ("n",), "int64")
+    found = gx.function([x], [gx.any(x), gx.all(x)], threads=threads)
+    product = gx.function([y], gx.prod(y), threads=threads)
+    checked = gx.function([x, y], gx.all(x & (7 // y > 0)), threads=threads)
+    for n in (1, 4096, 4097, 50_000, 700_000):
+        for at in {0, n // 3, n - 1}:
+            a = np.zeros(n, bool)
+            a[at] = True
+            assert [bool(v) for v in found(a)] == [True, n == 1]
+            assert [bool(v) for v in found(~a)] == [n > 1, False]
+            b = np.where(a, 0, 3)
+            assert product(b) == 0
+            assert product(b + a * 5) == np.prod(b + a * 5)
+            with pytest.raises(gx.GraphcError, match="division by zero"):
+                checked(np.zeros(n, bool), b)
+    assert [bool(v) for v in found(np.zeros(50_000, bool))] == [False, False]
+    assert "settled" in product.llvm_ir()
+    assert "settled" not in checked.llvm_ir()
