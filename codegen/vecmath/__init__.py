@@ -3,6 +3,7 @@
     exp          exp, expm1, tanh
     log          log, log1p, log2, log10
     pow, cbrt    pow; the cube root
+    powers       pow with a known exponent
     trig, arc    sin, cos, tan; asin, acos, atan, atan2
     hyper        sinh, cosh, asinh, acosh, atanh
     erf          erf, the normal distribution

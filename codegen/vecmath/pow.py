@@ -14,6 +14,7 @@ from graphc.codegen.floats import INF, NAN, Floats, Pair
 from graphc.codegen.rare import outlined, unless
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_16th, exp_reduced, reduce_16th
+from graphc.codegen.vecmath.powers import power_to
 
 # Powers of 1 +- 1 ulp to so much overflow and underflow already.
 LARGE = (2.0**36, 2.0**64)
@@ -25,12 +26,21 @@ def pow(F: Floats, x: str, y: str) -> str:
     base = F.L.constant(x)
     if base is not None and 0 < base < INF:
         return _power_of(F, base, y)
+    exponent = F.L.constant(y)
+    if exponent is not None:
+        known = power_to(F, x, exponent, lambda: _outlined(F, x, y))
+        if known is not None:
+            return known
     above = F.cmp("ogt", x, 0.0) if F.double else F.cmp("oge", x, NORMAL)
     plain = F.both(F.both(above, F.cmp("olt", x, INF)), F.cmp("ole", F.abs(y), LARGE[F.double]))
     return unless(
-        F.L, F.negate(plain), F.t, lambda: _plain(F, x, y),
-        lambda: outlined(F.L, "pow", F.t, [x, y], lambda L, args: _any(Floats(L, F.t), *args)),
+        F.L, F.negate(plain), F.t, lambda: _plain(F, x, y), lambda: _outlined(F, x, y)
     )
+
+
+def _outlined(F: Floats, x: str, y: str) -> str:
+    """x^y for any operands, by a function of the module."""
+    return outlined(F.L, "pow", F.t, [x, y], lambda L, args: _any(Floats(L, F.t), *args))
 
 
 def _plain(F: Floats, a: str, y: str, down: str | None = None) -> str:

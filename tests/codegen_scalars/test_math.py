@@ -147,6 +147,35 @@ def test_powers_of_a_known_base(base: float, d: DType) -> None:
             assert same.all(), y[~same]
 
 
+@pytest.mark.parametrize("d", [f32, f64], ids=str)
+@pytest.mark.parametrize("y", [-1, 0.5, -0.5, -2, 4, 1.5, -1.5, 2.5, -2.5, 5, -3, 6, 12, -15.5, 16])
+def test_powers_by_a_known_exponent(y: float, d: DType) -> None:
+    """By products and roots, beside zeros, infinities and powers out of range."""
+    rng, most = np.random.default_rng(3), 140 if d is f32 else 1020
+    far = most // abs(y)
+    with np.errstate(over="ignore"):
+        x = np.concatenate([
+            rng.uniform(0.5, 2, 3000), np.exp2(rng.uniform(-most, min(most, 1020), 3000)),
+            np.exp2(rng.uniform(-far, far, 2000)), np.exp2(rng.uniform(-0.7 * far, 0.7 * far, 640)),
+            [0.0, INF, NAN, 1.0, 2.0, 3.0],
+        ])
+        x = np.concatenate([x, -x[(0 if y % 1 == 0 else -99):]]).astype(d.numpy)
+    exponent = np.full(len(x), y, d.numpy)
+    want, bits = exact("pow", [x, exponent]), np.uint32 if d is f32 else np.uint64
+    near = np.abs(np.log2(np.abs(x, where=x != 0, out=np.ones_like(x)))) < 0.7 * far
+    near &= (x > 0) | (y % 1 == 0)
+    for group in (["v2"], [v for v in LEVELS if v != "v2"]):
+        results = [run("pow", [x], [d], d, level=level, width=width, last=y)[0]
+                   for level in group for width in (1, 4, 16)]
+        for r in results:
+            error = ulps(r, want, d)
+            assert np.max(error) <= BOUNDS["pow"]
+            if group != ["v2"] and y not in (-2, 4, -0.5):
+                assert np.max(error[near]) < 0.51
+            same = (r.view(bits) == results[0].view(bits)) | np.isnan(want)
+            assert same.all(), x[~same]
+
+
 def test_poles_of_polygamma() -> None:
     x = np.array([0.0, -0.0, -1.0, -2.0, INF, -INF, NAN])
     wants = {0: [-INF, INF, NAN, NAN, INF, NAN, NAN], 1: [INF, INF, INF, INF, 0.0, NAN, NAN],
