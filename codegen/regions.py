@@ -348,6 +348,9 @@ WEIGH = """  %debt.at = getelementptr i8, ptr %pool, i64 <debt>
 WAKE = """  call void %task(ptr %ctx, i64 0, i64 1, ptr %scratch)
   br label %wake"""
 
+# A pool at work means that the process exits beside a call, or inside one by a signal's handler:
+# who waited might wait for ever. Other threads may call until the very end, so the block stays, as
+# if no worker had been there yet.
 STOPPING = """
 define <link> void @P_stop() nounwind {
 entry:
@@ -361,10 +364,7 @@ lock:
   %busy = getelementptr i8, ptr %pool, i64 <busy>
   %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
   %got = extractvalue { i32, i1 } %taken, 1
-  br i1 %got, label %tell, label %yield
-yield:
-  %y = call i32 @sched_yield()
-  br label %lock
+  br i1 %got, label %tell, label %done
 tell:
   %workers = getelementptr i8, ptr %pool, i64 <workers>
   %count = load i32, ptr %workers
@@ -385,14 +385,15 @@ i32 1, ptr null, ptr null, i32 0)
   %slot = getelementptr i8, ptr %slots, i64 %at
   %thread = load <size>, ptr %slot
   %j = call i32 @pthread_join(<size> %thread, ptr null)
+  store atomic i64 0, ptr %part monotonic, align 8
   %slot.scratch = getelementptr i8, ptr %slot, i64 8
   %scratch = load ptr, ptr %slot.scratch
   %us = call i32 @munmap(ptr %scratch, <size> <scratch>)
   %i.next = add i32 %i, 1
   br label %each
 free:
-  store atomic ptr null, ptr @P_pool release, align 8
-  %u = call i32 @munmap(ptr %pool, <size> <bytes>)
+  store i32 0, ptr %workers
+  store atomic i32 0, ptr %busy release, align 4
   br label %done
 done:
   ret void

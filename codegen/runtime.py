@@ -7,13 +7,14 @@
     void @P_parallel_limited(..., i32 %limit)    the same with at most `limit` threads
     void @P_set_threads(i32 %n)                  1 never creates a thread
     i32  @P_threads()                            the number in force
-    void @P_stop()                               joins the workers and frees their memory
+    void @P_stop()                               joins the workers and frees their scratch
 
 P is a prefix. The text serves the JIT (one module per process, never freed) and emitted libraries
 (internal linkage, `P_stop` called at unload).
 
 One region at a time uses the pool: a caller that finds it busy, which a nested call always does,
-runs alone. Everything mutable lives in one mapping that a fork wipes, so a child starts afresh.
+runs alone. Everything mutable lives in one block that a fork wipes, so a child starts afresh: a
+mapping, or in libraries, which may be unloaded, pages of their own data.
 A region is cut into a part for each thread, in cache lines of its own, where it watches one 64-bit
 word: workers at work in this part << 32 | chunks of it that are left. Chunks are claimed by
 compare-and-swap, by whoever comes first, so a worker that sleeps or is scheduled out delays nobody;
@@ -25,6 +26,7 @@ from __future__ import annotations
 import re
 
 from graphc.codegen.affinity import SETTLE
+from graphc.codegen.block import block_text
 from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.platforms import Platform
 from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
@@ -79,8 +81,10 @@ def system_call(platform: Platform, name: str) -> str:
     return _ARCH[platform.base.arch][name]
 
 
-def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") -> str:
-    """The module text for a platform; one thread where it has no pool."""
+def runtime_text(
+    platform: Platform, prefix: str = "graphc", linkage: str = "", *, unloaded: bool = False
+) -> str:
+    """The module text for a platform; one thread where it has no pool. unloaded: it may be."""
     tokens = {k: str(v) for k, v in (_LAYOUT | _PART).items()} | {
         "link": linkage, "spin": str(SPIN), "few": str(CROWDED_SPIN), "max": str(MAX_THREADS),
         "scratch": str(SCRATCH_BYTES), "joined": str(1 << 32),
@@ -109,7 +113,8 @@ def runtime_text(platform: Platform, prefix: str = "graphc", linkage: str = "") 
             }
         weigh = WEIGH if "readcyclecounter" in tokens["declare"] else WAKE
         region = REGION.replace("<weigh>", weigh)
-        text = _DECLARATIONS + _THREADS + _MAPPING + _START + SETTLE + WORKER + region + STOPPING
+        block = block_text(arch, _LAYOUT["bytes"], unloaded)
+        text = _DECLARATIONS + _THREADS + block + _START + SETTLE + WORKER + region + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
 
@@ -255,68 +260,6 @@ retry:
   br label %done
 done:
   ret void
-}
-"""
-
-# The mapping, made at first use. MADV_WIPEONFORK (18) makes a child see zeros; where the kernel
-# lacks it, `kept` is set and the process id is compared at every region instead.
-_MAPPING = """
-define internal i1 @P_own(ptr %pool) nounwind {
-entry:
-  %kept.at = getelementptr i8, ptr %pool, i64 <kept>
-  %kept = load i32, ptr %kept.at
-  %wiped = icmp eq i32 %kept, 0
-  br i1 %wiped, label %own, label %compare
-compare:
-  %pid = getelementptr i8, ptr %pool, i64 <pid>
-  %owner = load i32, ptr %pid
-  %me = call i32 @getpid()
-  %mine = icmp eq i32 %owner, %me
-  ret i1 %mine
-own:
-  ret i1 true
-}
-define internal ptr @P_block() nounwind {
-entry:
-  %have = load atomic ptr, ptr @P_pool acquire, align 8
-  %none = icmp eq ptr %have, null
-  br i1 %none, label %make, label %check
-check:
-  %own = call i1 @P_own(ptr %have)
-  br i1 %own, label %same, label %forked
-forked:
-  %dropped = cmpxchg ptr @P_pool, ptr %have, ptr null acq_rel acquire
-  br label %make
-make:
-  %new = call ptr @mmap(ptr null, <size> <bytes>, i32 3, i32 34, i32 -1, <size> 0)
-  %bits = ptrtoint ptr %new to <size>
-  %bad = icmp eq <size> %bits, -1
-  br i1 %bad, label %fail, label %mapped
-mapped:
-  %r = call i32 @madvise(ptr %new, <size> <bytes>, i32 18)
-  %wipes = icmp eq i32 %r, 0
-  br i1 %wipes, label %publish, label %remember
-remember:
-  %kept.new = getelementptr i8, ptr %new, i64 <kept>
-  store i32 1, ptr %kept.new
-  %pid.new = getelementptr i8, ptr %new, i64 <pid>
-  %self = call i32 @getpid()
-  store i32 %self, ptr %pid.new
-  br label %publish
-publish:
-  %swap = cmpxchg ptr @P_pool, ptr null, ptr %new acq_rel acquire
-  %other = extractvalue { ptr, i1 } %swap, 0
-  %won = extractvalue { ptr, i1 } %swap, 1
-  br i1 %won, label %ours, label %theirs
-ours:
-  ret ptr %new
-theirs:
-  %u = call i32 @munmap(ptr %new, <size> <bytes>)
-  ret ptr %other
-same:
-  ret ptr %have
-fail:
-  ret ptr null
 }
 """
 

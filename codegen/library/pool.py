@@ -55,7 +55,7 @@ def _limit(u: Unit) -> int | None:
 
 def pool_text(units: Sequence[Unit], platform: Platform) -> str:
     """The pool, its end at unload, and the limits that functions ask for."""
-    text = runtime_text(platform, linkage="internal")
+    text = runtime_text(platform, linkage="internal", unloaded=True)
     for name, (types, missing) in _WEAK.items():
         if f"@{name}(" not in text:
             continue

@@ -218,3 +218,71 @@ def test_after_a_fork_the_child_goes_on_alone(digits):
         same = same_bits(digits.call("step", digits.new_state(), x, y)[0], want)
         os._exit(0 if same and len(os.listdir("/proc/self/task")) == 3 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+EXITS = r"""
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/time.h>
+#include "libwork.h"
+enum { N = 1 << 20 };
+static void *call(void *nothing)
+{
+    float *x = calloc(N, 4), *y = calloc(N, 4);
+    for (;;)
+        work_f(x, y, N, NULL);
+}
+static void leave(int signal) { exit(7); }
+int main(int argc, char **argv)
+{
+    pthread_t t;
+    work_set_threads(3);
+    if (argc > 1) { /* other threads call until the very end */
+        for (int i = 0; i < 3; i++)
+            pthread_create(&t, NULL, call, NULL);
+        usleep(20000);
+        exit(7);
+    }
+    struct itimerval soon = {{0, 0}, {0, 20000}};
+    signal(SIGALRM, leave);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    call(NULL);
+}
+"""
+
+
+@needs_cc
+@pytest.mark.parametrize("others", ([], ["others"]), ids=("inside a call", "beside calls"))
+def test_exit_waits_for_no_call(tmp_path, others):
+    """A signal's handler may have interrupted a call that the pool is at work for."""
+    x = gx.input("x", ("n",))
+    gx.export(gx.function([x], gx.exp(x) * gx.sin(x), name="f"), tmp_path / "libwork.so")
+    (tmp_path / "main.c").write_text(EXITS)
+    subprocess.run(["cc", "main.c", "-o", "main", "libwork.so", "-Wl,-rpath,.", "-pthread"],
+                   cwd=tmp_path, check=True)
+    for _ in range(5):
+        done = subprocess.run(["./main", *others], cwd=tmp_path, timeout=120, check=False)
+        assert done.returncode == 7
+
+
+def test_a_library_that_is_loaded_again_and_again_leaves_nothing(tmp_path):
+    x = gx.input("x", ("n",))
+    gx.export(gx.function([x], gx.exp(x) * gx.sin(x), name="f"), tmp_path / "libagain.so")
+    run = subprocess.run([sys.executable, "-c", """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+n = 1 << 18
+x, y = (ctypes.c_float * n)(), (ctypes.c_float * n)()
+seen = []
+for k in range(40):
+    lib = ctypes.CDLL("./libagain.so")
+    lib.again_set_threads(3)
+    assert lib.again_f(x, y, ctypes.c_int64(n), None) == 0
+    assert libc.dlclose(ctypes.c_void_p(lib._handle)) == 0
+    seen.append(sum("again" in line or "rw" in line for line in open("/proc/self/maps")))
+print(seen[5], seen[-1])
+"""], cwd=tmp_path, capture_output=True, text=True, check=True)
+    before, after = map(int, run.stdout.split())
+    assert after <= before + 2
