@@ -2,6 +2,8 @@
 
 import functools
 import gc
+import os
+import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
@@ -67,3 +69,37 @@ def test_dropped_programs_leave_nothing(directory, tmp_path, monkeypatch):
         counts.append(census())
     for before, after in pairwise(counts[1:]):
         assert after - before == Counter()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_of_llvm_that_compiling_needs_no_more():
+    """Loading LLVM leaves none but those that it wrote to; `release_memory` drops what compiling
+    took, and what comes after compiles as before."""
+    done = subprocess.run([sys.executable, "-c", """
+import re
+import numpy as np
+import graphc as gx
+from graphc.codegen import llvm
+
+def mapped():
+    kept = 0
+    for part in open("/proc/self/smaps").read().split("VmFlags"):
+        if "libllvmlite" in part:
+            kept += int(re.search(r"Rss: *([0-9]+)", part)[1])
+            kept -= int(re.search(r"Anonymous: *([0-9]+)", part)[1])
+    return kept
+
+x = gx.input("x", ("n",))
+llvm.binding()
+seen = [mapped()]
+for k in range(2):
+    print(gx.function([x], gx.exp(x) + k)(np.zeros(3, "f4")).sum())
+    seen.append(mapped())
+    gx.release_memory()
+    seen.append(mapped())
+print(*seen)
+"""], capture_output=True, text=True, check=True, env={**os.environ, "GRAPHC_CACHE_DIR": ""})
+    first, second, seen = done.stdout.splitlines()
+    assert (first, second) == ("3.0", "6.0")
+    loaded, compiled, released, again, last = map(int, seen.split())
+    assert max(loaded, released, last) < 4096 and min(compiled, again) > 8192, seen
