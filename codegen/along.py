@@ -141,8 +141,7 @@ class Along(Body):
         for scope in scopes:
             end = Scope(self.f, scope, self.e, {}, ready=scope.ready, mask=scope.mask)
             end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
-            for late in self.late_stores:
-                end.store(late.output, late.offset, late.expr, vector=wide)
+            end.store_all(self.late_stores, vector=wide)
             if wide and over_rows and self.f.places is not None:
                 self.f.places.add(end, over_rows)
             elif wide and over_rows:

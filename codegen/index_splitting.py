@@ -88,7 +88,7 @@ def _cut(nest: Nest, name: str, edges: list[int]) -> list[Nest]:
     """The nest cut at the edges on an axis."""
     if not edges:
         return [nest]
-    return [_Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
+    return [Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
 
 
 def _bounds(p: Pred, name: str) -> list[int]:
@@ -100,7 +100,7 @@ def _bounds(p: Pred, name: str) -> list[int]:
     return [low, high] if isinstance(low, int) and isinstance(high, int) else []
 
 
-class _Piece:
+class Piece:
     """The part of a nest where begin <= name < end; the axis counts from 0 again."""
 
     def __init__(self, nest: Nest, name: str, begin: int, end: int):

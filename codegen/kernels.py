@@ -21,6 +21,7 @@ from graphc.codegen.nest import NestKernel
 from graphc.codegen.scatter import ScatterKernel
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.sizes import SizeCode
+from graphc.codegen.unrolling import unroll
 from graphc.codegen.versions import Versions, by_length
 from graphc.dims import Size
 from graphc.ir import Node, Value
@@ -81,6 +82,7 @@ def define_kernel(
     attrs = job.node.attrs
     backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
+    nest = unroll(nest) or nest
     parts = pieces(nest, job.target)
     if len(parts) > 1:
         return _define_pieces(job, nest, parts)
@@ -228,6 +230,8 @@ def _in_place(
     out: dict[int, list[int]] = {}
     for s in nest.stores:
         if s.output == c_output or any(coefficient(s.offset, a) == 0 for a in nest.outer):
+            continue
+        if [x.output for x in nest.stores].count(s.output) > 1:  # others of its elements, too
             continue
         size = nest.outputs[s.output].dtype.itemsize
         out[s.output] = [

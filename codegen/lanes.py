@@ -195,6 +195,13 @@ class Lanes:
         v = self.vec(t)
         return self.e(f"shufflevector {v} {a}, {v} poison, <{self.width} x i32> <{order}>")
 
+    def shuffle(self, t: str, a: str, b: str, order: Sequence[int]) -> str:
+        """Lanes picked from two registers of scalar type `t`: from the second where a number is
+        `width` or more, any where it is negative."""
+        v = self.vec(t)
+        lanes = ", ".join(f"i32 {k}" if k >= 0 else "i32 poison" for k in order)
+        return self.e(f"shufflevector {v} {a}, {v} {b}, <{self.width} x i32> <{lanes}>")
+
     def op(self, name: str, t: str, *args: str) -> str:
         """An instruction whose operands and result are of scalar type `t`."""
         return self.e(f"{name} {self.vec(t)} {', '.join(args)}")
@@ -274,7 +281,7 @@ class Lanes:
 
     # --- memory ----------------------------------------------------------------------------
 
-    def _moved(self, d: DType) -> str:
+    def moved(self, d: DType) -> str:
         """The scalar type that memory instructions move: without hardware f16, its bits."""
         return "i16" if d is f16 and not self.target.has_f16c else memory_type(d)
 
@@ -304,19 +311,35 @@ class Lanes:
 
     def load(self, d: DType, ptr: str) -> str:
         """`width` contiguous elements at `ptr`, aligned as one element."""
-        t = self._moved(d)
+        return self.from_memory(d, self._read(self.moved(d), ptr, d.itemsize, self.mask))
+
+    def _read(self, t: str, ptr: str, align: int, mask: str | None) -> str:
+        """Contiguous elements in memory format, zeros where a mask does not hold."""
         v = self.vec(t)
-        if self.mask is None:
-            return self.from_memory(d, self.e(f"load {v}, ptr {ptr}, align {d.itemsize}"))
+        if mask is None:
+            return self.e(f"load {v}, ptr {ptr}, align {align}")
         name, m = f"llvm.masked.load.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare {v} @{name}(ptr, i32, {m}, {v})")
-        return self.from_memory(d, self.e(
-            f"call {v} @{name}(ptr {ptr}, i32 {d.itemsize}, {m} {self.mask}, {v} zeroinitializer)"
-        ))
+        return self.e(
+            f"call {v} @{name}(ptr {ptr}, i32 {align}, {m} {mask}, {v} zeroinitializer)"
+        )
+
+    def _until(self, start: int, step: int) -> str | None:
+        """The mask of contiguous elements from `start` on of those that stand `step` apart: all up
+        to the last that is wanted."""
+        if self.mask is None:
+            return None
+        return self.shuffle(
+            "i1", self.mask, "poison", [-(-(start + k) // step) for k in range(self.width)]
+        )
 
     def store(self, d: DType, register: str, ptr: str) -> None:
         """Write `width` contiguous elements at `ptr`, aligned as one element."""
-        t, value = self._moved(d), self.to_memory(d, register)
+        self.store_moved(d, self.to_memory(d, register), ptr)
+
+    def store_moved(self, d: DType, value: str, ptr: str) -> None:
+        """`store` of a value in memory format."""
+        t = self.moved(d)
         v = self.vec(t)
         if self.mask is None:
             self.e.do(f"store {v} {value}, ptr {ptr}, align {d.itemsize}")
@@ -335,7 +358,7 @@ class Lanes:
     ) -> None:
         """`store`, and where the register `past` is true, which says that `ptr` begins a line,
         past the caches, and with what `besides` writes."""
-        e, t, value = self.e, self._moved(d), self.to_memory(d, register)
+        e, t, value = self.e, self.moved(d), self.to_memory(d, register)
         v, aligned = self.vec(t), min(64, self.width * d.itemsize)
         stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
         e.do(f"br i1 {past}, label %{stream}, label %{keep}")
@@ -350,8 +373,8 @@ class Lanes:
 
     def load_splat(self, d: DType, ptr: str) -> str:
         """The element at `ptr` in every lane."""
-        one = self.e(f"load {self._moved(d)}, ptr {ptr}, align {d.itemsize}")
-        return self.from_memory(d, self.spread(self._moved(d), one))
+        one = self.e(f"load {self.moved(d)}, ptr {ptr}, align {d.itemsize}")
+        return self.from_memory(d, self.spread(self.moved(d), one))
 
     def _elements(self, t: str, base: str, idx: str) -> str:
         """The addresses of elements by their offsets."""
@@ -359,7 +382,7 @@ class Lanes:
 
     def gather(self, d: DType, base: str, idx: str) -> str:
         """The elements at `base` + the element offsets in `idx`, an i64 register."""
-        t = self._moved(d)
+        t = self.moved(d)
         at = self._elements(t, base, idx)
         if self.width == 1:
             return self.from_memory(d, self.e(f"load {t}, ptr {at}, align {d.itemsize}"))
@@ -373,14 +396,15 @@ class Lanes:
 
     def load_apart(self, d: DType, ptr: str, step: int) -> str:
         """The elements at `ptr`, `step` apart: contiguous vectors, of which the last one ends with
-        the last of these elements, so that nothing beyond it is read."""
-        t, n = self._moved(d), self.width
+        the last of these elements, so that nothing beyond it is read. The mask's lanes must be the
+        first ones: nothing beyond the last of them is read either."""
+        t, n = self.moved(d), self.width
         v = self.vec(t)
-        starts = [j * n for j in range(step - 1)] + [(step - 1) * (n - 1)]
+        starts = sorted({min(at, (step - 1) * (n - 1)) for at in range(0, step * (n - 1) + 1, n)})
         found, order = "", [0] * n
         for j, start in enumerate(starts):
             at = self.e(f"getelementptr inbounds {t}, ptr {ptr}, i64 {start}") if j else ptr
-            vector = self.e(f"load {v}, ptr {at}, align {d.itemsize}")
+            vector = self._read(t, at, d.itemsize, self._until(start, step))
             here = {k: k * step - start for k in range(n) if 0 <= k * step - start < n}
             if j == 0:
                 found, order = vector, [here.get(k, 0) for k in range(n)]
@@ -392,7 +416,7 @@ class Lanes:
 
     def scatter(self, d: DType, register: str, base: str, idx: str) -> None:
         """Write to `base` + offsets `idx`; where offsets are equal the highest lane wins."""
-        t, value = self._moved(d), self.to_memory(d, register)
+        t, value = self.moved(d), self.to_memory(d, register)
         at = self._elements(t, base, idx)
         if self.width == 1:
             self.e.do(f"store {t} {value}, ptr {at}, align {d.itemsize}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from graphc import dims
-from graphc.codegen import bands, tiles
+from graphc.codegen import bands, interleaving, tiles
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved
 from graphc.codegen.loops import Expr, Nest, Store, axis
@@ -139,8 +139,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     grid = [n for n in nest.outer if n != vector]
     items, cycles = _work(nest, vector, flat, cost)
     # cycles decide how items are split, and so the order of sums: not by this target's width
-    interleave = 1 if scattered else interleaved(nest, target, vector, width, bits, cost)
-    unroll = 4 if cost <= 10 else 2 if cost <= 24 or halved else 1
+    woven = interleaving.axis(nest) is not None
+    interleave = 1 if scattered or woven else interleaved(nest, target, vector, width, bits, cost)
+    unroll = 4 if cost <= 10 and not woven else 2 if cost <= 24 or halved else 1
     schedule = Schedule(
         nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
@@ -155,7 +156,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         columns=[e for e in nest.exprs if e in sums_rows and e.axes], tree=tree,
     )
     schedule.cached = _cached(schedule)
-    if vector is None or width == 1 or fixed or across:
+    if vector is None or width == 1 or fixed or across or woven:
         return schedule
     if tile is None and not sums_rows and not scans and not tree:
         tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)

@@ -8,15 +8,16 @@ by construction. Expressions of the vector axis are registers of lanes, all othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphc.codegen import interleaving
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, most_apart, register_type
-from graphc.codegen.loops import Expr
+from graphc.codegen.loops import Expr, Store
 from graphc.codegen.philox import philox
 from graphc.codegen.positions import Positions
 from graphc.codegen.reductions import reduction_of
@@ -192,7 +193,7 @@ class Scope(Positions):
             last = self.element(base, d.itemsize, offset - (L.width - 1))
             back = self.lanes(True, L.mask and L.reverse("i1", L.mask))
             return L.reverse(register_type(d), back.load(d, last))
-        if isinstance(step, int) and 1 < step <= most_apart(d) and L.mask is None:
+        if isinstance(step, int) and 1 < step <= most_apart(d) and not preds:
             return L.load_apart(d, self.element(base, d.itemsize, offset), step)
         return L.gather(d, base, self.lane_size(offset))
 
@@ -244,6 +245,19 @@ class Scope(Positions):
             found = self.e(f"getelementptr inbounds [{itemsize} x i8], ptr {base}, i64 {at}")
             self.frame.addresses[self, key] = found
         return found
+
+    def store_all(self, stores: Sequence[Store], vector: bool) -> None:
+        """Write demanded expressions to outputs, those that interleave together."""
+        for group in interleaving.groups(stores, self.frame.schedule.vector if vector else None):
+            first = group[0]
+            if len(group) == 1:
+                self.store(first.output, first.offset, first.expr, vector)
+                continue
+            d = self.frame.nest.outputs[first.output].dtype
+            self.e.note(first.expr.node)
+            at = self.element(self.frame.outputs[first.output], d.itemsize, first.offset)
+            interleaving.store(self.lanes(True), d, [self.vector(s.expr) for s in group], at)
+            self.e.note(None)
 
     def store(self, output: int, offset: Size, x: Expr, vector: bool) -> None:
         """Write a demanded expression to an output."""

@@ -7,7 +7,7 @@ that are known to be short take a lane each where folding registers would take l
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen import tiles
+from graphc.codegen import interleaving, tiles
 from graphc.codegen.axes import coefficient
 from graphc.codegen.costs import VECTOR_COST, is_long
 from graphc.codegen.loops import Nest
@@ -30,6 +30,9 @@ def axis_and_tile(
     nest: Nest, scans: bool, rows_summed: bool
 ) -> tuple[str | None, Tile | None, str]:
     """The vector axis, blocks of it, and the one of long rows, whose order short ones keep."""
+    woven = interleaving.axis(nest)
+    if woven is not None:
+        return woven, None, ""
     found = tiles.spread(nest)
     if found is not None:
         return *found, ""

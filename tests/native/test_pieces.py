@@ -73,9 +73,9 @@ def test_in_place_and_two_axes():
 def test_too_many_pieces_are_not_made(monkeypatch):
     """Each would take as long as the whole nest."""
     made = []
-    nest = index_splitting._Piece.nest
+    nest = index_splitting.Piece.nest
     monkeypatch.setattr(
-        index_splitting._Piece, "nest", lambda piece: made.append(piece) or nest(piece)
+        index_splitting.Piece, "nest", lambda piece: made.append(piece) or nest(piece)
     )
     x = gx.input("x", ("n", 64))
     parts = [gx.tanh(x) * float(k) for k in range(index_splitting.MOST + 1)]

@@ -62,6 +62,9 @@ PLACES = {
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100)},
+    "codegen.unrolling": {
+        "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "APART": (1, 8),
+    },
     "codegen.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},
     "passes.chains": {
