@@ -64,10 +64,13 @@ def vector_norm(
         return ew.astype(red.count_nonzero(t, axis, keepdims=keepdims), t.dtype)
     if ord == 1:
         return red.sum(size, axis, keepdims=keepdims)
-    total = red.sum(ew.pow(size, ord), axis, keepdims=keepdims)
-    if ord < 0:
-        return ew.pow(total, 1.0 / ord)
-    return red.flat_at_zero(lambda s: ew.pow(s, 1.0 / ord), total)
+    powers = _flat_power(size, ord) if 0 < ord < 1 else ew.pow(size, ord)
+    total = red.sum(powers, axis, keepdims=keepdims)
+    return ew.pow(total, 1.0 / ord) if ord < 0 else _flat_power(total, 1.0 / ord)
+
+
+def _flat_power(x: Tensor, exponent: float) -> Tensor:
+    return red.flat_at_zero(lambda s: ew.pow(s, exponent), x)
 
 
 def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

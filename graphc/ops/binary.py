@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -144,8 +145,11 @@ def _atan2_vjp(ct: Tensor, out: Tensor, y: Tensor, x: Tensor) -> Grads:
 
 
 def _rem_vjp(ct: Tensor, out: Tensor, x: Tensor, y: Tensor) -> Grads:
-    """rem = x - floor(x / y) y; the quotient is recovered exactly from the remainder."""
-    return [ct, -(ct * prim.round((x - out) / y))]
+    """rem = x - floor(x / y) y; the quotient is recovered exactly from the remainder. That is
+    infinite where y is, and x has the other sign."""
+    endless = prim.equal(prim.abs(out), prim.full_like(out, math.inf))
+    floor = prim.select(endless, prim.full_like(out, -1.0), prim.round((x - out) / y))
+    return [ct, -(ct * floor)]
 
 
 def _select_vjp(ct: Tensor, out: Tensor, cond: Tensor, x: Tensor, y: Tensor) -> Grads:

@@ -345,8 +345,10 @@ def test_derivatives_at_kinks(run):
     x = gx.input("x", (), "float64")
     two = gx.stack([x, x])
     for y in (gx.hypot(x, 0.0), gx.linalg.vector_norm(two), gx.linalg.vector_norm(two, ord=3),
-              gx.std(two)):
+              gx.linalg.vector_norm(two, ord=0.5), gx.std(two)):
         np.testing.assert_array_equal(run([y, gx.grad(y, x)], x=0.0), [0.0, 0.0])
+    beside = gx.linalg.vector_norm(gx.stack([x, gx.constant(4.0, "float64")]), ord=0.5)
+    np.testing.assert_array_equal(run([beside, gx.grad(beside, x)], x=0.0), [4.0, 0.0])
     first = gx.grad(gx.sinc(x), x)
     np.testing.assert_allclose(
         run([gx.sinc(x), first, gx.grad(first, x)], x=0.0), [1, 0, -np.pi**2 / 3]

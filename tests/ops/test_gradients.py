@@ -107,6 +107,13 @@ def test_pow_by_exponent_at_base_zero():
     np.testing.assert_allclose([gx[0], gy[0]], [0, np.log(3.0)])
 
 
+def test_rem_by_infinities():
+    """floor(x / y) is -1 where the signs differ, else 0."""
+    x, y = np.array([5.0, -5.0, 5.0, -5.0, 0.0]), np.array([1.0, 1.0, -1.0, -1.0, -1.0]) * np.inf
+    gx, gy = gradients(prim.rem, x, y)
+    assert gx.tolist() == [1] * 5 and gy.tolist() == [0, 1, 1, 0, 0]
+
+
 def test_atan2_at_origin_is_zero():
     gy, gx = gradients(prim.atan2, np.array([0.0]), np.array([0.0]))
     assert gy.tolist() == [0] and gx.tolist() == [0]
