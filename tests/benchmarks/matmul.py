@@ -16,12 +16,14 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parent.parent / "matmul"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "matmul"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "codegen_scalars"))
 
 import llvmlite.binding as llvm
 import native
 import numpy as np
 from limits import chains_function
+from scalar_harness import levels
 
 from graphc.codegen.target import host, x86
 
@@ -108,7 +110,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    level = options.level or native.levels()[-1]
+    level = options.level or levels()[-1]
     target = x86(level, host().triple)
     repeat = repeat_function()
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -138,3 +139,12 @@ sys.stdin.read()
     parent.stdin.close()
     parent.stdout.close()
     assert ended
+
+
+def test_products_alone():
+    done = subprocess.run(
+        [sys.executable, "tests/benchmarks/matmul.py", "--seconds", "0.01", "--only", "square 8"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^square 8 +8 +8 +8 +[\d.]+ +", done.stdout, re.MULTILINE)) == 2
