@@ -75,8 +75,9 @@ def test_floats_at_tile_boundaries(dtype, level):
         dtype = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
     rng = np.random.default_rng(1)
     f = compiled(np.dtype(dtype).name, level)
+    asked = [(28, 70, k) for k in (1, 13, 14, 15, 205, 206, 207)]  # after 14 steps tiles ask for B
     for m, n, k in [*shapes(rng, 120), (510, 70, 20), (7, 600, 260), (503, 515, 3), (2105, 33, 9),
-                    *FAR]:
+                    *FAR, *asked]:
         for ta, tb in TRANSPOSED:
             a, b = operand(rng, (1, m, k), dtype, ta), operand(rng, (1, k, n), dtype, tb)
             c = np.full((1, m, n), 7, dtype)
@@ -305,6 +306,16 @@ def test_no_library_is_called(dtype, level):
     code = assembly(text(dtype, target), target)
     called = set(re.findall(r"\bcallq?\s+([A-Za-z_]\w*)", code))
     assert {name for name in called if not name.startswith("graphc_")} == set()
+
+
+@pytest.mark.parametrize(("level", "asking"), [
+    ("v4", r"phi i64 \[%c_row, .*, \[%b_row, "), ("v3", r"select i1 %accumulate, i64 6, i64 0"),
+])  # fmt: skip
+def test_tiles_of_c_are_asked_for(level, asking):
+    """By the first steps over k, where they have room for it, before them elsewhere."""
+    kernels = re.findall(r"define internal void @graphc_matmul_f64_strip_\d+\(i64 %strips.*?\n}",
+                         text("float64", x86(level)), re.DOTALL)
+    assert len(kernels) == 1 and re.search(asking, kernels[0])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16", "bfloat16"])
