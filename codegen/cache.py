@@ -57,6 +57,8 @@ def directory() -> str | None:
     path = os.environ.get("GRAPHC_CACHE_DIR")
     if path is None:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        if not os.path.isabs(base):  # a user without a home, or against the XDG specification
+            return None
         path = os.path.join(base, "graphc")
     if not path:
         return None

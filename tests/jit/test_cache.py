@@ -51,6 +51,16 @@ def test_directory_of_others_is_not_used(home):
     assert not list(home.iterdir())
 
 
+@pytest.mark.parametrize("named", ("", "relative"))
+def test_no_folder_is_made_where_python_happens_to_be(tmp_path, monkeypatch, named):
+    """Users of containers may have no home: ~ stays ~."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRAPHC_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", named)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert cache.directory() is None and not os.listdir()
+
+
 def test_unusable_directory_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for path in (str(tmp_path / "file" / "below"), ""):
