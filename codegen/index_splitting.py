@@ -6,8 +6,9 @@
                  else in2
 
 Concatenations, stacks and paddings become conditions on a loop axis (see `pull`), and a vector
-computes all of their branches. Where the bounds are numbers, the axis is cut at them
-(Griebl, Feautrier, Lengauer 2000), and conditions are constants.
+computes all of their branches. Where it is known which bound comes first, of numbers or of named
+dimensions, the axis is cut at them (Griebl, Feautrier, Lengauer 2000), and conditions are
+constants. Rows of unknown length stay whole: parts of short ones take longer than their choice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from graphc.dims import Size
 
 MOST = 64       # pieces of one nest: each is a function
 SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
-TYPICAL = 64    # what a symbolic dimension counts as
+TYPICAL = 256   # what a symbolic dimension counts as
 
 
 def pieces(nest: Nest, target: Target) -> list[Nest]:
@@ -66,46 +67,59 @@ def _preds(e: Expr) -> tuple[Pred, ...]:
     return e.preds if e.kind == "load" else ()
 
 
-def _edges(nest: Nest, name: str) -> list[int]:
-    """Where an axis begins, is cut, and ends: at every bound of a condition on it; [] where that is
-    not worth it."""
+def _edges(nest: Nest, name: str) -> list[Size]:
+    """Where an axis begins, is cut, and ends: at every bound of a condition on it whose place among
+    the others is known; [] where that is not worth it."""
     size = nest.sizes[name]
-    if not isinstance(size, int) or size < 2:
+    within = len(nest.outer) > 1 and any(coefficient(s.offset, name) == 1 for s in nest.stores)
+    if size < 2 if isinstance(size, int) else within:
         return []
-    bounds = {0, size}
+    edges = [0, size]
     for p in _conditions(nest):
-        bounds.update(b for b in _bounds(p, name) if 0 < b < size)
-    edges = sorted(bounds)
+        for b in _bounds(p, name):
+            k = next((k for k, x in enumerate(edges) if _ordered(b, x)), 0)
+            if k and b not in edges and _ordered(edges[k - 1], b):
+                edges.insert(k, b)
     inner = 1  # elements that stand behind one another for one value of the axis, as far as known
     for other in nest.outer[nest.outer.index(name) + 1 :]:
-        n = nest.sizes[other]
-        inner *= n if isinstance(n, int) else SHORTEST
-    longest = max(b - a for a, b in pairwise(edges))
+        inner *= _about(nest.sizes[other])
+    longest = max(_about(b - a) for a, b in pairwise(edges))
     return edges if len(edges) > 2 and longest * inner >= SHORTEST else []
 
 
-def _cut(nest: Nest, name: str, edges: list[int]) -> list[Nest]:
+def _about(size: Size) -> int:
+    """A size, or what counts as one that is not known."""
+    return size if isinstance(size, int) else SHORTEST
+
+
+def _ordered(a: Size, b: Size) -> bool:
+    """Whether a <= b, for certain."""
+    return dims.is_nonnegative(b - a)
+
+
+def _cut(nest: Nest, name: str, edges: list[Size]) -> list[Nest]:
     """The nest cut at the edges on an axis."""
     if not edges:
         return [nest]
     return [Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
 
 
-def _bounds(p: Pred, name: str) -> list[int]:
-    """Where lo <= name + c < hi begins and ends to hold; none for other forms of conditions."""
+def _bounds(p: Pred, name: str) -> list[Size]:
+    """Where lo <= name + c < hi begins and ends to hold; none for other forms of conditions, and
+    where that depends on another axis or on data."""
     if coefficient(p.index, name) != 1:
         return []
     rest = p.index - axis(name)
-    low, high = p.lo - rest, p.hi - rest
-    return [low, high] if isinstance(low, int) and isinstance(high, int) else []
+    found = [p.lo - rest, p.hi - rest]
+    return [] if any(n.startswith("%") for b in found for n in dims.names(b)) else found
 
 
 class Piece:
     """The part of a nest where begin <= name < end; the axis counts from 0 again."""
 
-    def __init__(self, nest: Nest, name: str, begin: int, end: int):
+    def __init__(self, nest: Nest, name: str, begin: Size, end: Size):
         self.whole, self.name, self.begin, self.end = nest, name, begin, end
-        self.gone = {name} if end == begin + 1 else set()
+        self.gone = {name} if end - begin == 1 else set()
         self.env: dict[str, Size] = {name: begin if self.gone else axis(name) + begin}
         self.given = self._decided()
 
@@ -186,12 +200,12 @@ class Piece:
         return Expr(number, kind, e.dtype, args, attrs, axes, e.node)
 
 
-def _held(p: Pred, name: str, begin: int, end: int) -> bool | None:
+def _held(p: Pred, name: str, begin: Size, end: Size) -> bool | None:
     """Whether a condition holds for begin <= name < end, or for none of them; else None."""
     bounds = _bounds(p, name)
     if len(bounds) < 2:
         return None
     low, high = bounds
-    if low <= begin and end <= high:
+    if _ordered(low, begin) and _ordered(end, high):
         return True
-    return False if end <= low or high <= begin else None
+    return False if _ordered(end, low) or _ordered(high, begin) else None

@@ -324,14 +324,26 @@ def _below(rest: Size, c: int, a: Apply) -> list[list[Size]]:
     if a.fn in ("max", "min"):
         sides = [rest + a.a * c, rest + a.b * c]
         return [sides] if a.fn == "max" else [sides[:1], sides[1:]]
+    if a.fn == "mod" and _positive(a.b):
+        return [[rest + (a.b - 1) * c]]
     if not isinstance(a.b, int) or a.b < 0:
         return []
     return [[rest * a.b + a.a * c if a.fn == "floordiv" else rest + (a.b - 1) * c]]
 
 
+def _positive(size: Size) -> bool:
+    """Whether a divisor is a number above 0, or the larger of such a number and another size."""
+    if isinstance(size, Dim) and len(size.terms) == 1:
+        (((found, *others), c),) = size.terms
+        return c > 0 and not others and isinstance(found, Apply) and found.fn == "max" and any(
+            isinstance(n, int) and n > 0 for n in (found.a, found.b)
+        )
+    return isinstance(size, int) and size > 0
+
+
 def _atom_nonnegative(a: Apply) -> bool:
     if a.fn == "mod":
-        return isinstance(a.b, int) and a.b > 0
+        return _positive(a.b)
     if a.fn == "max":
         return is_nonnegative(a.a) or is_nonnegative(a.b)
     return is_nonnegative(a.a) and is_nonnegative(a.b)

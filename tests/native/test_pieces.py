@@ -104,3 +104,31 @@ def test_parts_are_named_after_their_kernel():
         ("f", "f"), ("graphc_matmul", "graphc_matmul"),
     ):
         assert full_title(symbol, {"f.k0": title}) == expected
+
+
+def test_cuts_between_named_dimensions():
+    """Parts of unknown length, none of which need have elements, and shifts that wrap around."""
+    x, y, a, b = (gx.input(name, shape) for name, shape in (
+        ("x", ("n",)), ("y", ("m",)), ("a", ("n", "m")), ("b", ("k", "m"))))
+    flat = gx.function([x, y], gx.concat([x, gx.exp(y), x]))
+    rolled = gx.function([x], gx.roll(x, 5))
+    rows = gx.function([a, b], gx.concat([a, b, -a]))
+    turned = gx.function([a], gx.roll(a, (3, -1), axis=(0, 1)))
+    framed = gx.function([a], gx.pad(a, ((1, 2), (2, 1)), constant_values=7))
+    assert [cuts(f) for f in (flat, rolled, rows, turned, framed)] == [3, 2, 3, 2, 3]
+    for n, m, k in ((0, 0, 0), (1, 0, 2), (0, 1, 1), (1, 1, 1), (2, 3, 0), (5, 6, 9), (70, 41, 33)):
+        one, two, other = (
+            np.random.default_rng(n).normal(size=s).astype("f4") for s in ((n, m), (k, m), n))
+        c = np.arange(m, dtype="f4") / 64
+        np.testing.assert_allclose(flat(other, c), np.concatenate([other, np.exp(c), other]), 1e-6)
+        np.testing.assert_array_equal(rolled(other), np.roll(other, 5))
+        np.testing.assert_array_equal(rows(one, two), np.concatenate([one, two, -one]))
+        np.testing.assert_array_equal(turned(one), np.roll(one, (3, -1), (0, 1)))
+        np.testing.assert_array_equal(
+            framed(one), np.pad(one, ((1, 2), (2, 1)), constant_values=7))
+
+
+def test_rows_of_unknown_length_stay_whole():
+    """Rows of three and one elements took nearly twice as long in parts."""
+    x, y = gx.input("x", ("n", "m")), gx.input("y", ("n", "k"))
+    assert cuts(gx.function([x, y], gx.concat([x, y], axis=1))) == 0

@@ -80,7 +80,7 @@ ORDERS = {
     "codegen.costs": {"COSTLY": (1, 100)},
     "codegen.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
-    "codegen.index_splitting": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 500)},
+    "codegen.index_splitting": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 64, 500)},
     "codegen.schedule": {
         "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
