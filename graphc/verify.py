@@ -67,6 +67,13 @@ def bound_names(g: Graph) -> set[str]:
     return found
 
 
+def _all(found: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Whether these are a tuple of such values; bools are no integers."""
+    return isinstance(found, tuple) and all(
+        isinstance(x, kinds) and not isinstance(x, bool) for x in found
+    )
+
+
 class _Check:
     """One graph being checked; `known` are the dimension names of the outermost graph."""
 
@@ -118,6 +125,8 @@ class _Check:
             self.fail(f"{op}: the type rule fails: {type(e).__name__}: {e}", i)
         else:
             self.types(n, types, i)
+            if op == "fused":
+                self.loops(n, i)
         self.defined.update(n.outs)
         if sizes := _sizes(n.attrs):
             self.dims(sizes, op, i)
@@ -133,6 +142,22 @@ class _Check:
             if t not in self.checked:
                 self.checked.add(t)
                 self.dims(t.shape, n.op.name, i)
+
+    def loops(self, n: Node, i: int) -> None:
+        """A kernel's axes are sizes, and those that it names for its results are theirs."""
+        axes, reduced, outputs = (n.attrs[k] for k in ("axes", "reduced", "outputs"))
+        if not _all(axes, (int, Dim)):
+            self.fail("fused: axes must be sizes", i)
+        if not _all(reduced, int) or not set(reduced) <= set(range(len(axes))):
+            self.fail(f"fused: reduced must be numbers of its {len(axes)} axes", i)
+        shapes = [o.type.shape for o in n.outs]
+        if not _all(outputs, tuple) or [*map(len, outputs)] != [*map(len, shapes)]:
+            self.fail("fused: outputs must name an axis for each dimension of each result", i)
+        for k, (where, shape) in enumerate(zip(outputs, shapes, strict=True)):
+            for a, size in zip(where, shape, strict=True):
+                known = _all((a,), int) and -1 <= a < len(axes)  # -1: no loop of its own
+                if not known or (a >= 0 and axes[a] != size):
+                    self.fail(f"fused: result {k} is {n.outs[k].type}, axis {a} is not {size}", i)
 
     def attribute(self, what: str, a: Any, i: int) -> None:
         """Hashable, and of a type that prints."""

@@ -29,6 +29,11 @@ def nodes(*more, outputs=None, inputs=(X,), **rest):
     return Graph("f", inputs, [Y.node, Z.node, *more], outputs or [last], **rest)
 
 
+def kernel(axes=(B, 2), reduced=(), outputs=((0, 1),)):
+    body = Graph("b", [X], [Y.node], [Y])
+    return nodes(node("fused", X, body=body, axes=axes, reduced=reduced, outputs=outputs))
+
+
 def call(g):
     return node("call", X, name="b", body=g)
 
@@ -60,6 +65,12 @@ BAD = [
      "graph @b: variable: a body is closed"),
     (nodes(call(Graph("b", [X], [Y.node], [Y], [(STATE, Y)]))),
      "attribute body is a graph with updates"),
+    (kernel(axes=(B, f32)), "fused: axes must be sizes"),
+    (kernel(reduced=(2,)), "fused: reduced must be numbers of its 2 axes"),
+    (kernel(outputs=((0,),)), "fused: outputs must name an axis for each dimension"),
+    (kernel(outputs=((0, f32),)), "fused: result 0 is f32[batch,2], axis f32 is not 2"),
+    (kernel(outputs=((0, 2),)), "fused: result 0 is f32[batch,2], axis 2 is not 2"),
+    (kernel(axes=(B * 2, 2)), "fused: result 0 is f32[batch,2], axis 0 is not batch"),
 ]
 
 
@@ -73,6 +84,7 @@ def test_broken(graph, message):
 def test_good_graphs():
     verify(every_op())
     verify(Graph("f", [], [], []))
+    verify(kernel())
     state = State("w", TensorType(f32, ()), None)
     two = [(state, constant(np.float32(1)))]
     verify(ir.collect("f", [], [], two))
