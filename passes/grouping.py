@@ -25,6 +25,8 @@ WILD = -2  # the label of an axis that is read at a position taken from data
 MAX_NODES = 400
 MAX_SWEEPS = 16  # reductions of a kernel that wait for each other: each may repeat all before it
 MAX_COLUMNS = 4096  # elements of a row that may be summed over all rows beside a row kernel
+MAX_DEPTH = 24  # conditions within conditions: each asks again for all around it, so that d of them
+                # take d * d comparisons for an element, where memory takes d stores and loads
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
 
 # Cycles an element costs, roughly; anything not listed costs 1. At 8 and above an op is not worth
@@ -37,6 +39,7 @@ COST = {
     "random_bits": 20, "gather": 4, "cumsum": 8,
 }
 EXPENSIVE = 8
+CONDITIONAL = frozenset({"concat", "pad", "update_slice"})  # where an element comes from depends
 
 
 def cost(n: Node) -> int:
@@ -67,8 +70,8 @@ class Group:
     """Nodes that will be one kernel."""
 
     __slots__ = (
-        "axes", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "open", "pulled",
-        "reduced", "scan", "work",
+        "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "open",
+        "pulled", "reduced", "scan", "work",
     )
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int):
@@ -82,6 +85,7 @@ class Group:
         self.finals: set[Value] = set()        # scalars made after the loops
         self.pulled: set[Value] = set()        # computed at other indices than the group's own
         self.scan: bool | None = None          # the direction of its running reductions
+        self.depth = 0                         # of conditions on where elements come from
         self.open = 0                          # uses of its values by nodes outside
         self.work = 0                          # the most expensive op in it
         self.merged: Group | None = None
@@ -96,7 +100,7 @@ class Group:
         g = Group(self.ident, self.kind, list(self.axes), self.level)
         g.nodes, g.labels = list(self.nodes), dict(self.labels)
         g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
-        g.scan, g.open, g.work = self.scan, self.open, self.work
+        g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
         return g
 
     @property
@@ -315,7 +319,7 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     big.kind = "dot" if "dot" in (g.kind, h.kind) else "loops"
     big.pulled |= small.pulled
     big.open = g.open + h.open - len(uses)
-    big.work = max(g.work, h.work)
+    big.work, big.depth = max(g.work, h.work), max(g.depth, h.depth)
     big.nodes.extend(small.nodes)
     return big
 
@@ -324,7 +328,7 @@ def can_pull(n: Node, g: Group, h: Group, uses: list[Use]) -> bool:
     """Whether h, wanted by n alone, may be computed inside g at n's own (moved) indices."""
     if h.open != len(uses) or h.kind != "loops" or h.reduced or g.kind != "loops":
         return False
-    if len(h.nodes) + len(g.nodes) > MAX_NODES:
+    if len(h.nodes) + len(g.nodes) > MAX_NODES or h.depth + is_conditional(n) > MAX_DEPTH:
         return False
     if any(m.op.fails_on([a.type for a in m.args]) for m in h.nodes):
         return False
@@ -334,10 +338,15 @@ def can_pull(n: Node, g: Group, h: Group, uses: list[Use]) -> bool:
     return once or (h.work < EXPENSIVE and len(h.nodes) <= 8)
 
 
-def absorb(g: Group, h: Group, uses: int) -> Group:
-    """g with h's nodes computed at g's indices."""
+def is_conditional(n: Node) -> bool:
+    """Whether it depends on the index which operand an element comes from."""
+    return n.op.name in CONDITIONAL
+
+
+def absorb(n: Node, g: Group, h: Group, uses: int) -> Group:
+    """g, the group of n, with h's nodes computed at g's indices."""
     g.pulled |= h.labels.keys() | h.pulled
     g.nodes.extend(h.nodes)
-    g.work = max(g.work, h.work)
+    g.work, g.depth = max(g.work, h.work), max(g.depth, h.depth + is_conditional(n))
     g.open += h.open - uses
     return g

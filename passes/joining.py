@@ -23,6 +23,7 @@ from graphc.passes.grouping import (
     combine,
     complete,
     cost,
+    is_conditional,
     may_merge,
     operand_labels,
     own_label,
@@ -155,7 +156,7 @@ class Joining:
         self.count += 1
         g.nodes.append(n)
         g.reduced = reduced
-        g.work = cost(n)
+        g.work, g.depth = cost(n), int(is_conditional(n))
         if n.op.kind is Kind.SCAN and reduced:
             g.scan = bool(n.attrs["reverse"])
         for o in n.outs:
@@ -252,7 +253,7 @@ class Joining:
         if moved:
             if not can_pull(n, g, h, uses):
                 return None
-            return absorb(g.copy() if copy else g, h, len(uses)), None
+            return absorb(n, g.copy() if copy else g, h, len(uses)), None
         to = unify(g, h, uses)
         full = None if to is None else complete(g, h, to)
         if full is None or not may_merge(g, h, full, uses, n):

@@ -87,6 +87,21 @@ def test_too_many_pieces_are_not_made(monkeypatch):
     assert not made and cuts(f) == 0
 
 
+def test_deep_conditions_end_in_memory():
+    """The code of a chain of moves grows with their number, not with its square."""
+    a, sizes = np.random.default_rng(0).normal(size=(3, 5)).astype("f4"), []
+    for moves in (60, 240):
+        x = gx.input("x", ("n", "m"))
+        y, want = x, a
+        for _ in range(moves):
+            y = gx.flip(gx.concat([y, x[:, :1]], axis=1) * 0.5, axis=1)
+            want = np.concatenate([want, a[:, :1]], axis=1)[:, ::-1] * np.float32(0.5)
+        f = gx.function([x], y)
+        np.testing.assert_array_equal(f(a), want)
+        sizes.append(sum(len(k.text) for k in f.kernels))
+    assert sizes[1] < 6 * sizes[0], "4 times as many moves"
+
+
 def test_left_whole():
     x, i = gx.input("x", (8, 64)), gx.input("i", (8,), "int64")
     for out in (
