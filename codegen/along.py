@@ -109,7 +109,8 @@ class Along(Body):
             start = e(f"select i1 {before}, i64 {low}, i64 {main_end}")
             singly(start, e(f"select i1 {before}, i64 {begin}, i64 {high}"))
 
-        e.for_each("0", "2", side)
+        none = e(f"icmp eq i64 {begin}, {low}")  # in most short rows
+        e.for_each(e(f"zext i1 {none} to i64"), "2", side, some=True)
 
     def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""

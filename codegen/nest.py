@@ -124,7 +124,7 @@ class NestKernel:
         elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
             low = e(f"mul nsw i64 %begin, {chunk}")
             high = least(e, e(f"mul nsw i64 %end, {chunk}"), items)
-            e.for_each(low, high, lambda i: item(f, body, i, {}), some=True)
+            walk(f, body, low, high, {})
         else:
             def one_chunk(c: str) -> None:
                 low = e(f"mul nsw i64 {c}, {chunk}")
@@ -160,7 +160,7 @@ class NestKernel:
         if f.bands is not None:
             e.for_each(low, high, band, some=True)
         else:
-            e.for_each(low, high, lambda i: item(f, body, i, totals), some=True)
+            walk(f, body, low, high, totals)
         if f.places is not None:
             f.places.fold(totals)
 
@@ -286,41 +286,76 @@ def tiles_of(f: Frame, body: Across | Along) -> None:
     """Emit all tiles of results, for the rows that the frame's band has."""
     s = f.schedule
     count = dims.product(dims.ceildiv(f.nest.sizes[n], s.rows_of(n)) for n in s.grid)
-    f.e.for_each("0", f.top.size(count), lambda i: item(f, body, i, {}))
+    walk(f, body, "0", f.top.size(count), {}, some=False)
 
 
-def item(f: Frame, body: Across | Along, i: str, totals: Totals) -> None:
-    """Emit grid item number `i`: the values of the grid's axes, the range of the vector axis."""
+def walk(
+    f: Frame, body: Across | Along, low: str, high: str, totals: Totals, some: bool = True
+) -> None:
+    """Emit the grid items from low to high; `some`: there are some for certain.
+
+    An item's number is its place along the axes of the grid. Where their sizes are named, dividing
+    by them takes as long as a short row does: places are counted up then, from item to item.
+    """
+    e, radices = f.e, _radices(f)
+    if all(isinstance(n, int) for n in radices):
+        e.for_each(low, high, lambda i: item(f, body, _places(f, i, radices), totals), some=some)
+        return
+
+    def one(i: str, places: list[str]) -> list[str]:
+        item(f, body, places, totals)
+        following, carry = [], "1"
+        for place, n in zip(places, radices, strict=False):
+            up = e(f"add nuw nsw i64 {place}, {carry}")
+            full = e(f"icmp eq i64 {up}, {f.top.size(n)}")
+            following.append(e(f"select i1 {full}, i64 0, i64 {up}"))
+            carry = e(f"zext i1 {full} to i64")
+        return [*following, e(f"add nuw nsw i64 {places[-1]}, {carry}")]
+
+    e.loop(low, high, 1, [("i64", p) for p in _places(f, low, radices)], one, some=some)
+
+
+def _radices(f: Frame) -> list[Size]:
+    """How many places there are along the axes of the grid, innermost first, without the last;
+    before them blocks of the vector axis."""
+    s, sizes = f.schedule, f.nest.sizes
+    blocks: list[Size] = []
+    if s.vector is not None and not (s.flat or s.across):
+        blocks = [n for n in [dims.ceildiv(sizes[s.vector], s.block)] if n != 1]
+    rows: list[Size] = [dims.ceildiv(sizes[name], s.rows_of(name)) for name in reversed(s.grid)]
+    return [*blocks, *rows][:-1]
+
+
+def _places(f: Frame, i: str, radices: list[Size]) -> list[str]:
+    """Item number i as places, innermost first."""
+    places = []
+    for size in radices:
+        n = f.top.size(size)
+        places.append(f.e(f"urem i64 {i}, {n}"))
+        i = f.e(f"udiv i64 {i}, {n}")
+    return [*places, i]
+
+
+def item(f: Frame, body: Across | Along, places: list[str], totals: Totals) -> None:
+    """Emit a grid item: the values of the grid's axes, the range of the vector axis."""
     s, e, nest = f.schedule, f.e, f.nest
-    bound: dict[str, str] = {}
     low, high = "0", ""
-    rest = i
+    rows = places
     if s.flat:
         first = nest.reduced[0]
         size = f.top.size(nest.sizes[first])
         if first == s.vector:
-            low = e(f"mul nsw i64 {i}, {BLOCK}")
+            low = e(f"mul nsw i64 {places[0]}, {BLOCK}")
             high = least(e, e(f"add nsw i64 {low}, {BLOCK}"), size)
         else:
-            low, high = i, e(f"add nsw i64 {i}, 1")
+            low, high = places[0], e(f"add nsw i64 {places[0]}, 1")
     elif s.vector is not None and not s.across:
         n = nest.sizes[s.vector]
-        blocks = dims.ceildiv(n, s.block)
-        if blocks == 1:
-            high = f.top.size(n)
-        else:
-            nb = f.top.size(blocks)
-            block = e(f"urem i64 {i}, {nb}") if s.grid else i
-            rest = e(f"udiv i64 {i}, {nb}") if s.grid else i
-            low = e(f"mul nsw i64 {block}, {s.block}")
-            high = least(e, e(f"add nsw i64 {low}, {s.block}"), f.top.size(n))
-    for k, name in enumerate(reversed(s.grid)):
-        if k == len(s.grid) - 1:
-            bound[name] = rest
-        else:
-            n_reg = f.top.size(dims.ceildiv(nest.sizes[name], s.rows_of(name)))
-            bound[name] = e(f"urem i64 {rest}, {n_reg}")
-            rest = e(f"udiv i64 {rest}, {n_reg}")
+        high = f.top.size(n)
+        if dims.ceildiv(n, s.block) != 1:
+            low, rows = e(f"mul nsw i64 {places[0]}, {s.block}"), places[1:]
+            high = least(e, e(f"add nsw i64 {low}, {s.block}"), high)
+    bound = dict(zip(reversed(s.grid), rows, strict=False))
     if s.tile is None:
         body.run(Scope(f, f.top, e.section(), bound), low, high, totals)
         return

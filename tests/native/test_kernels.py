@@ -325,3 +325,19 @@ def test_products_that_are_zero_end_there_but_not_the_checks(threads):
     assert [bool(v) for v in found(np.zeros(50_000, bool))] == [False, False]
     assert "settled" in product.llvm_ir()
     assert "settled" not in checked.llvm_ir()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_places_along_named_axes_are_counted(threads, monkeypatch):
+    """Two divisions took longer than a row of 16 elements: the first item of a chunk takes them."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x, y = gx.input("x", ("a", "b", "c", "d")), gx.input("y", ("b", "d"))
+    f = gx.function([x, y], gx.permute_dims(x, (0, 2, 1, 3)) * y, threads=threads)
+    rng = np.random.default_rng(3)
+    for shape in ((1, 1, 1, 1), (0, 2, 3, 4), (2, 0, 3, 4), (2, 3, 4, 0), (3, 5, 7, 2),
+                  (2, 3, 4, 4097), (97, 11, 31, 3)):
+        a, b = rng.normal(size=shape).astype("f4"), rng.normal(size=shape[1::2]).astype("f4")
+        np.testing.assert_array_equal(f(a, b), a.transpose(0, 2, 1, 3) * b)
+    task = f.llvm_ir().partition(".task(")[2].partition("\n}")[0]
+    before, _, after = task.partition("\nloop")
+    assert before.count("urem") == 3 and "urem" not in after
