@@ -224,7 +224,10 @@ def test_every_narrow_division() -> None:
 @pytest.mark.parametrize("d", INTS, ids=str)
 def test_division_by_numbers_that_are_known(d: DType) -> None:
     info, rng = np.iinfo(d.numpy), np.random.default_rng(2)
-    for b in (7, 64, -100, 6700417, (1 << 62) - 57, info.min):
+    for b in (
+        3, 7, 10, -10, 64, -64, -100, 641, 6700417, (1 << 32) + 1, (1 << 62) - 57, (1 << 63) + 1,
+        (1 << 64) - 2, info.max, info.min, info.min + 1,
+    ):
         if b == 0 or not info.min <= b <= info.max:
             continue
         some = [*rng.integers(info.min, info.max, 20, d.numpy), 0, 1, -1]
