@@ -226,6 +226,15 @@ def test_at_adds_twice_where_an_index_repeats(run):
     np.testing.assert_array_equal(got, [0, 3, 0, 4])
 
 
+@pytest.mark.parametrize("dtype, total", [("float16", 5000), ("bfloat16", 4992)])
+def test_gradients_of_halves_add_up_in_f32_where_an_index_repeats(dtype, total):
+    """One after the other, ones add up to 2048 in f16 and to 256 in bf16."""
+    i, w = gx.input("i", ("n",), "int64"), gx.input("w", (3,))
+    taken = gx.take(w.astype(dtype), i).astype("float32")
+    f = gx.function([i, w], gx.grad(gx.sum(taken), w))
+    np.testing.assert_array_equal(f(np.ones(5000, "i8"), np.ones(3, "f4")), [0, total, 0])
+
+
 APART = [  # an int and the array with something between them: the array's axes stand first
     (0, slice(None), ARRAY), (slice(None), ARRAY, S[::-1], 1), (ARRAY, slice(1, 3), 0),
     (0, ..., ARRAY), (None, -1, None, ARRAY), (slice(None), 1, None, slice(None), ARRAY[None]),
