@@ -22,6 +22,7 @@ from graphc.codegen.matmul.product import unite
 from graphc.codegen.plan import make_plan
 from graphc.codegen.program import FIRST_SITE, Kernel, Param, Program, Site
 from graphc.codegen.scalars import EMIT
+from graphc.codegen.straight import blocks
 from graphc.codegen.straight.function import straight
 from graphc.codegen.target import Target
 from graphc.codegen.waves import define_timed
@@ -95,11 +96,7 @@ class _Compiler:
         if straight is not None:
             kernels, text = (straight,), "no arena: values stand in registers"
         else:
-            calls: list[Call] = []
-            for n in g.nodes:
-                if n.op.name == "fused":
-                    calls.append(self.kernel(n, len(calls)))
-            calls = merge_functions.share(self.module, calls)
+            g, calls = self.kernels()
             unite(self.module)
             small = {v: self.global_constant(v, k) for k, v in enumerate(constants)
                      if v not in large}
@@ -162,14 +159,29 @@ class _Compiler:
 
     # --- kernels -------------------------------------------------------------------------------
 
-    def kernel(self, n: Node, k: int) -> Call:
+    def kernels(self) -> tuple[Graph, list[Call]]:
+        """The graph with runs of small kernels as blocks, and the kernels of all its nodes."""
+        g, begins = blocks.gather(self.g) if self.may_be_straight else (self.g, {})
+        self.updates = frozenset(v for _, v in g.updates)
+        calls: list[Call] = []
+        for n in g.nodes:
+            if n.op.name == "fused":
+                calls.append(self.kernel(n, len(calls), n in begins))
+        return g, [
+            replace(c, slots=replace(c.slots, numbers=begins[c.node])) if c.node in begins else c
+            for c in merge_functions.share(self.module, calls)
+        ]
+
+    def kernel(self, n: Node, k: int, block: bool) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
         shape = None if body_sites(n.attrs["body"]) else kernel_shape(n, self.updates)
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
         job = Job(self.module, self.target, n, name, self.codes, self.fastmath)
-        if chains.is_chain(n):
+        if block:
+            call = blocks.define(job)
+        elif chains.is_chain(n):
             chain = ChainKernel(job)
             call = chain.define()
             self.members += chain.calls

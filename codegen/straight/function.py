@@ -16,7 +16,8 @@ seven sines of seven joints are one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -55,14 +56,14 @@ def straight(
 
     The graph of single ops that it computes, or None.
     """
-    if g.dims() or _bytes(g) > MAX_BYTES or not _may(g.nodes):
+    if g.dims() or _bytes(g) > MAX_BYTES or not may(g.nodes):
         return None
     flat = flatten(g)
-    if len(flat.nodes) > MAX_NODES or not _may(flat.nodes):
+    if len(flat.nodes) > MAX_NODES or not may(flat.nodes):
         return None
     kernels = sum(n.op.name == "fused" for n in g.nodes)
     limit = min(MAX_LINES, LINES + LINES_A_KERNEL * kernels)
-    if sum(map(_steps, flat.nodes)) > MAX_STEPS or sum(map(_lines, flat.nodes)) > limit:
+    if sum(map(steps_of, flat.nodes)) > MAX_STEPS or sum(map(lines_of, flat.nodes)) > limit:
         return None
     own = Module(module.debug, WIDEST)  # which takes the rare cases of math functions with it
     s = Straight(own, target, flat, fastmath, limit)
@@ -87,7 +88,7 @@ def _size(v: Value) -> int:
     return size
 
 
-def _may(nodes: Sequence[Node]) -> bool:
+def may(nodes: Sequence[Node]) -> bool:
     """Whether all ops have a straight form."""
     return all(
         n.op.name in RULES
@@ -97,7 +98,7 @@ def _may(nodes: Sequence[Node]) -> bool:
     )
 
 
-def _steps(n: Node) -> int:
+def steps_of(n: Node) -> int:
     """Scalar steps of a node."""
     if n.op.name == "dot":
         depth = np.prod([n.args[0].type.shape[k] for k in n.attrs["contract"][0]], dtype=int)
@@ -107,12 +108,12 @@ def _steps(n: Node) -> int:
     return sum(map(_size, n.outs)) if n.op.kind is Kind.ELEMENTWISE else 0
 
 
-def _lines(n: Node) -> int:
+def lines_of(n: Node) -> int:
     """Lines that a node takes at least."""
     if n.op.kind in (Kind.LEAF, Kind.LAYOUT):
         return 0
     lanes = VECTOR_BITS // max(8, n.args[0].type.dtype.compute.bits)
-    return VECTOR_COST.get(n.op.name, 1) * -(-_steps(n) // lanes)
+    return VECTOR_COST.get(n.op.name, 1) * -(-steps_of(n) // lanes)
 
 
 class Straight:
@@ -126,40 +127,69 @@ class Straight:
         self.x = Elements(self.e, target, fastmath)
         self.ops = Ops(self.x)
         self.env: dict[Value, Ids] = {}
+        self.states: dict[State, str] = {}
+        self.large: dict[Any, str] = {}
 
     def text(self, name: str, states: Sequence[State], large: Sequence[Any]) -> str | None:
-        """The function; None if it gets too long."""
+        """The function as an entry point; None if it gets too long."""
         g, e = self.g, self.e
         e.label("entry")
-        pointers = iter(range(len(g.inputs) + len(g.outputs) + len(states) + len(large)))
-
-        def pointer() -> str:
-            at = e(f"getelementptr inbounds i64, ptr %args, i64 {next(pointers)}")
-            return e(f"load ptr, ptr {at}, align 8")
-
+        pointers = map(self.pointer, count())
         for v in g.inputs:
-            self.env[v] = self.memory(pointer(), v)
-        outputs = [pointer() for _ in g.outputs]
-        self.states = {s: pointer() for s in states}
-        self.large = {value: pointer() for value in large}
+            self.env[v] = self.memory(next(pointers), v)
+        outputs = [next(pointers) for _ in g.outputs]
+        self.states = {s: next(pointers) for s in states}
+        self.large = {value: next(pointers) for value in large}
+        if not self.compute():
+            return None
+        stores = [(p, v) for p, v in zip(outputs, g.outputs, strict=True)]
+        self.store([*stores, *((self.states[s], v) for s, v in g.updates)])
+        e.do("ret i32 0")
+        if len(e.lines) > self.limit:
+            return None
+        return f"define i32 @{name}(ptr %args, ptr %dims, ptr %arena) {ATTRS} {{\n{e.text()}\n}}"
+
+    def kernel(self, name: str, begins: Mapping[int, int]) -> str:
+        """The function as a kernel; begins: of inputs that are parts of arrays, the slot of ctx
+        that says where they begin."""
+        g, e = self.g, self.e
+        e.label("entry")
+        for k, v in enumerate(g.inputs):
+            pointer = self.pointer(k, "%ctx")
+            if k in begins:
+                begin = self.pointer(begins[k], "%ctx", "i64")
+                pointer = e(f"getelementptr inbounds i8, ptr {pointer}, i64 {begin}")
+            self.env[v] = self.memory(pointer, v)
+        outputs = [self.pointer(len(g.inputs) + k, "%ctx") for k in range(len(g.outputs))]
+        self.compute()
+        self.store(list(zip(outputs, g.outputs, strict=True)))
+        e.do("ret void")
+        return (
+            f"define internal void @{name}(ptr %ctx, ptr %scratch) {ATTRS} {{\n{e.text()}\n}}"
+        )
+
+    def pointer(self, k: int, table: str = "%args", ty: str = "ptr") -> str:
+        """Slot k of what the function is given."""
+        at = self.e(f"getelementptr inbounds i64, ptr {table}, i64 {k}")
+        return self.e(f"load {ty}, ptr {at}, align 8")
+
+    def compute(self) -> bool:
+        """All nodes; False if that gets too long."""
         for group in self.groups():
             if len(group) == 1:
                 self.node(group[0])
             else:
                 self.together(group)
-            if len(e.lines) > self.limit:
-                return None
-        stores = [(p, v) for p, v in zip(outputs, g.outputs, strict=True)]
-        stores += [(self.states[s], v) for s, v in g.updates]
-        e.note(None)
-        # all is read before anything is written, so that states may take each other's values
+            if len(self.e.lines) > self.limit:
+                return False
+        return True
+
+    def store(self, stores: Sequence[tuple[str, Value]]) -> None:
+        """Write the results, when all is read: states may take each other's values."""
+        self.e.note(None)
         taken = [self.x.take(self.env[v].reshape(-1).tolist()) for _, v in stores]
         for (p, v), registers in zip(stores, taken, strict=True):
             self.x.store(p, v.type.dtype, registers)
-        e.do("ret i32 0")
-        if len(e.lines) > self.limit:
-            return None
-        return f"define i32 @{name}(ptr %args, ptr %dims, ptr %arena) {ATTRS} {{\n{e.text()}\n}}"
 
     def memory(self, pointer: str, v: Value) -> Ids:
         """The elements of an array in memory."""

@@ -17,8 +17,10 @@ from native_reference import Reference
 import graphc as gx
 from graphc import interpret
 from graphc.codegen import compile_graph, fastcall
+from graphc.codegen.straight import blocks, function
 from graphc.codegen.target import LEVELS, host, x86
 from graphc.errors import GraphcError
+from graphc.passes.stages import lower
 
 REFUSED = {"index", "scan", "leaf"}
 OWN_LEVELS = [v for v in LEVELS if host().cpu.startswith("x86") and v <= host().cpu[-2:]]
@@ -260,3 +262,84 @@ def test_ops_that_differ_in_attributes_alone_are_several():
         assert is_straight(compile_graph(f.optimized, host(), name="orders"))
         for got, want in zip(f(a), interpret.evaluate(f.graph, [a])[0], strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+# --- blocks: runs of small kernels of a graph that is too long for one function -----------------
+
+
+def filter_of(steps, n=6, m=2):
+    """A Kalman filter's steps, one after the other, whose state stays: (function, arrays)."""
+    rng = np.random.default_rng(3)
+    move = np.eye(n) + 0.1 * np.eye(n, k=m)
+    x, cov = gx.variable(rng.normal(size=n), "x"), gx.variable(np.eye(n), "cov")
+    z = gx.input("z", (steps, m), "float64")
+    mean, p, seen = x, cov, []
+    for k in range(steps):
+        mean, p = move @ mean, move @ p @ move.T + 0.01 * np.eye(n)
+        s = p[:m, :m] + 0.1 * np.eye(m)
+        det = s[0, 0] * s[1, 1] - s[0, 1] * s[1, 0]
+        inverse = gx.stack([gx.stack([s[1, 1], -s[0, 1]]), gx.stack([-s[1, 0], s[0, 0]])]) / det
+        gain = p[:, :m] @ inverse
+        mean, p = mean + gain @ (z[k] - mean[:m]), p - gain @ p[:m]
+        seen.append(mean)
+    f = gx.function([z], gx.stack(seen), updates={x: mean, cov: p}, name="filter")
+    return f, [rng.normal(size=(steps, m))]
+
+
+def test_steps_of_an_unrolled_loop_share_a_function():
+    f, arrays = filter_of(24)
+    names = [k.name for k in f.program.kernels]
+    assert len(names) < 12 and len(set(names)) < 5, names
+    for _ in range(2):
+        want, states = interpret.evaluate(f.graph, arrays)
+        np.testing.assert_allclose(f(*arrays), want[0], rtol=1e-10, atol=1e-12)
+        for s, a in states.items():
+            np.testing.assert_allclose(s.array, a, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shard", range(2))
+def test_random_graphs_in_blocks(shard, monkeypatch):
+    """Graphs that would be one function, as blocks; the same bits at every CPU level."""
+    monkeypatch.setattr(function, "MAX_BYTES", 0)
+    monkeypatch.setattr(blocks, "LEAST", 2)
+    counts = [0]
+
+    @given(seed=st.integers(0, 2**32), steps=st.integers(4, 24), calm=st.booleans())
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None,
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    def check(seed, steps, calm):
+        made = ng.make(f"blocks {shard}:{seed}", steps)
+        f = ng.function(made)
+        arrays = [np.ascontiguousarray(a) for a in made.feed({}, seed, calm)]
+        try:
+            interpret.evaluate(f.graph, arrays, dims={})
+        except GraphcError:
+            assume(False)
+        program = compile_graph(f.optimized, host(), name="random")
+        counts[0] += bool(blocks.gather(lower(f.optimized))[1])
+        got = run(program, host(), arrays)
+        Reference(f.optimized, arrays, {}).check(got, "blocks")
+        for level in [v for v in OWN_LEVELS if v >= "v3"][:-1]:
+            other = x86(level, host().triple)
+            again = run(compile_graph(f.optimized, other, name="random"), other, arrays)
+            assert [*map(bits, again)] == [*map(bits, got)], f"{level}\n{f.graph}"
+
+    check()
+    assert counts[0] > 15, counts
+
+
+def test_what_a_step_reads_of_all_steps():
+    """Rows, elements and pieces of rows, by steps that share a function; columns, which do not."""
+    rng = np.random.default_rng(5)
+    a = [rng.normal(size=s).astype("f4") for s in ((40, 3, 4), (40,), (3, 40))]
+    x, y, z = (gx.input(n, v.shape) for n, v in zip("xyz", a, strict=True))
+    h, found = gx.zeros((3, 4)), []
+    for k in range(40):
+        h = gx.tanh(x[k] @ x[k].T @ h) * y[k] + gx.sum(x[k, 1, 1:3] @ x[k, 1:, :2].T)
+        h = h + gx.sum(h @ h.T, axis=0)[:, None] * z[:, k : k + 1]
+        found.append(gx.sum(h))
+    f = gx.function([x, y, z], [h, gx.stack(found)], name="f")
+    assert len(f.program.kernels) < 100
+    want, _ = interpret.evaluate(f.graph, a)
+    for got, w in zip(f(*a), want, strict=True):
+        np.testing.assert_allclose(got, w, rtol=1e-3, atol=1e-4)

@@ -86,6 +86,7 @@ ORDERS = {
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
     },
+    "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
     "codegen.stripes": {
         "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128), "STRIP": (1, 2, 8),
