@@ -198,7 +198,8 @@ def _tile(
         line = f.at("%next", f.mul(f.udiv(col, width * lanes), LINE))
         with f.each("0", "%asked") as i:
             f.prefetch(f.at(line, f.mul(i.index, "%next_row")), 2)
-        asked = _ask_for_c(f, tiles, c)
+        if not keep:  # whose B may come from memory, and is asked for at every step
+            asked = _ask_for_c(f, tiles, c)
     sums = _chains(f, tiles, vectors, rows, b, packed, starts, asked)
     with f.either("%accumulate") as branches:
         _store(f, tiles, vectors, c, [
