@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from graphc.aligned import LINE
@@ -89,7 +90,7 @@ def define_kernel(
     halves = cut(nest, job.target)
     if halves is not None:
         return _define_ends(job, nest, halves)
-    versions = by_length(nest)
+    versions = by_length(nest, job.target)
     if versions is not None:
         return _define_versions(job, nest, versions)
     return _define_nest(job, nest, driver)
@@ -187,21 +188,23 @@ def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
 
 
 def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
-    """A nest as two kernels, of which the length of the rows chooses one."""
+    """A nest as several kernels, of which the length of the rows chooses one."""
     slots = slots_of(nest)
-    short = NestKernel(job.part("short"), versions.short, slots)
-    long = NestKernel(job.part("long"), versions.long, slots)
-    short.define()
-    long.define()
     f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
     first = slots.params + slots.outputs
     numbers = {n: f(f"load i64, ptr {f.at('%ctx', 8 * (first + k))}, align 8")
                for k, n in enumerate(slots.dims)}
     length = SizeCode(f, numbers).value(versions.length)
-    few = f.cmp("sle", length, str(versions.most))
-    with f.either(few) as branches:
-        f.do(f"call void @{short.name}(ptr %ctx, ptr %scratch)")
-        f.otherwise(*branches)
+    long = NestKernel(job.part("long"), versions.long, slots)
+    long.define()
+    with ExitStack() as ends:
+        for version in versions.some:
+            kernel = NestKernel(job.part(version.name), version.nest, slots)
+            kernel.define()
+            fits = f.cmp(version.compare, length, str(version.number))
+            branches = ends.enter_context(f.either(fits))
+            f.do(f"call void @{kernel.name}(ptr %ctx, ptr %scratch)")
+            f.otherwise(*branches)
         f.do(f"call void @{long.name}(ptr %ctx, ptr %scratch)")
     f.finish()
     s = long.schedule

@@ -9,6 +9,10 @@ vectors along the coordinates if they have a thousand. Where the number is decla
 is written; where it is not, both, and the kernel chooses when it runs. Sums are added up in the
 order of the declared number. 400 x 400 distances, three coordinates, take 34 us in the place of
 1,816 in f32, and 61 in the place of 1,783 in f64.
+
+Likewise the rows of a matrix, which are summed with a row in each lane if they have two to four
+elements: these lengths have a version each, as if they were declared. The norms of 10,000 rows
+of three f32 take 4 us in the place of 78.
 """
 
 from __future__ import annotations
@@ -17,29 +21,84 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from graphc import dims
-from graphc.codegen.axes import coalesce
-from graphc.codegen.loops import Nest
+from graphc.codegen.axes import coalesce, substitute
+from graphc.codegen.loops import Expr, Nest
+from graphc.codegen.schedule import plan
+from graphc.codegen.target import Target
 from graphc.codegen.tiles import longest_spread
-from graphc.dims import Dim, Size
+from graphc.codegen.vector_axis import FEW
+from graphc.dims import Size
+
+MOST = 16  # expressions of a nest up to which it has a version for each of the shortest lengths
+
+
+class Version(NamedTuple):
+    """A nest for rows whose length compares with a number: `eq`, `sle`."""
+
+    name: str
+    compare: str
+    number: int
+    nest: Nest
 
 
 class Versions(NamedTuple):
-    """A nest for rows of at most `most` elements, and for any; `length` says how many there are."""
+    """Nests for some lengths of the rows, and one for all others."""
 
-    short: Nest
-    long: Nest
     length: Size
-    most: int
+    some: list[Version]
+    long: Nest
 
 
-def by_length(nest: Nest) -> Versions | None:
-    """Two versions of a nest, where short rows are best summed in another way than long ones."""
+def by_length(nest: Nest, target: Target) -> Versions | None:
+    """Versions of a nest, where short rows are best summed in another way than long ones."""
     nest = coalesce(nest)
     if len(nest.reduced) != 1:
         return None
     (k,) = nest.reduced
-    length, most = nest.sizes[k], longest_spread(nest)
-    if not isinstance(length, Dim) or dims.most(length) is not None or not most:
+    length = nest.sizes[k]
+    if dims.most(length) is not None:
         return None
-    short = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
-    return Versions(short, nest, length, most)
+    most = longest_spread(nest)
+    if most:
+        short = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
+        return Versions(length, [Version("short", "sle", most, short)], nest)
+    names = dims.names(length)
+    if length != dims.dim(names[0]) or not _reduces_rows(nest, target):
+        return None
+    return Versions(length, [
+        Version(f"of{n}", "eq", n, _where(nest, names[0], n)) for n in range(2, FEW + 1)
+    ], nest)
+
+
+def _reduces_rows(nest: Nest, target: Target) -> bool:
+    """Whether a small nest does nothing but reduce rows that are swept by vectors."""
+    row, schedule = set(nest.reduced), plan(nest, target)
+    return (
+        len(nest.exprs) <= MOST and bool(nest.outer) and schedule.across
+        and not (schedule.sums or schedule.columns or schedule.final)
+        and all(e.kind in ("load", "const", "op", "index", "reduce") for e in nest.exprs)
+        and not any(e.preds for e in nest.exprs if e.kind == "load")
+        and not any(row & set(x.axes) for x in nest.stores)
+    )
+
+
+def _where(nest: Nest, name: str, value: int) -> Nest:
+    """The nest where a dimension is known."""
+    known: dict[str, Size] = {name: value}
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        attrs = e.attrs
+        if e.kind == "load":
+            attrs = (e.param, substitute(e.offset, known), ())
+        elif e.kind == "index":
+            attrs = (substitute(e.attrs[0], known),)
+        args = tuple(exprs[x.id] for x in e.args)
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes, e.node))
+    return replace(
+        nest, exprs=exprs,
+        sizes={axis: substitute(size, known) for axis, size in nest.sizes.items()},
+        stores=[
+            x._replace(offset=substitute(x.offset, known), expr=exprs[x.expr.id])
+            for x in nest.stores
+        ],
+    )

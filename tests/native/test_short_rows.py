@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -235,3 +237,27 @@ def test_truths_of_a_row_are_counted(dtype, m):
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(got[1], a / total.astype(dtype))
         np.testing.assert_array_equal(got[2], (want / np.maximum(total, 1)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lengths_that_have_a_version_of_their_own(dtype):
+    """Rows of two to four elements take a lane each, declared or not, and have the same bits."""
+    def results(m):
+        x, w = gx.input("x", ("n", m), dtype), gx.input("w", (m,), dtype)
+        made = [gx.sqrt(gx.sum(x * x, axis=1)), gx.max(x * w, axis=1) * gx.dim_value(m)]
+        return [gx.function([x, w], y, name=f"rows{i}") for i, y in enumerate(made)]
+
+    undeclared = results("m")
+    for f in undeclared:
+        assert {f"{f.name}.k0.of{n}" for n in (2, 3, 4)} < set(
+            re.findall(r"call void @([.\w]+)\(ptr %ctx", f.llvm_ir())
+        )
+    for m in (1, 2, 3, 4, 5, 40):
+        declared = results(m)
+        for n in (0, 1, 7, 17, 1000):
+            a, w = RNG.normal(size=(n, m)).astype(dtype), RNG.normal(size=m).astype(dtype)
+            wants = [np.sqrt((a * a).sum(axis=1)), (a * w).max(axis=1) * m]
+            for f, g, want in zip(undeclared, declared, wants, strict=True):
+                assert f(a, w).tobytes() == g(a, w).tobytes(), (m, n)
+                np.testing.assert_allclose(f(a, w), want, rtol=1e-5)
+    assert [f.compilations for f in undeclared] == [1, 1]
