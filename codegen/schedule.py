@@ -159,7 +159,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     if vector is None or width == 1 or fixed or across or woven:
         return schedule
     if tile is None and not sums_rows and not scans and not tree:
-        tile = tiles.across_rows(nest, vector) or _side_by_side(schedule)
+        tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
     if tile is not None:
         _take_rows(schedule, tile, target.registers)
     if (tile is None or tile.turned is None) and bands.suit(schedule):

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from graphc import dims
 from graphc.codegen.axes import coefficient
 from graphc.codegen.loops import Expr, Nest
+from graphc.codegen.target import Target
 
 TURNED_BYTES = 128   # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8     # rows and columns from which that beats taking elements singly
@@ -48,11 +49,12 @@ class Tile:
     turned: str | None = None
 
 
-def turned_loads(nest: Nest, vector: str, other: str) -> list[Expr]:
-    """The loads that are contiguous along `other` and strided along the vector axis."""
+def turned_loads(nest: Nest, vector: str, other: str, least: int = 4) -> list[Expr]:
+    """The loads that are contiguous along `other` and strided along the vector axis, of elements
+    of `least` bytes and more."""
     return [
         e for e in nest.exprs
-        if e.kind == "load" and not e.preds and e.dtype.itemsize in (4, 8)
+        if e.kind == "load" and not e.preds and least <= e.dtype.itemsize <= 8
         and coefficient(e.offset, other) == 1
         and coefficient(e.offset, vector) not in (None, 0, 1) and not nest.dynamic(e.offset)
     ]
@@ -63,7 +65,13 @@ def _few(nest: Nest, axes: Iterable[str]) -> list[str]:
     return [n for n in axes if isinstance(k := nest.sizes[n], int) and k < TURNED_LEAST]
 
 
-def across_rows(nest: Nest, vector: str) -> Tile | None:
+def least_turned(nest: Nest, target: Target) -> int:
+    """Bytes of the smallest elements that are turned: single bytes, of which there are squares of
+    16, take AVX2 up to twice as long so."""
+    return 4 if nest.reduced else 1 if target.vector_bits == 512 else 2
+
+
+def across_rows(nest: Nest, vector: str, target: Target) -> Tile | None:
     """Blocks of a nest without reductions that reads across the rows it writes."""
     axes = [n for n in nest.outer if n != vector]
     few = _few(nest, nest.outer)
@@ -74,7 +82,7 @@ def across_rows(nest: Nest, vector: str) -> Tile | None:
     if any(set(nest.outer) - set(s.axes) for s in nest.stores):
         return None
     for n in axes:
-        loads = turned_loads(nest, vector, n)
+        loads = turned_loads(nest, vector, n, least_turned(nest, target))
         if loads and n not in few and len({e.dtype.itemsize for e in loads}) == 1:
             return Tile(n, TURNED_BYTES // loads[0].dtype.itemsize, turned=n)
     return None

@@ -23,8 +23,8 @@ from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Totals, least, memory_of
-from graphc.codegen.tiles import COLUMNS, turned_loads
-from graphc.types import f32, f64
+from graphc.codegen.tiles import COLUMNS, least_turned, turned_loads
+from graphc.types import f32, f64, u8, u16
 
 if TYPE_CHECKING:
     from graphc.codegen.along import Along
@@ -68,9 +68,9 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
         _rows(body, grid, (first, last), (low, high), totals, partial=False)
         return
     other = tile.turned
-    loads = turned_loads(nest, vector, other)
+    loads = turned_loads(nest, vector, other, least_turned(nest, f.target))
     size = loads[0].dtype.itemsize
-    dtype = f32 if size == 4 else f64  # by size: the bits are only moved
+    dtype = {1: u8, 2: u16, 4: f32, 8: f64}[size]  # by size: the bits are only moved
     pitch = COLUMNS + f.target.lanes(dtype)  # pack writes up to a register more
     origin, held = "0", dims.most(nest.sizes[other])
     if other == tile.rows:

@@ -9,6 +9,8 @@ and up to a register more of each row of dst is written than `cols`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphc.codegen.casts import round_to
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes, register_type
@@ -153,6 +155,8 @@ def transposed(f: Function, t: str, lanes: int, vectors: list[str]) -> list[str]
     if size == 2:
         a, b = vectors
         return [shuffle(a, b, [(0, i), (1, i)]) for i in range(2)]
+    if size > 4:
+        return _interleaved(vectors, shuffle)
     low = [(0, 0), (1, 0), (0, 1), (1, 1)]
     high = [(0, 2), (1, 2), (0, 3), (1, 3)]
     a, b, c, d = vectors
@@ -162,6 +166,21 @@ def transposed(f: Function, t: str, lanes: int, vectors: list[str]) -> list[str]
         out.append(shuffle(ab, cd, [(0, 0), (0, 1), (1, 0), (1, 1)]))
         out.append(shuffle(ab, cd, [(0, 2), (0, 3), (1, 2), (1, 3)]))
     return out
+
+
+def _interleaved(
+    vectors: list[str], shuffle: Callable[[str, str, list[tuple[int, int]]], str]
+) -> list[str]:
+    """Transpose squares of small elements: each vector interleaved with the one half of them
+    further on, as often as it takes to have been with all."""
+    size = len(vectors)
+    for _ in range(size.bit_length() - 1):
+        halves = zip(vectors[: size // 2], vectors[size // 2 :], strict=True)
+        vectors = [
+            shuffle(a, b, [(side, begin + i) for i in range(size // 2) for side in (0, 1)])
+            for a, b in halves for begin in (0, size // 2)
+        ]
+    return vectors
 
 
 def define_unpack(module: Module, target: Target, dtype: DType) -> str:

@@ -6,8 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from guarded import guarded
 
 import graphc as gx
+from graphc.codegen.target import host
 
 RNG = np.random.default_rng(11)
 # around vectors, blocks of rows and columns, and pieces of them
@@ -72,3 +74,24 @@ def test_rows_of_two_axes_whose_vectors_are_not_along_the_last(shape, dtype):
     row = gx.function([x], [gx.logsumexp(t), t * 2.0])
     total = np.log(np.exp(np.tanh(a)).sum())
     np.testing.assert_allclose(row(a.astype(dtype))[0], total, rtol=tol)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16"])
+def test_small_elements_are_transposed_in_registers(dtype, monkeypatch):
+    """They were gathered one by one: 256 x 256 bytes took eight times as long."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x, y = gx.input("x", ("n", "m"), dtype), gx.input("y", (3, "n", 16), dtype)
+    turned = gx.function([x], x.T)
+    first = gx.function([y], gx.permute_dims(y, (2, 0, 1)))
+    for n, m in ((0, 3), (1, 1), (8, 200), (15, 17), (16, 16), (64, 24), (129, 65), (300, 33)):
+        for at_end in (True, False):
+            a, b = guarded((n, m), dtype, at_end), guarded((3, n, 16), dtype, at_end)
+            for given in (a, b):
+                given[:] = RNG.integers(0, 100, given.shape).astype(dtype)
+            out, out3 = guarded((m, n), dtype, at_end), guarded((16, 3, n), dtype, at_end)
+            np.testing.assert_array_equal(turned(a, out=out), a.T)
+            np.testing.assert_array_equal(first(b, out=out3), b.transpose(2, 0, 1))
+    for f in (turned, first):
+        text = f.llvm_ir()
+        if np.dtype(dtype).itemsize > 1 or host().vector_bits == 512:
+            assert "_pack(" in text and "masked.gather" not in text
