@@ -39,12 +39,29 @@ def pieces(nest: Nest, target: Target) -> list[Nest]:
     for name in nest.outer:
         edges = [_edges(n, name) for n in found]
         if sum(max(1, len(at) - 1) for at in edges) > MOST:
-            return [nest]
+            several = _several(nest, name, edges[0]) if name == nest.outer[0] else None
+            if several is None:
+                return [nest]
+            found = several
+            continue
         found = [p for n, at in zip(found, edges, strict=True) for p in _cut(n, name, at)]
     if len(found) == 1:
         return [nest]
     total = sum(_cycles(p, target) for p in found)
     return found if total < _cycles(nest, target) else [nest]
+
+
+def _several(nest: Nest, name: str, edges: list[Size]) -> list[Nest] | None:
+    """The nest cut at every few edges only of its outermost axis, where the pieces have not much
+    more to compute in all than the nest: a stack of 200 rows, but not 100 paddings of one another.
+    """
+    apart = -(-(len(edges) - 1) // MOST)
+    found: list[Nest] = []
+    for a, b in pairwise([*edges[:-1:apart], edges[-1]]):
+        found.append(Piece(nest, name, a, b).nest())
+        if sum(len(p.exprs) for p in found) > 2 * len(nest.exprs):
+            return None
+    return found
 
 
 def _cycles(nest: Nest, target: Target) -> int:
