@@ -24,9 +24,9 @@ STACK = 1 << 20  # bytes of a wasm module's stack, below its data: overflow trap
 MACOS = "11.0"   # the oldest that dylibs run on, as the triples say
 # What a macOS library may need of libSystem, as C writes it.
 LIBSYSTEM = (
-    "__bzero", "bzero", "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free", "fsync",
-    "fwrite", "getenv", "getpid", "malloc", "memcmp", "memcpy", "memset", "remove", "rename",
-    "strlen",
+    "__bzero", "bzero", "fchmod", "fclose", "ferror", "fflush", "fileno", "fopen", "fread", "free",
+    "fsync", "fwrite", "getenv", "getpid", "malloc", "memcmp", "memcpy", "memset", "remove",
+    "rename", "stat", "stat$INODE64", "strlen",
 )
 _TBD = """--- !tapi-tbd
 tbd-version: 4

@@ -140,17 +140,21 @@ other<K>:
 """
 
 # Root could put a file in the place of a device or a pipe: only what is not there, files, and links
-# to either are replaced. Linux says what a path is (stx_mode) in the same place on all machines.
+# to either are replaced. Linux says what a path is (stx_mode) in the same place on all machines, so
+# does macOS (st_mode).
 _SPECIAL = """  %told = alloca [64 x i32], align 8
-  %got = call <LONG> (<LONG>, ...) @syscall(<LONG> <STATX>, <LONG> -100, ptr %path, <LONG> 0, \
-<LONG> 1, ptr %told)
+<LOOK>
   %there = icmp eq <LONG> %got, 0
-  %at = getelementptr i8, ptr %told, i64 28
+  %at = getelementptr i8, ptr %told, i64 <MODE_AT>
   %mode = load i16, ptr %at
   %kind = and i16 %mode, -12288
   %other = icmp ne i16 %kind, -32768
   %special = and i1 %there, %other
   br i1 %special, label %bad, label %name"""
+
+_LOOK_LINUX = """  %got = call <LONG> (<LONG>, ...) @syscall(<LONG> <STATX>, <LONG> -100, \
+ptr %path, <LONG> 0, <LONG> 1, ptr %told)"""
+_LOOK_MACOS = "  %got = call i32 @<STAT>(ptr %path, ptr %told)"
 
 # The new file is as private as the one whose place it takes, before anything stands in it.
 _AS_PRIVATE = """  br i1 %there, label %private, label %fill
@@ -158,7 +162,7 @@ private:
   %allowed = and i16 %mode, 511
   %allowed.wide = zext i16 %allowed to i32
   %new = call i32 @fileno(ptr %f)
-  %changed = call <LONG> (<LONG>, ...) @syscall(<LONG> <FCHMOD>, i32 %new, i32 %allowed.wide)
+  %changed = <CHANGE>, i32 %allowed.wide)
   br label %fill"""
 
 # The name of the new file has the process and an address of this call's stack in it, so that
@@ -288,12 +292,9 @@ def state_text(api: Api, platform: Platform) -> str:
     """The functions above."""
     header, tail = state_header(api), api.state_bytes % 4
     first, second = sums(header)
-    linux, size = "-linux" in platform.triple, f"i{platform.base.pointer_bits}"
+    linux = "-linux" in platform.triple
     flag = "e" if linux else ""  # a child process does not inherit the file
-    special, private = "  br label %name", "  br label %fill"
-    if linux:
-        special = filled(_SPECIAL, LONG=size, STATX=system_call(platform, "statx"))
-        private = filled(_AS_PRIVATE, LONG=size, FCHMOD=system_call(platform, "fchmod"))
+    special, private, declared = _modes(platform)
     text = filled(
         _SUMS + _PACK + (_SAVE + _LOAD) * api.files, P=api.prefix, SPECIAL=special,
         AS_PRIVATE=private,
@@ -307,8 +308,29 @@ def state_text(api: Api, platform: Platform) -> str:
         string_constant("@graphc.state.header", header),
         string_constant("@graphc.state.write", f"wb{flag}\0".encode()),
         string_constant("@graphc.state.read", f"rb{flag}\0".encode()),
-        _DECLARE, f"declare {size} @syscall({size}, ...) nounwind" * linux, text,
+        _DECLARE, declared, text,
     ])
+
+
+def _modes(platform: Platform) -> tuple[str, str, str]:
+    """What is said above of special files, and of private ones; the declarations that it needs."""
+    if "-linux" in platform.triple:
+        size = f"i{platform.base.pointer_bits}"
+        call = f"call {size} ({size}, ...) @syscall({size}"
+        return (
+            filled(_SPECIAL, LOOK=_LOOK_LINUX, MODE_AT=28, LONG=size,
+                   STATX=system_call(platform, "statx")),
+            filled(_AS_PRIVATE, CHANGE=f"{call} {system_call(platform, 'fchmod')}, i32 %new"),
+            f"declare {size} @syscall({size}, ...) nounwind",
+        )
+    if platform.format == "macho":
+        name = "stat$INODE64" if platform.base.arch == "x86_64" else "stat"
+        return (
+            filled(_SPECIAL, LOOK=_LOOK_MACOS, MODE_AT=4, LONG="i32", STAT=name),
+            filled(_AS_PRIVATE, CHANGE="call i32 @fchmod(i32 %new"),
+            f"declare i32 @{name}(ptr, ptr)\ndeclare i32 @fchmod(i32, i32)",
+        )
+    return "  br label %name", "  br label %fill", ""
 
 
 def _checks(header: int, whole: int) -> str:

@@ -4,6 +4,7 @@ Objects need no tools; what needs a linker skips without one.
 """
 
 import importlib.util
+import os
 import re
 import subprocess
 
@@ -12,14 +13,15 @@ import numpy as np
 import object_files
 import pytest
 import test_rows
-from library_samples import digits_functions
+from library_samples import digits_functions, needs_cc
 
 import graphc as gx
-from graphc.codegen import llvm
+from graphc.codegen import linker, llvm
 from graphc.codegen.library import foreign, make
 from graphc.codegen.library.foreign import LIBSYSTEM, linkers
 from graphc.codegen.library.windows import IMPORTS
 from graphc.codegen.platforms import platform
+from graphc.codegen.target import x86
 from graphc.errors import CompileError
 from graphc.types import f16, f64, i64
 
@@ -79,6 +81,60 @@ def test_objects_show_the_api_and_need_little(made):
     header = (folder / "libmany.h").read_text()
     assert ("many_save_state" in header) == (name != "wasm32")
     assert "many_unpack_state" in header and "STATE_FILE_BYTES" in header
+
+
+# What macOS has in the place of Linux's system calls, with Apple's struct stat.
+APPLE = """
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include "libs.h"
+struct apple { int32_t dev; uint16_t mode, links; uint64_t inode; char rest[128]; };
+int apple_stat(const char *path, struct apple *to) __asm__("stat$INODE64");
+int apple_stat(const char *path, struct apple *to)
+{
+    struct stat s;
+    if (stat(path, &s))
+        return -1;
+    to->mode = (uint16_t)s.st_mode;
+    return 0;
+}
+int main(int argc, char **argv)
+{
+    s_state s;
+    s_init(&s);
+    for (int k = 1; k < argc; k++)
+        printf("%d ", s_save_state(&s, argv[k]));
+}
+"""
+
+
+@needs_cc
+@pytest.mark.skipif(not linker.usable(), reason="not x86-64 Linux")
+def test_state_files_of_macos_are_as_private_as_the_old_ones(tmp_path):
+    """Its code runs here, beside a libc that answers as Apple's does."""
+    f = digits_functions()[0]
+    gx.export(f, tmp_path / "libs.ll", target="x86_64-macos", cpu="v2")
+    text = (tmp_path / "libs.ll").read_text()
+    text = re.sub(r"^target \w+ = .*$", "", text, flags=re.M)
+    (tmp_path / "s.o").write_bytes(llvm.compile_object(text, x86("v2"), use_cache=False))
+    (tmp_path / "main.c").write_text(APPLE)
+    subprocess.run(["cc", "main.c", "s.o", "-o", "main"], cwd=tmp_path, check=True)
+    for mode in (0o600, 0o640):
+        (tmp_path / f"{mode}").write_text("old")
+        (tmp_path / f"{mode}").chmod(mode)
+    os.mkfifo(tmp_path / "pipe")
+    old = os.umask(0o022)
+    try:
+        done = subprocess.run(["./main", f"{0o600}", f"{0o640}", "new", "pipe"], cwd=tmp_path,
+                              capture_output=True, text=True, check=True)
+    finally:
+        os.umask(old)
+    assert done.stdout.split() == ["0", "0", "0", "8"] and (tmp_path / "pipe").is_fifo()
+    for name, mode in ((f"{0o600}", 0o600), (f"{0o640}", 0o640), ("new", 0o644)):
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+        assert (tmp_path / name).read_bytes() == (tmp_path / "new").read_bytes() != b"old"
 
 
 def test_archives_find_the_object(made):
