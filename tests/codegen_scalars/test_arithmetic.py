@@ -175,6 +175,19 @@ def test_floats_next_to_the_ends_of_integers(source: DType) -> None:
         check("cast", [x], [source], to, cast_reference(x, source, to))
         # LLVM's saturating conversions of vectors go lane by lane on x86, ten times as slow
         assert ".sat." not in loop_text("cast", [source], to, 16, "v2")
+        if to.bits == 64:  # no more do plain ones have lanes before AVX-512
+            assert "fpto" not in loop_text("cast", [source], to, 16, "v3")
+
+
+@pytest.mark.parametrize("to", ["i64", "u64"])
+@pytest.mark.parametrize("source", [f32, f64], ids=str)
+def test_floats_of_any_exponent_as_64_bits(source: DType, to: str) -> None:
+    rng = np.random.default_rng(4)
+    x = (rng.uniform(-1, 1, 3000) * 2.0 ** rng.integers(-3, 66, 3000)).astype(source.numpy)
+    near = (rng.integers(-9, 9, 400) * 2.0 ** rng.integers(0, 61, 400)).astype(source.numpy)
+    x = np.concatenate([x, near, np.nextafter(near, x.dtype.type(0))])
+    d = next(d for d in DTYPES if d.name == to)
+    check("cast", [x], [source], d, cast_reference(x, source, d))
 
 
 def test_f64_to_f16_rounds_once() -> None:
