@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from graphc import dims
 from graphc.codegen.loops import Expr, Idx, Pred, Preds, axis, flatten, reindex
 from graphc.dims import Size
+from graphc.errors import CompileError
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
 from graphc.types import bool_, i64, u8, u32
@@ -231,7 +232,9 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
         free = [n for n in lw.outer if n not in used]
     names = []
     for k in over:
-        name = next(n for n in free if lw.sizes[n] == source.shape[k])
+        name = next((n for n in free if lw.sizes[n] == source.shape[k]), None)
+        if name is None:
+            raise _not_reduced(node)
         free.remove(name)
         names.append(name)
     full: list[Size] = []
@@ -262,12 +265,21 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     return lw.make("reduce", d, (e,), (name, tuple(names)), node=node, axes=depends)
 
 
+def _not_reduced(node: Node) -> CompileError:
+    """Of a kernel that did not come from `passes`: a text."""
+    return CompileError(
+        f"{node.op.name}: runs along no axis that its kernel names in `reduced`", node.loc
+    )
+
+
 def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     """A running reduction along the nest's axis."""
     node = value.node
     e = yield node.args[0], idx, preds
     if node.args[0].type.shape[node.attrs["axis"]] == 1:
         return e
+    if not lw.reduced:
+        raise _not_reduced(node)
     return lw.make(
         "scan", value.type.dtype, (e,), (node.op.name,), node=node,
         axes=frozenset(lw.sizes),

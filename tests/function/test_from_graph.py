@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.errors import ArgumentError, UsageError
+from graphc.errors import ArgumentError, CompileError, UsageError
 from graphc.passes.stages import flatten, has_kernels, is_lowered, lower
 from graphc.text import parse, to_text
 
@@ -72,3 +72,12 @@ def test_a_pipeline_without_fusion_compiles():
     for pipeline in ((), ("inline",), ("cse", "dce")):
         f = gx.function([x], y, pipeline=pipeline)
         np.testing.assert_allclose(f(a), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("made", "op"), [(gx.sum, "reduce_sum"), (gx.cumsum, "cumsum")])
+def test_kernels_that_do_not_name_what_they_reduce_are_refused(made, op):
+    x = gx.input("x", ("n", "m"))
+    text = to_text(gx.function([x], made(x, axis=1), name="f").optimized)
+    assert text.count("reduced=(1)") == 1
+    with pytest.raises(CompileError, match=f"{op}: runs along no axis that its kernel names"):
+        gx.Function.from_graph(parse(text.replace("reduced=(1)", "reduced=()"))).compile()
