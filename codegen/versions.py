@@ -63,7 +63,8 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
         short = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
         return Versions(length, [Version("short", "sle", most, short)], nest)
     names = dims.names(length)
-    if length != dims.dim(names[0]) or not _reduces_rows(nest, target):
+    users = names[0].isidentifier()  # blocks of a chain are long
+    if length != dims.atom(names[0]) or not users or not _reduces_rows(nest, target):
         return None
     return Versions(length, [
         Version(f"of{n}", "eq", n, _where(nest, names[0], n)) for n in range(2, FEW + 1)

@@ -53,7 +53,7 @@ def gather(g: Graph) -> tuple[Graph, dict[Node, tuple[int, ...]]]:
     found = [b for run in _runs(g) for b in _blocks(run)]
     if not found:
         return g, {}
-    first = {n: block for block in found for n in block[:1]}
+    last = {block[-1]: block for block in found}  # when all that it reads is there
     inside = {n for block in found for n in block}
     read_by: dict[Value, set[Node]] = {}
     for n in g.nodes:
@@ -64,8 +64,8 @@ def gather(g: Graph) -> tuple[Graph, dict[Node, tuple[int, ...]]]:
     env: dict[Value, Value] = {v: v for v in g.inputs}
     made: dict[Node, tuple[int, ...]] = {}
     for n in g.nodes:
-        if n in first:
-            block = first[n]
+        if n in last:
+            block = last[n]
             outs = [
                 o for m in block for o in m.outs
                 if o in wanted or not read_by.get(o, set()) <= set(block)

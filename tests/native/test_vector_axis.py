@@ -28,7 +28,9 @@ def test_several_results_of_a_row(columns, monkeypatch):
     scaled = (x - v[:, None]) * w[:, None]
     out = [gx.mean(x, axis=1), gx.var(x, axis=1), gx.sum(gx.tanh(scaled), axis=1)]
     across, f = chosen(monkeypatch, [x, v, w], out)
-    assert across and all(across)
+    # rows of two, three and four elements, where that is not known, have versions with lanes each
+    each = [True, False, False, False] if columns == "m" else [True]
+    assert across and across == each * (len(across) // len(each))
     for n in (0, 1, 70):
         a = RNG.normal(size=(n, 200 if columns == "m" else columns)).astype("float32")
         b, c = RNG.normal(size=(2, n)).astype("float32")
