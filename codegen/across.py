@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen import blocked
 from graphc.codegen.lanes import Lanes, literal
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.prefetch import RowPrefetch
@@ -187,12 +186,7 @@ class Across(Body):
 
         def nested(depth: int, around: Scope) -> None:
             if depth == len(outer):
-                if blocked.suits(self, reduces, n):
-                    blocked.sweep(self, around, cells, end, lambda inner, first, last: self.row(
-                        inner, reduces, stores, cells, first, last, n
-                    ))
-                else:
-                    self.row(around, reduces, stores, cells, begin, end, n)
+                self.row(around, reduces, stores, cells, begin, end, n)
                 return
             name = outer[depth]
             first, last = "0", self.f.top.size(self.nest.sizes[name])
