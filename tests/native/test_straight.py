@@ -343,3 +343,21 @@ def test_what_a_step_reads_of_all_steps():
     want, _ = interpret.evaluate(f.graph, a)
     for got, w in zip(f(*a), want, strict=True):
         np.testing.assert_allclose(got, w, rtol=1e-3, atol=1e-4)
+
+
+def test_what_a_block_reads_comes_before_it():
+    """Each step declares a variable, and sets it."""
+    rng = np.random.default_rng(6)
+    a, steps = rng.normal(size=(4, 4)).astype("f4"), 60
+    x = gx.input("x", (4, 4))
+    h, updates = x, {}
+    for k in range(steps):
+        v = gx.variable(np.float32([k, 2, 3, 4]), f"v{k}")
+        h = gx.tanh(x @ h) + v
+        updates[v] = v + h[0]
+    f = gx.function([x], h, updates=updates, name="own")
+    assert len(f.program.kernels) < steps
+    (want,), set_to = interpret.evaluate(f.graph, [a])
+    np.testing.assert_allclose(f(a), want, rtol=1e-3, atol=1e-4)
+    for state, value in set_to.items():
+        np.testing.assert_allclose(state.array, value, rtol=1e-3, atol=1e-4)
