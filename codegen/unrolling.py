@@ -33,6 +33,8 @@ def unroll(nest: Nest) -> Nest | None:
     """The nest with its innermost axis unrolled, where that makes vectors of what is read."""
     if nest.reduced or nest.sites or any(e.kind in ("scan", "philox") for e in nest.exprs):
         return None
+    if not any(_is_short(nest, name) for name in nest.outer):  # nor is one of several axes, then
+        return None
     nest = coalesce(nest)
     for short in nest.outer:
         long = _along(nest, short)
@@ -44,11 +46,16 @@ def unroll(nest: Nest) -> Nest | None:
     return None
 
 
+def _is_short(nest: Nest, name: str) -> bool:
+    n = nest.sizes[name]
+    return isinstance(n, int) and 1 < n <= MOST
+
+
 def _along(nest: Nest, short: str) -> str | None:
     """The axis whose neighbours are next to each other in memory but for a short axis."""
-    n = nest.sizes[short]
-    if not isinstance(n, int) or not 1 < n <= MOST or len(nest.exprs) > MOST_EXPRS:
+    if not _is_short(nest, short) or len(nest.exprs) > MOST_EXPRS:
         return None
+    n = nest.sizes[short]
     for long in nest.outer:
         size = nest.sizes[long]
         if isinstance(size, int) and size < LEAST:

@@ -51,6 +51,8 @@ class Versions(NamedTuple):
 
 def by_length(nest: Nest, target: Target) -> Versions | None:
     """Versions of a nest, where short rows are best summed in another way than long ones."""
+    if not nest.reduced:
+        return None
     nest = coalesce(nest)
     if len(nest.reduced) != 1:
         return None

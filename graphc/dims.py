@@ -324,11 +324,9 @@ def _below(rest: Size, c: int, a: Apply) -> list[list[Size]]:
     if a.fn in ("max", "min"):
         sides = [rest + a.a * c, rest + a.b * c]
         return [sides] if a.fn == "max" else [sides[:1], sides[1:]]
-    if a.fn == "mod" and _positive(a.b):
-        return [[rest + (a.b - 1) * c]]
-    if not isinstance(a.b, int) or a.b < 0:
-        return []
-    return [[rest * a.b + a.a * c if a.fn == "floordiv" else rest + (a.b - 1) * c]]
+    if a.fn == "mod":
+        return [[rest + (a.b - 1) * c]] if _positive(a.b) else []
+    return [[rest * a.b + a.a * c]] if isinstance(a.b, int) and a.b > 0 else []
 
 
 def _positive(size: Size) -> bool:

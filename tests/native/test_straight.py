@@ -60,35 +60,46 @@ def bits(a):
     return plain.tobytes() + np.isnan(a.astype(np.float64)).tobytes()
 
 
-@pytest.mark.parametrize("shard", range(3))
-def test_random_graphs(shard):
-    """Straight code gives what the interpreter gives, and the same bits on v3 and v4."""
-    counts = [0, 0]
-
-    @given(seed=st.integers(0, 2**32), steps=st.integers(2, 20), calm=st.booleans())
+def explore(label, steps, visit):
+    """visit(function, arrays, program) for random graphs that the interpreter can evaluate."""
+    @given(seed=st.integers(0, 2**32), steps=st.integers(*steps), calm=st.booleans())
     @settings(max_examples=60, deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     def check(seed, steps, calm):
-        made = ng.make(f"straight {shard}:{seed}", steps)
+        made = ng.make(f"{label}:{seed}", steps)
         f = ng.function(made)
         arrays = [np.ascontiguousarray(a) for a in made.feed({}, seed, calm)]
         try:
             interpret.evaluate(f.graph, arrays, dims={})
         except GraphcError:
             assume(False)
-        counts[0] += 1
-        program = compile_graph(f.optimized, host(), name="random")
-        if not is_straight(program):
-            return
-        counts[1] += 1
-        got = run(program, host(), arrays)
-        Reference(f.optimized, arrays, {}).check(got, "straight")
-        for level in [v for v in OWN_LEVELS if v >= "v3"][:-1]:
-            other = x86(level, host().triple)
-            again = run(compile_graph(f.optimized, other, name="random"), other, arrays)
-            assert [*map(bits, again)] == [*map(bits, got)], f"{level}\n{f.graph}"
+        visit(f, arrays, compile_graph(f.optimized, host(), name="random"))
 
     check()
+
+
+def compare(f, arrays, program, what):
+    """A program's results with the interpreter's, and its bits with those at other CPU levels."""
+    got = run(program, host(), arrays)
+    Reference(f.optimized, arrays, {}).check(got, what)
+    for level in [v for v in OWN_LEVELS if v >= "v3"][:-1]:
+        other = x86(level, host().triple)
+        again = run(compile_graph(f.optimized, other, name="random"), other, arrays)
+        assert [*map(bits, again)] == [*map(bits, got)], f"{level}\n{f.graph}"
+
+
+@pytest.mark.parametrize("shard", range(3))
+def test_random_graphs(shard):
+    """Straight code gives what the interpreter gives, and the same bits on v3 and v4."""
+    counts = [0, 0]
+
+    def visit(f, arrays, program):
+        counts[0] += 1
+        if is_straight(program):
+            counts[1] += 1
+            compare(f, arrays, program, "straight")
+
+    explore(f"straight {shard}", (2, 20), visit)
     assert counts[1] > counts[0] // 3, counts
 
 
@@ -304,27 +315,11 @@ def test_random_graphs_in_blocks(shard, monkeypatch):
     monkeypatch.setattr(blocks, "LEAST", 2)
     counts = [0]
 
-    @given(seed=st.integers(0, 2**32), steps=st.integers(4, 24), calm=st.booleans())
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
-    def check(seed, steps, calm):
-        made = ng.make(f"blocks {shard}:{seed}", steps)
-        f = ng.function(made)
-        arrays = [np.ascontiguousarray(a) for a in made.feed({}, seed, calm)]
-        try:
-            interpret.evaluate(f.graph, arrays, dims={})
-        except GraphcError:
-            assume(False)
-        program = compile_graph(f.optimized, host(), name="random")
+    def visit(f, arrays, program):
         counts[0] += bool(blocks.gather(lower(f.optimized))[1])
-        got = run(program, host(), arrays)
-        Reference(f.optimized, arrays, {}).check(got, "blocks")
-        for level in [v for v in OWN_LEVELS if v >= "v3"][:-1]:
-            other = x86(level, host().triple)
-            again = run(compile_graph(f.optimized, other, name="random"), other, arrays)
-            assert [*map(bits, again)] == [*map(bits, got)], f"{level}\n{f.graph}"
+        compare(f, arrays, program, "blocks")
 
-    check()
+    explore(f"blocks {shard}", (4, 24), visit)
     assert counts[0] > 15, counts
 
 
