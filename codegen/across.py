@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen.lanes import Lanes, literal
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import literal
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.prefetch import RowPrefetch
 from graphc.codegen.reductions import Reduction, counted, reduction_of

@@ -13,7 +13,7 @@ from graphc.codegen.halves import (
     round_bf16,
     round_f16,
 )
-from graphc.codegen.lanes import BITS, register_type
+from graphc.codegen.literals import BITS, register_type
 from graphc.codegen.target import X86
 from graphc.types import DType, f16
 

@@ -16,7 +16,7 @@ from graphc.codegen.emitter import Module
 from graphc.codegen.entry import Check, Entry
 from graphc.codegen.job import Job, body_sites
 from graphc.codegen.kernels import Call, define_kernel
-from graphc.codegen.lanes import literal, memory_type
+from graphc.codegen.literals import literal, memory_type
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.product import unite
 from graphc.codegen.plan import make_plan

@@ -11,7 +11,8 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 
-from graphc.codegen.lanes import Lanes, literal
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import literal
 from graphc.types import f32, f64
 
 Operand = str | float

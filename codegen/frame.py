@@ -10,7 +10,7 @@ from graphc import dims
 from graphc.codegen.axes import polynomials
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.job import Job
-from graphc.codegen.lanes import register_type
+from graphc.codegen.literals import register_type
 from graphc.codegen.loops import Expr, Nest
 from graphc.codegen.positions import Positions
 from graphc.codegen.schedule import Schedule

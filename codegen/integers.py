@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphc.codegen.lanes import BITS
+from graphc.codegen.literals import BITS
 from graphc.codegen.target import X86
 
 if TYPE_CHECKING:

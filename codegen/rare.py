@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.lanes import SUFFIX, Lanes
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import SUFFIX
 
 Typed = tuple[str, str]  # (scalar LLVM type, register)
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from graphc.codegen import casts
 from graphc.codegen.halves import narrow_to_odd
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.scalars import emit
 from graphc.codegen.target import Target

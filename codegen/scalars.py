@@ -12,7 +12,8 @@ from typing import Any
 
 from graphc.codegen import casts, integers
 from graphc.codegen.floats import Floats
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.vecmath import arc, cbrt, erf, exp, gamma, hyper, log, pow, rem, trig
 from graphc.errors import CompileError
 from graphc.types import DType

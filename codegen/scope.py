@@ -16,7 +16,8 @@ import numpy as np
 from graphc.codegen import interleaving
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.emitter import Emitter
-from graphc.codegen.lanes import Lanes, most_apart, register_type
+from graphc.codegen.lanes import Lanes, most_apart
+from graphc.codegen.literals import register_type
 from graphc.codegen.loops import Expr, Store
 from graphc.codegen.philox import philox
 from graphc.codegen.positions import Positions

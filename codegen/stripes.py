@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.bands import ROWS
 from graphc.codegen.emitter import Emitter
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.loops import Expr
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.schedule import BLOCK

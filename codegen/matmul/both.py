@@ -20,7 +20,8 @@ from __future__ import annotations
 from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.grain import BOTH_ELEMENTS
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.block import LINE, k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul.ir import Function

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from graphc import dims
 from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix, tail_mask, tiling

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix, tail_mask, tiling
 from graphc.codegen.target import VIRTUAL_BITS, Target

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes, memory_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import memory_type
 from graphc.codegen.matmul.integer_dot import STEP, define_int_dots
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix

@@ -31,7 +31,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.target import Target
 from graphc.types import DType

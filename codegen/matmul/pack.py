@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from graphc.codegen.casts import round_to
 from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix, tail_mask
 from graphc.codegen.target import Target

@@ -12,7 +12,8 @@ sums in a near cache.
 from __future__ import annotations
 
 from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import prefix, tail_mask
 from graphc.codegen.matmul.pack import joined, side, transposed

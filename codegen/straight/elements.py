@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen.emitter import Emitter
-from graphc.codegen.lanes import Lanes, literal, register_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import literal, register_type
 from graphc.codegen.target import Target
 from graphc.types import DType
 

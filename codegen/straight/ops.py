@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen.costs import COSTLY, VECTOR_COST
-from graphc.codegen.lanes import register_type
+from graphc.codegen.literals import register_type
 from graphc.codegen.scalars import emit
 from graphc.codegen.straight.elements import Elements, Vector
 from graphc.ops.row import OPS

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.floats import Floats, Pair
-from graphc.codegen.lanes import Lanes, literal
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import literal
 from graphc.codegen.rare import packed, rare_lanes
 from graphc.codegen.vecmath import coefficients as co
 

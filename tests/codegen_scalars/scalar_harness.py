@@ -12,7 +12,8 @@ import numpy as np
 
 from graphc.codegen import jit, llvm
 from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.lanes import Lanes, memory_type
+from graphc.codegen.lanes import Lanes
+from graphc.codegen.literals import memory_type
 from graphc.codegen.scalars import emit
 from graphc.codegen.target import Target, host, x86
 from graphc.types import DType, bool_
