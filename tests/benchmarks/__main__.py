@@ -76,7 +76,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     p.add_argument("--peers", default="", help="beside graphc; all that are installed unless given")
     p.add_argument("--threads", type=counts, default=[1, 2], help="how many, in turn (1,2)")
     p.add_argument("--quick", action="store_true", help="few cases, few rounds, quick compilers")
-    p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (6)")
+    p.add_argument("--rounds", type=int, default=0, help="how often peers take turns (6 to 36)")
     p.add_argument("--caches", default="", help="where torch.compile and PyTensor keep what they "
                    "compile from run to run (nowhere: every first call is cold)")
     p.add_argument("--json", default="", help="write all figures")
@@ -206,9 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     have, asked = installed(), [p for p in o.peers.split(",") if p]
     peers = [p for p in have if (p in asked if asked else
                                  not (o.quick and p in SLOW_TO_COMPILE)) or p in OURS]
-    settings = Settings(rounds=3, seconds=0.01) if o.quick else Settings()
+    settings = Settings(rounds=3, most=3, seconds=0.01) if o.quick else Settings()
     if o.rounds:
-        settings.rounds = o.rounds
+        settings.rounds = settings.most = o.rounds
     settings.caches = str(Path(o.caches).absolute()) if o.caches else ""
     threads = [t for t in o.threads if t == 1 or t <= (os.cpu_count() or 1)]
     missing = [p for p in PEERS if p not in have]
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "schema": SCHEMA, "date": datetime.date.today().isoformat(),
         "command": shlex.join(["python", "-m", "tests.benchmarks", *(arguments or sys.argv[1:])]),
         "machine": machine(), "commit": commit(), "versions": versions,
-        "settings": {"rounds": settings.rounds, "seconds": settings.seconds,
+        "settings": {"rounds": settings.rounds, "most": settings.most, "seconds": settings.seconds,
                      "kept caches": bool(settings.caches)},
         "limits": limits, "cases": cases,
         "imports": firsts.imports(peers) if first else {}, "first": first,

@@ -2,12 +2,18 @@
 
 A process is asked for some milliseconds of calls, then the next, for several rounds, so that a
 disturbance of the machine meets all alike. One-thread processes are bound to one CPU.
+
+The least time of a call is what the library needs once nothing disturbs it, and on a machine that
+others share a quiet moment may take long to come. So the rounds go on between those near the front
+until the least of none of them falls: a race is not decided by who happened to meet the moment.
 """
 
 from __future__ import annotations
 
 import ctypes.util
+import itertools
 import json
+import math
 import os
 import select
 import signal
@@ -16,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from .case import Case
+from .peers import OURS
 
 ROOT = Path(__file__).parents[2]
 THREAD_VARIABLES = (
@@ -32,6 +39,9 @@ THREAD_VARIABLES = (
 )
 # Compiled together, because each takes seconds of another compiler's time.
 SLOW_TO_COMPILE = ("torch.compile", "pytensor")
+# A neighbour on the core's other hardware thread costs a product half as much again, so who
+# stands within NEAR of the least may still be the fastest; FELL is a fall that counts.
+NEAR, FELL = 2.0, 0.99
 
 
 def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
@@ -125,10 +135,12 @@ def _taskset() -> bool:
 class Settings:
     """How long to measure: rounds of so many seconds; peers must be ready within `patience`.
 
+    most: rounds at most, where the least times of those near the front go on falling.
     caches: the folder of the slow compilers' caches; "" begins empty.
     """
 
     rounds: int = 6
+    most: int = 36
     seconds: float = 0.015
     patience: float = 90.0
     caches: str = ""
@@ -168,20 +180,30 @@ class Bench:
         answers = self.prepare(case)
         results = {n: {k: v for k, v in a.items() if k != "kinds"} for n, a in answers.items()}
         kinds = {n: a["kinds"] for n, a in answers.items() if "kinds" in a}
-        times: dict[tuple[str, str], list[float]] = {}
-        busy = Load()
-        for _ in range(self.settings.rounds):
-            for n, list_of_kinds in kinds.items():
-                for kind in list_of_kinds if "failed" not in results[n] else ():
+        races = {
+            kind: Race([n for n, own in kinds.items() if kind in own], self.settings.rounds)
+            for kind in dict.fromkeys(itertools.chain(*kinds.values()))
+        }
+        busy, done = Load(), 0
+        while done < self.settings.most and any(race.running for race in races.values()):
+            for kind, race in races.items():
+                for n in race.running:
+                    if "failed" in results[n]:  # in another kind of call
+                        continue
                     a = self.alone(n, kind)
                     if "times" in a:
-                        times.setdefault((n, kind), []).extend(a["times"])
+                        race.times[n].append(a["times"])
                     else:
                         results[n] = a
+            for race in races.values():
+                race.running = race.still_open(failed={n for n in kinds if "failed" in results[n]})
+            done += 1
         load = busy.share()
-        for (n, kind), found in times.items():
-            if "failed" not in results[n]:
-                results[n][kind] = {"min": min(found), "median": statistics.median(found)}
+        for kind, race in races.items():
+            for n, rounds in race.times.items():
+                if "failed" not in results[n]:
+                    found = list(itertools.chain(*rounds))
+                    results[n][kind] = {"min": min(found), "median": statistics.median(found)}
         for n in kinds:
             self.processes[n].ask(60, do="drop")
         return {"case": case.name, "threads": self.threads, "busy": load, "peers": results}
@@ -218,6 +240,30 @@ class Bench:
             for n in slow:
                 answers[n] = self.processes[n].answer(self.settings.patience)
         return {n: answers[n] for n in self.processes if n in answers}
+
+
+class Race:
+    """One kind of call, each peer's times by rounds, and who still runs."""
+
+    def __init__(self, peers: Sequence[str], rounds: int):
+        self.times: dict[str, list[list[float]]] = {n: [] for n in peers}
+        self.running, self.rounds = list(peers), rounds
+
+    def still_open(self, failed: Set[str]) -> list[str]:
+        """Who takes part in the next round.
+
+        All do in the first `rounds`; then those near the front, of graphc's and of the peers,
+        until none of them has a new least in as many rounds; nobody where one side is alone there.
+        """
+        running = [n for n in self.running if n not in failed]
+        if not running or len(self.times[running[0]]) < self.rounds:
+            return running
+        least = {n: min(map(min, self.times[n])) for n in running}
+        near = [n for n in running if least[n] <= NEAR * min(least.values())]
+        before = {n: min(map(min, self.times[n][:-self.rounds]), default=math.inf) for n in near}
+        if len({n in OURS for n in near}) < 2 or all(least[n] >= FELL * before[n] for n in near):
+            return []
+        return near
 
 
 class Load:

@@ -83,10 +83,12 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
         f"{m['cpu']}, {m['cpus']} CPUs, {m['memory GB']} GB; {m['system']}; Python {m['python']}.",
         f"graphc at {report['commit']}. {versions}.", "",
         "```sh", report["command"], "```", "",
-        f"Took {report['minutes']} minutes. Times are the least of {report['settings']['rounds']} "
-        "rounds in which the peers take turns, each in a process of its own; one-thread processes "
-        "are bound to one CPU. A ratio is the best peer's time over graphc's: above 1 graphc is "
-        "faster. Every result was checked against a float64 reference before it was timed. "
+        f"Took {report['minutes']} minutes. Times are the least of "
+        f"{report['settings']['rounds']} to {report['settings']['most']} rounds in which the peers "
+        "take turns, those near the front until none of them gains any more, each in a process of "
+        "its own; one-thread processes are bound to one CPU. A ratio is the best peer's time over "
+        "graphc's: above 1 graphc is faster. Every result was checked against a float64 reference "
+        "before it was timed. "
         f"On average {report['busy']:.2f} CPUs were busy while cases with one thread ran (1.00 on "
         "a machine that does nothing else).", "",
         f"![speed against the best peer of each case]({chart})", "",

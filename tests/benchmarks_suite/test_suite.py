@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 from tests.benchmarks import chart, report, summary  # noqa: E402
 from tests.benchmarks.case import error  # noqa: E402
 from tests.benchmarks.cases import LETTERS, all_cases  # noqa: E402
+from tests.benchmarks.measure import Race  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,24 @@ def test_wrong_arguments(arguments, said):
         text=True, check=False,
     )
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_races_last_until_the_front_stands_still():
+    race = Race(["graphc", "numpy", "jax"], 2)
+    seen = []
+    for graphc, numpy, jax in [(4, 6, 9), (4, 6, 9), (4, 3, 9), (4, 3, 9), (2, 3, 9), (4, 3, 9),
+                               (4, 3, 9)]:
+        for n, t in {"graphc": graphc, "numpy": numpy, "jax": jax}.items():
+            if n in race.running:
+                race.times[n].append([t, t + 1])
+        race.running = race.still_open(failed=set())
+        seen.append("".join(n[0] for n in race.running))
+    # jax is out of reach after two rounds; numpy gains in the third, graphc in the fifth
+    assert seen == ["gnj", "gn", "gn", "gn", "gn", "gn", ""]
+    alone = Race(["graphc", "graphc-fastmath", "numpy"], 1)
+    alone.times = {"graphc": [[1]], "graphc-fastmath": [[1.1]], "numpy": [[2.5]]}
+    assert alone.still_open(failed=set()) == []
+    assert Race(["graphc", "numpy"], 6).still_open(failed={"numpy"}) == ["graphc"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent's elsewhere")
