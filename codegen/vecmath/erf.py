@@ -30,15 +30,16 @@ def erf(F: Floats, x: str) -> str:
 def _erf_f64(F: Floats, x: str) -> str:
     """erf m + h P(h) around the centre m of an interval, h + h P(h) below 1/2.
 
-    The intervals are quarters of binades of a + 2: halves up to 2, then ones.
+    The intervals are quarters of binades of a + 2, as it rounds: halves up to 2, then ones.
     """
     a = F.at_most(F.abs(x), 5.95)  # 1 from there on
-    at = F.ints("lshr", F.to_bits(F.add(a, 2.0)), F.mantissa - 2)
+    place = F.add(a, 2.0)
+    at = F.ints("lshr", F.to_bits(place), F.mantissa - 2)
     tables = [co.ERF_8_F64[i:i + 8] for i in range(0, len(co.ERF_8_F64), 8)]
     middle, base, *terms = (F.lookup(t, at) for t in tables)
     h = F.sub(a, middle)
     p = F.poly_of(h, terms)
-    return F.copysign(F.fma(h, p, F.select(F.cmp("olt", a, 0.5), a, base)), x)
+    return F.copysign(F.fma(h, p, F.select(F.cmp("olt", place, 2.5), a, base)), x)
 
 
 def normal_cdf(F: Floats, x: str) -> str:

@@ -137,6 +137,13 @@ def bit_patterns(d: DType, count: int, rng: np.random.Generator) -> Array:
     return bits.view(d.numpy)
 
 
+def beside_simple_numbers(d: DType) -> Array:
+    """Numbers of four binary digits and their neighbours: there the pieces of functions meet."""
+    simple = np.ldexp(np.arange(8.0, 16.0)[:, None], np.arange(-11, 4)).ravel().astype(d.numpy)
+    x = np.concatenate([simple + k * np.spacing(simple) for k in (-3, -1, 0, 1)])
+    return np.concatenate([x, -x]).astype(d.numpy)
+
+
 def samples(op: str, d: DType, count: int, seed: int = 0) -> list[Array]:
     """About `count` points per kind of sample; operand arrays of equal length."""
     rng = np.random.default_rng(seed)
@@ -147,6 +154,7 @@ def samples(op: str, d: DType, count: int, seed: int = 0) -> list[Array]:
              info.max, -info.max, info.eps, np.pi / 2, np.pi, -np.pi]
     with np.errstate(over="ignore"):
         parts = [np.array(edges).astype(d.numpy), bit_patterns(d, count, rng)]
+    parts.append(beside_simple_numbers(d))
     parts += [rng.uniform(a, b, count).astype(d.numpy) for a, b in DENSE[op]]
     if op in ("sin", "cos", "tan"):  # close to multiples of pi / 2
         n = rng.integers(1, 1 << 40, count).astype(np.longdouble)
