@@ -64,9 +64,19 @@ def vector_norm(
         return ew.astype(red.count_nonzero(t, axis, keepdims=keepdims), t.dtype)
     if ord == 1:
         return red.sum(size, axis, keepdims=keepdims)
-    powers = _flat_power(size, ord) if 0 < ord < 1 else ew.pow(size, ord)
+    if ord < 0:
+        return _of_negative_order(size, axis, keepdims, ord)
+    powers = _flat_power(size, ord) if ord < 1 else ew.pow(size, ord)
+    return _flat_power(red.sum(powers, axis, keepdims=keepdims), 1.0 / ord)
+
+
+def _of_negative_order(size: Tensor, axis: Axes, keepdims: bool, ord: float) -> Tensor:
+    """0, and flat, where an element is 0."""
+    zero = ew.equal(size, 0.0)
+    powers = ew.where(zero, math.inf, ew.pow(ew.where(zero, 1.0, size), ord))
     total = red.sum(powers, axis, keepdims=keepdims)
-    return ew.pow(total, 1.0 / ord) if ord < 0 else _flat_power(total, 1.0 / ord)
+    endless = ew.equal(total, math.inf)
+    return ew.where(endless, 0.0, ew.pow(ew.where(endless, 1.0, total), 1.0 / ord))
 
 
 def _flat_power(x: Tensor, exponent: float) -> Tensor:

@@ -175,7 +175,10 @@ def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
 
 
 def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow; of 16-bit floats in f32."""
+    """log(sum(exp(x))), without overflow; of 16-bit floats in f32.
+
+    Where all x are -inf it is -inf, and its gradient NaN, as that of JAX and PyTorch.
+    """
     of = as_float(x)
     t = cast(of, of.dtype.compute)
     # The shift is a constant to gradients: the result does not depend on it.

@@ -15,7 +15,7 @@ from graphc.ops.halves import through_f32
 from graphc.ops.numeric import quiet, wide
 from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import BITS, FLOAT, NUMBER, Types, bad_argument, check_dtype, elementwise
-from graphc.types import BY_NAME, Array, TensorType, bool_, f16, f64
+from graphc.types import BY_NAME, Array, TensorType, bool_, f64
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
@@ -58,17 +58,28 @@ def _polygamma(x: Array, n: int) -> Array:
     return wide(lambda v: special.polygamma(n, v))(x)
 
 
+def _product(plain: Tensor, product: Tensor) -> Tensor:
+    """The product of two sums as which x**2 - 1 or 1 - x**2, `plain`, does not cancel near 1, with
+    the slope of the plain one: it does not cancel near 0, or meet a 0 times infinity at 1."""
+    return plain + prim.stop_gradient(product - plain)
+
+
 def _cofactor(x: Tensor) -> Tensor:
-    """1 - x**2 without cancellation near 1; nor does its slope, -2 x, cancel near 0."""
-    near = prim.less(prim.abs(x), prim.full_like(x, 0.5))
-    return prim.select(near, 1.0 - x * x, (1.0 - x) * (1.0 + x))
+    return _product(1.0 - x * x, (1.0 - x) * (1.0 + x))
 
 
-def _asinh_slope(x: Tensor) -> Tensor:
-    """The inverse of asinh's derivative: sqrt(1 + x**2), where x**2 might overflow |x|."""
-    far = prim.less(prim.full_like(x, 2.0**7 if x.dtype is f16 else 2.0**60), prim.abs(x))
+def _root_beside_one(x: Tensor, square: Callable[[Tensor], Tensor]) -> Tensor:
+    """sqrt(square(x)), a square of x plus or minus 1: to the last digit |x| far out, where x**2
+    might overflow, and powers of the result in derivatives of this one vanish."""
+    far = prim.less(prim.full_like(x, 2.0**28 if x.dtype is f64 else 2.0**13), prim.abs(x))
     near = prim.select(far, prim.full_like(x, 1.0), x)
-    return prim.select(far, prim.abs(x), prim.sqrt(near * near + 1.0))
+    return prim.select(far, prim.abs(x), prim.sqrt(square(near)))
+
+
+def _acosh_slope(x: Tensor) -> Tensor:
+    """The inverse of acosh's derivative, NaN below 1 as acosh is."""
+    x = prim.select(prim.less(x, prim.full_like(x, 0.0)), prim.full_like(x, math.nan), x)
+    return _root_beside_one(x, lambda u: _product(u * u - 1.0, (u - 1.0) * (u + 1.0)))
 
 
 def _tanh_slope(y: Tensor, x: Tensor) -> Tensor:
@@ -125,15 +136,15 @@ _unary("tan", FLOAT, wide(np.tan), lambda ct, y, x: ct * (y * y + 1.0))
 _unary("sinh", FLOAT, wide(np.sinh), lambda ct, y, x: ct * prim.cosh(x))
 _unary("cosh", FLOAT, wide(np.cosh), lambda ct, y, x: ct * prim.sinh(x))
 _unary("tanh", FLOAT, wide(np.tanh), lambda ct, y, x: ct * _tanh_slope(y, x))
-_unary("asin", FLOAT, wide(np.arcsin), lambda ct, y, x: ct * prim.rsqrt(_cofactor(x)))
-_unary("acos", FLOAT, wide(np.arccos), lambda ct, y, x: -(ct * prim.rsqrt(_cofactor(x))))
+_unary("asin", FLOAT, wide(np.arcsin), lambda ct, y, x: ct * prim.rsqrt(_cofactor(x)), wide=True)
+_unary("acos", FLOAT, wide(np.arccos), lambda ct, y, x: -(ct * prim.rsqrt(_cofactor(x))), wide=True)
 _unary("atan", FLOAT, wide(np.arctan), lambda ct, y, x: ct / (x * x + 1.0), wide=True)
-_unary("asinh", FLOAT, wide(np.arcsinh), lambda ct, y, x: ct / _asinh_slope(x))
 _unary(
-    "acosh", FLOAT, wide(np.arccosh),
-    lambda ct, y, x: ct / (prim.sqrt(x - 1.0) * prim.sqrt(x + 1.0)),
+    "asinh", FLOAT, wide(np.arcsinh),
+    lambda ct, y, x: ct / _root_beside_one(x, lambda u: u * u + 1.0), wide=True,
 )
-_unary("atanh", FLOAT, wide(np.arctanh), lambda ct, y, x: ct / _cofactor(x))
+_unary("acosh", FLOAT, wide(np.arccosh), lambda ct, y, x: ct / _acosh_slope(x), wide=True)
+_unary("atanh", FLOAT, wide(np.arctanh), lambda ct, y, x: ct / _cofactor(x), wide=True)
 _unary(
     "erf", FLOAT, wide(special.erf),
     lambda ct, y, x: ct * _exp_of_square(x, -1.0) * (2.0 / math.sqrt(math.pi)),

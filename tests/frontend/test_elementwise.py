@@ -241,6 +241,23 @@ def test_slopes_far_out_are_zero(run, dtype):
     np.testing.assert_array_equal(np.signbit(zero), [False, True])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_second_slopes_at_the_ends(run, dtype):
+    """Where a first one is infinite, or vanishes, no 0 meets an infinity, nor underflows early."""
+    far = {"float16": 120.0, "float32": 1e17, "float64": 1e150}[dtype]
+    inf = np.inf
+    wants = {
+        "asin": ([1, -1], [inf, -inf]), "acos": ([1, -1], [-inf, inf]),
+        "atanh": ([1, -1], [inf, -inf]), "acosh": ([1, inf], [-inf, 0]),
+        "asinh": ([far, -far, inf], [-(far**-2), far**-2, 0]),
+    }
+    x = gx.input("x", ("n",), dtype)
+    for name, (at, want) in wants.items():
+        second = gx.grad(gx.sum(gx.grad(gx.sum(getattr(gx, name)(x)), x)), x)
+        got = run(second, x=np.array(at, dtype))
+        np.testing.assert_allclose(got, want, rtol=2 * np.finfo(dtype).eps, err_msg=name)
+
+
 def test_floor_quotients_have_zero_slopes(run):
     """Also where the quotient itself is infinite, by whose slope 0 would be multiplied."""
     x, y = gx.input("x", (4,)), gx.input("y", (4,))
@@ -345,10 +362,14 @@ def test_derivatives_at_kinks(run):
     x = gx.input("x", (), "float64")
     two = gx.stack([x, x])
     for y in (gx.hypot(x, 0.0), gx.linalg.vector_norm(two), gx.linalg.vector_norm(two, ord=3),
-              gx.linalg.vector_norm(two, ord=0.5), gx.std(two)):
+              gx.linalg.vector_norm(two, ord=0.5), gx.linalg.vector_norm(two, ord=-2), gx.std(two)):
         np.testing.assert_array_equal(run([y, gx.grad(y, x)], x=0.0), [0.0, 0.0])
     beside = gx.linalg.vector_norm(gx.stack([x, gx.constant(4.0, "float64")]), ord=0.5)
     np.testing.assert_array_equal(run([beside, gx.grad(beside, x)], x=0.0), [4.0, 0.0])
+    reciprocal = gx.linalg.vector_norm(gx.stack([x, gx.constant(4.0, "float64")]), ord=-1)
+    first = gx.grad(reciprocal, x)
+    np.testing.assert_allclose(run([reciprocal, first], x=0.0), [0.0, 0.0])
+    np.testing.assert_allclose(run([reciprocal, first], x=-4.0), [2.0, -0.25])
     first = gx.grad(gx.sinc(x), x)
     np.testing.assert_allclose(
         run([gx.sinc(x), first, gx.grad(first, x)], x=0.0), [1, 0, -np.pi**2 / 3]
