@@ -9,7 +9,7 @@ from graphc.vectorcall import GIVEN
 OBJECTS = (
     "gx_arena", "gx_table", "gx_names", "gx_keys", "gx_locks", "PyArray_Type", "PyFloat_Type",
     "_Py_NoneStruct", "gx_recycler", "gx_into", "gx_out", "PyList_Type", "PyTuple_Type",
-    "PyDict_Type",
+    "PyDict_Type", "PyLong_Type", *py.SCALARS.values(),
 )
 DECLARE = {
     "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
@@ -30,6 +30,7 @@ DECLARE = {
     "PyErr_Clear": "declare void @PyErr_Clear()",
     "PyErr_Fetch": "declare void @PyErr_Fetch(ptr, ptr, ptr)",
     "PyErr_Restore": "declare void @PyErr_Restore(ptr, ptr, ptr)",
+    "PyLong_AsLongLongAndOverflow": "declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)",
     "malloc": "declare ptr @malloc(i64)",
     "free": "declare void @free(ptr)",
 }

@@ -15,11 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from graphc.types import DTYPES, bf16
+
 HEAD = 16  # sizeof(PyObject)
 TYPE = 8
 DATA, NDIM, SHAPE, STRIDES, DESCR, FLAGS = 16, 24, 32, 40, 56, 64  # in PyArrayObject
 BYTEORDER, TYPE_NUM = 26, 28                                      # in PyArray_Descr
 FLOAT_VALUE = 16                                                  # in PyFloatObject
+SCALAR_VALUE = 16                                                 # in NumPy's scalars
 TUPLE_SIZE, TUPLE_ITEMS = 16, 24                                  # in PyTupleObject
 LIST_ITEMS = 24                                                   # in PyListObject, sized as tuples
 RLOCK_COUNT = 32                                                  # in _thread.RLock
@@ -28,11 +31,14 @@ C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 # Places in NumPy's C API table.
 _ARRAY_TYPE, _DESCR_FROM_TYPE, _ARRAY_NEW, _SET_HANDLER, _DEFAULT_HANDLER = 2, 45, 93, 304, 306
 
+# Types of NumPy's scalars, by dtype.
+SCALARS = {d.name: f"NumPy_{d.name}" for d in DTYPES if d is not bf16}
+
 C_API = (
     "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall", "Py_IncRef", "Py_DecRef",
     "PyList_New", "PyList_SetItem", "PyTuple_New", "PyTuple_SetItem", "PyDict_New",
     "PyDict_GetItem", "PyDict_SetItem", "PyDict_Size",
-    "PyErr_Clear", "PyErr_Fetch", "PyErr_Restore",
+    "PyErr_Clear", "PyErr_Fetch", "PyErr_Restore", "PyLong_AsLongLongAndOverflow",
 )
 
 
@@ -64,8 +70,12 @@ def symbols() -> dict[str, int]:
         assert address
         out[name] = address
     out["_Py_NoneStruct"] = id(None)
-    for name, kind in (("Float", float), ("List", list), ("Tuple", tuple), ("Dict", dict)):
+    kinds = {"Float": float, "Long": int, "List": list, "Tuple": tuple, "Dict": dict}
+    for name, kind in kinds.items():
         out[f"Py{name}_Type"] = id(kind)
+    for d in DTYPES:
+        if d.name in SCALARS:
+            out[SCALARS[d.name]] = id(d.numpy.type)
     return out
 
 
@@ -115,6 +125,11 @@ def _arrays_match() -> bool:
             == (a.dtype.byteorder == ">")
         )
     number = ctypes.c_double.from_address(id(x := 1.5e300) + FLOAT_VALUE).value
+    for t in DTYPES:
+        if t.name in SCALARS:
+            one = t.numpy.type(1)
+            there = (ctypes.c_char * t.itemsize).from_address(id(one) + SCALAR_VALUE).raw
+            ok = ok and type(one) is t.numpy.type and there == one.tobytes()
     pair = ("a", "b")
     ok = ok and _word(id(pair) + TUPLE_SIZE) == 2 and _word(id(pair) + TUPLE_ITEMS) == id("a")
     return ok and number == x and descr(11) == id(np.dtype(np.float32))

@@ -3,9 +3,9 @@
     ptr @gx_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames)      METH_FASTCALL|METH_KEYWORDS
 
 It serves the plain case: every input given in order, by position or by name, as a C-contiguous,
-aligned, native-order ndarray of the declared dtype and a fitting shape, or a Python float for a
-0-d f32 or f64. It binds the dimensions, allocates the outputs, takes the arena, runs the entry, and
-makes the result.
+aligned, native-order ndarray of the declared dtype and a fitting shape, or as a number where there
+are no axes (`numberarg`). It binds the dimensions, allocates the outputs, takes the arena, runs the
+entry, and makes the result.
 Everything else (other arguments, sizes that overflow, a status that is not success) undoes what
 was begun and calls `%self`, the Python path, with the same arguments; it converts or explains.
 That path runs a failed call again, which is right because a failed call changes nothing.
@@ -22,15 +22,15 @@ from graphc.binding import lone_name
 from graphc.codegen import pylayout as py
 from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJECTS, VECTOR
 from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.numberarg import may_be_number, take_number
 from graphc.codegen.outarg import slow_text
 from graphc.codegen.program import Program
 from graphc.codegen.recycle import may_be_large
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Dim, evaluate, is_nonnegative
-from graphc.types import TensorType, f32, f64
+from graphc.types import TensorType
 
-_NUMBERS = (TensorType(f32), TensorType(f64))  # inputs of these types may be Python floats
 STACK_ARENA = 4096        # bytes up to which a static arena stands on the stack
 RELEASE_BYTES = 32 << 10  # data from which the GIL is released
 # A call that updates holds on to the GIL for longer, because while it does, looking at the
@@ -72,9 +72,10 @@ class Wrapper:
             e.do(f"%ranges = alloca [{2 * slots + 2} x i64], align 8")
         if self._arena_on_stack():
             e.do(f"%room = alloca [{STACK_ARENA if p.arena else 1} x i8], align 64")
-        scalars = [i for i, q in enumerate(p.inputs) if q.type in _NUMBERS]
+        scalars = [i for i, q in enumerate(p.inputs) if may_be_number(q.type)]
         for i in scalars:
-            e.do(f"%number{i} = alloca double, align 8")
+            e.do(f"%number{i} = alloca i64, align 8")
+            e.do(f"%number{i}.beyond = alloca i32, align 4")
         count = len(p.inputs) + len(p.outputs) * self.given
         self._require(e(f"call i1 @gx_counted(i64 %nargs, ptr %kwnames, i64 {count})"))
         for i, q in enumerate(p.inputs):
@@ -108,19 +109,11 @@ class Wrapper:
         self.emit.require(self.emit.all_of(conditions), "slow")
 
     def _number(self, i: int, type: TensorType) -> None:
-        """Argument i is a 0-d array, or a Python float, which is put where an array would be."""
+        """Argument i is a number, or a 0-d array."""
         e = self.emit
-        o = self.emit.field("%args", 8 * i, "ptr")
-        kind = self.emit.field(o, py.TYPE, "ptr")
-        is_float = e(f"icmp eq ptr {kind}, @PyFloat_Type")
-        number, array, done = e.fresh(), e.fresh(), e.fresh()
-        e.do(f"br i1 {is_float}, label %{number}, label %{array}")
-        e.label(number)
-        value = self.emit.field(o, py.FLOAT_VALUE, "double")
-        if type.dtype is f32:
-            value = e(f"fptrunc double {value} to float")
-        e.do(f"store {'float' if type.dtype is f32 else 'double'} {value}, ptr %number{i}")
-        self._store("%argv", i, f"%number{i}", "ptr")
+        at, array = take_number(e, e.field("%args", 8 * i, "ptr"), type.dtype, f"%number{i}")
+        self._store("%argv", i, at, "ptr")
+        done = e.fresh()
         e.do(f"br label %{done}")
         e.label(array)
         self._array(i, type, py.C_CONTIGUOUS | py.ALIGNED)

@@ -11,11 +11,12 @@ import pytest
 
 import graphc as gx
 from graphc.codegen import fastcall, jit, linker, pylayout
+from graphc.codegen.compile import compile_graph
 from graphc.codegen.target import host
 from graphc.dims import dim
 from graphc.errors import CompileError
 from graphc.ir import State
-from graphc.types import TensorType, f32
+from graphc.types import DTYPES, TensorType, bf16, f32
 
 pytestmark = pytest.mark.skipif(not pylayout.usable(), reason="no native call path here")
 SLOW = object()
@@ -122,9 +123,39 @@ def test_state_and_failure():
 def test_python_floats_for_scalars():
     state, native = counter()
     assert native.call(1.5) is None and native.call(-1.0) is SLOW
-    assert native.call(2) is SLOW and native.call(True) is SLOW
-    assert native.call(np.float64(1)) is SLOW and native.call(np.zeros(1, np.float32)) is SLOW
-    assert state.array == 1.5
+    assert native.call(2) is None and native.call(True) is SLOW
+    assert native.call(np.float64(1)) is None and native.call(np.zeros(1, np.float32)) is SLOW
+    assert native.call(np.float32(0.25)) is None and native.call(np.float16(1)) is SLOW
+    assert state.array == 4.75
+
+
+@pytest.mark.parametrize("dtype", [d.long for d in DTYPES if d is not bf16])
+def test_numbers_for_inputs_without_axes(dtype):
+    """Whatever the builtin takes for a number means what NumPy makes of it."""
+    a = gx.input("a", (), dtype)
+    native = load(compile_graph(gx.function([a], gx.stack([a, a])).graph, host()))
+    of = np.dtype(dtype)
+    if dtype == "bool":
+        good, bad = [np.True_, np.False_], [True, 1, 0.0, np.int8(1)]
+    elif of.kind in "iu":
+        low, high = np.iinfo(of).min, np.iinfo(of).max
+        high = min(high, 2**63 - 1)  # of 64 bits without a sign the upper half goes the slow way
+        good = [low, high, 1, of.type(low), of.type(high), of.type(7)]
+        bad = [low - 1, high + 1, -(2**70), 2**70, True, 1.0, np.float64(1), np.bool_(1)]
+    else:
+        good, bad = [of.type(0.1), of.type("nan"), of.type("-0.0")], [True, np.int8(1), "1"]
+        if dtype == "float16":
+            bad += [0.1, 1]
+        else:
+            good += [0.1, np.float64(0.1), -0.0, 1e300, 3, -(2**53), 2**53, 2**24 + 1, 2**31 + 129]
+            bad += [2**53 + 1, -(2**53) - 1, 2**64]
+    for number in good:
+        with np.errstate(over="ignore"):
+            want = np.asarray(number).astype(of)
+        np.testing.assert_array_equal(native.call(number), [want, want])
+        assert np.all(np.signbit(native.call(number)) == np.signbit(want)) or of.kind != "f"
+    for number in bad:
+        assert native.call(number) is SLOW, number
 
 
 def test_a_held_lock_goes_to_the_slow_path():
