@@ -122,8 +122,8 @@ def _define_scatter(job: Job, work: Size) -> Call:
     scatter = ScatterKernel(job)
     scatter.define()
     return Call(
-        job.name, job.node, scatter.slots, fallible=job.fallible, work=work, splits=False,
-        in_place=scatter.in_place,
+        job.name, job.node, scatter.slots, workspace=scatter.workspace, fallible=job.fallible,
+        work=work, splits=False, in_place=scatter.in_place,
     )
 
 

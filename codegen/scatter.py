@@ -5,10 +5,18 @@ There is no copy where the result stands in the operand's place, which nobody re
 The operand is x[pre, n, post], positions idx[batch, p], updates u[pre, p, post]. Updates run one
 after the other over p, so that colliding positions add up in a fixed order and the last write
 wins; post is walked in vectors.
+
+16-bit floats add up in f32, in a workspace, and are rounded once, as sums are. Where there are
+fewer positions than rows of x, only the rows that these name go there and back: a few rows of a
+large state cost no more than they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from graphc.codegen import casts
 from graphc.codegen.frame import Frame, slots_of
 from graphc.codegen.job import Job
 from graphc.codegen.lanes import Lanes
@@ -19,7 +27,9 @@ from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import least
 from graphc.dims import Size, product
 from graphc.ir import Node, Value
-from graphc.types import i64
+from graphc.types import f32, i64
+
+Step = Callable[[Lanes, str, str], None]  # some lanes of x and of the updates, by their offsets
 
 
 class ScatterKernel:
@@ -32,6 +42,12 @@ class ScatterKernel:
         shapes = [s for t in (*inputs, result.type) for s in t.shape]
         self.nest = Nest([], [], {}, inputs, (result.type,), [], [], [result.node])
         self.slots = slots_of(self.nest, shapes)
+        d = result.type.dtype
+        self.workspace: Size = 0  # bytes of the sums of 16-bit floats
+        if result.node.op.name == "scatter_add" and d.is_float and d.bits == 16:
+            self.workspace = result.type.size * f32.itemsize
+        if self.workspace != 0:
+            self.slots = replace(self.slots, params=self.slots.params + 1)
 
     @property
     def in_place(self) -> dict[int, list[int]]:
@@ -44,8 +60,9 @@ class ScatterKernel:
         """Add the kernel to the module."""
         job = self.job
         f = Frame(job, plan(self.nest, job.target), self.slots)
-        pointers = dict(zip(job.body.inputs, f.params, strict=True))
-        _Updates(f, job.body.outputs[0].node, pointers).write()
+        pointers = dict(zip(job.body.inputs, f.params, strict=False))
+        sums = f.params[-1] if self.workspace != 0 else ""
+        _Updates(f, job.body.outputs[0].node, pointers, sums).write()
         job.module.define(
             job.name, f.finish(f"define internal void @{job.name}(ptr %ctx, ptr %scratch)")
         )
@@ -54,12 +71,13 @@ class ScatterKernel:
 class _Updates:
     """Emits the copy of the operand and the loops of updates over it."""
 
-    def __init__(self, f: Frame, node: Node, pointers: dict[Value, str]):
+    def __init__(self, f: Frame, node: Node, pointers: dict[Value, str], sums: str):
         self.f, self.e, self.node = f, f.e, node
         self.x, self.where, self.u = node.args
         self.at_x, self.at_where, self.at_u = (pointers[v] for v in node.args)
         self.axis, self.batch = node.attrs["axis"], node.attrs["batch"]
         self.dtype = self.x.type.dtype
+        self.sums = sums  # where 16-bit floats add up
 
     def write(self) -> None:
         """The whole function."""
@@ -72,7 +90,37 @@ class _Updates:
         e.copy(f.outputs[0], self.at_x, bytes_)
         e.do(f"br label %{after}")
         e.label(after)
-        self.loops([*x.shape[: self.axis], *self.where.type.shape[self.batch :]], [])
+        if self.sums:
+            self.in_f32()
+        else:
+            self.each(self.add)
+
+    def in_f32(self) -> None:
+        """Updates of 16-bit floats: there, added up, and back."""
+        e, f, x = self.e, self.f, self.x.type
+        rows = f.top.size(product(x.shape[: self.axis + 1]))
+        positions = product((*x.shape[: self.axis], *self.where.type.shape[self.batch :]))
+        few = e(f"icmp ult i64 {f.top.size(positions)}, {rows}")
+
+        def moved(step: Step) -> None:
+            some, whole, done = e.fresh("some"), e.fresh("whole"), e.fresh("done")
+            e.do(f"br i1 {few}, label %{some}, label %{whole}")
+            e.label(some)
+            self.each(step)
+            e.do(f"br label %{done}")
+            e.label(whole)
+            self.vectors(x.size, "0", "0", step)
+            e.do(f"br label %{done}")
+            e.label(done)
+
+        moved(self.widen)
+        self.each(self.add)
+        moved(self.narrow)
+
+    def each(self, step: Step) -> None:
+        """`step` for the elements behind every position, in the order of these."""
+        self.step = step
+        self.loops([*self.x.type.shape[: self.axis], *self.where.type.shape[self.batch :]], [])
 
     def loops(self, sizes: list[Size], at: list[str]) -> None:
         """Loops over the axes before x's indexed one, and then over those of the positions."""
@@ -113,11 +161,14 @@ class _Updates:
         return raw if d is i64 else emit(one, "cast", [raw], [d], i64, {"dtype": i64})
 
     def row(self, to: str, source: str) -> None:
-        """The elements behind a position, in vectors where there is more than one."""
+        """The elements behind a position."""
+        self.vectors(product(self.x.type.shape[self.axis + 1 :]), to, source, self.step)
+
+    def vectors(self, size: Size, to: str, source: str, step: Step) -> None:
+        """`step` for contiguous elements, in vectors where there is more than one."""
         e, f = self.e, self.f
-        size = product(self.x.type.shape[self.axis + 1 :])
         if size == 1:
-            self.add(Lanes(e, 1, f.target), to, source)
+            step(Lanes(e, 1, f.target), to, source)
             return
         width = max(2, f.target.vector_bits // max(8, self.dtype.compute.bits))
         count = f.top.size(size)
@@ -126,10 +177,10 @@ class _Updates:
         def vector(i: str) -> None:
             end = least(e, e(f"add i64 {i}, {width}"), count)  # what is left may have 32 bits
             L = Lanes(e, width, f.target, mask=free.below(i, end))
-            self.add(L, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
+            step(L, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
 
         def whole(i: str) -> None:
-            self.add(free, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
+            step(free, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
 
         if isinstance(size, int) and size < width:
             vector("0")
@@ -141,12 +192,23 @@ class _Updates:
 
     def add(self, L: Lanes, to: str, source: str) -> None:
         """Some elements, updated."""
-        d = self.dtype
-        place = self.element(self.f.outputs[0], to, d.itemsize)
-        new = L.load(d, self.element(self.at_u, source, d.itemsize))
+        d = f32 if self.sums else self.dtype
+        place = self.element(self.sums or self.f.outputs[0], to, d.itemsize)
+        new = L.load(self.dtype, self.element(self.at_u, source, self.dtype.itemsize))
         if self.node.op.name == "scatter_add":
             new = emit(L, "add", [L.load(d, place), new], [d, d], d, {})
         L.store(d, new, place)
+
+    def widen(self, L: Lanes, to: str, source: str) -> None:
+        """Some elements, as they were, put where they add up."""
+        old = L.load(self.dtype, self.element(self.at_x, to, self.dtype.itemsize))
+        L.store(f32, old, self.element(self.sums, to, f32.itemsize))
+
+    def narrow(self, L: Lanes, to: str, source: str) -> None:
+        """Some sums, rounded."""
+        total = L.load(f32, self.element(self.sums, to, f32.itemsize))
+        place = self.element(self.f.outputs[0], to, self.dtype.itemsize)
+        L.store(self.dtype, casts.round_to(L, self.dtype, total), place)
 
     def offset(self, at: list[str], v: Value) -> str:
         """Elements from v's beginning to its place under the first indices `at`."""

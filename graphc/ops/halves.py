@@ -24,12 +24,3 @@ def through_f32(name: str, vjp: Callable[..., Grads]) -> Callable[..., Grads]:
         return [None if g is None else prim.cast(g, dtype) for g in found]
 
     return rule
-
-
-def scatter_add(x: Tensor, idx: Tensor, u: Tensor, **where: Any) -> Tensor:
-    """prim.scatter_add, for gradients: ones that fall on one place would stop at 2048 in f16."""
-    dtype = x.dtype
-    if not dtype.is_float or dtype.bits > 16 or idx.ndim == where["batch"]:  # one for each row
-        return prim.scatter_add(x, idx, u, **where)
-    wide = dtype.compute
-    return prim.cast(prim.scatter_add(prim.cast(x, wide), idx, prim.cast(u, wide), **where), dtype)

@@ -19,7 +19,6 @@ from graphc import prim
 from graphc.dims import Size
 from graphc.errors import IndexOutOfRangeError
 from graphc.ops.batching import broadcast_to_batch, move_axis_to_front
-from graphc.ops.halves import scatter_add
 from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Grads, Kind, op
 from graphc.ops.typerules import NUMBER, Types, bad_dtype, bad_shape, check_dtype, is_axis
@@ -135,7 +134,7 @@ def _scatter_add(x: Array, idx: Array, u: Array, axis: int, batch: int, negative
 
 
 def _gather_vjp(ct: Tensor, y: Tensor, x: Tensor, idx: Tensor, **where: Any) -> Grads:
-    return [scatter_add(prim.full(x.type.with_dtype(ct.dtype), 0), idx, ct, **where), None]
+    return [prim.scatter_add(prim.full(x.type.with_dtype(ct.dtype), 0), idx, ct, **where), None]
 
 
 def _scatter_add_vjp(

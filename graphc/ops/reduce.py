@@ -11,7 +11,7 @@ from graphc import prim
 from graphc.dims import Size, product
 from graphc.errors import ShapeError
 from graphc.ops.batching import shift
-from graphc.ops.halves import scatter_add, through_f32
+from graphc.ops.halves import through_f32
 from graphc.ops.layout import inverse
 from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Condition, Grads, Kind, op
@@ -209,7 +209,7 @@ def _cummax_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> G
     perm = [i for i in range(x.ndim) if i != axis] + [axis]
     last = x.ndim - 1
     source, moved = prim.transpose(source, perm), prim.transpose(ct, perm)
-    grad = scatter_add(prim.full_like(moved, 0), source, moved, axis=last, batch=last)
+    grad = prim.scatter_add(prim.full_like(moved, 0), source, moved, axis=last, batch=last)
     grad = prim.transpose(grad, inverse(perm))
     return [prim.reverse(grad, (axis,)) if reverse else grad]
 
