@@ -29,6 +29,8 @@ from graphc.dims import Size, product
 from graphc.ir import Node, Value
 from graphc.types import f32, i64
 
+UNROLL = 4  # positions of single elements that a loop takes at once
+
 Step = Callable[[Lanes, str, str], None]  # some lanes of x and of the updates, by their offsets
 
 
@@ -74,10 +76,12 @@ class _Updates:
     def __init__(self, f: Frame, node: Node, pointers: dict[Value, str], sums: str):
         self.f, self.e, self.node = f, f.e, node
         self.x, self.where, self.u = node.args
-        self.at_x, self.at_where, self.at_u = (pointers[v] for v in node.args)
+        self.at_x, self.at_where = pointers[self.x], pointers[self.where]
         self.axis, self.batch = node.attrs["axis"], node.attrs["batch"]
         self.dtype = self.x.type.dtype
         self.sums = sums  # where 16-bit floats add up
+        self.at_u = pointers.get(self.u, "")
+        self.number = "" if self.at_u else self.one_number(pointers)
 
     def write(self) -> None:
         """The whole function."""
@@ -94,6 +98,15 @@ class _Updates:
             self.in_f32()
         else:
             self.each(self.add)
+
+    def one_number(self, pointers: dict[Value, str]) -> str:
+        """What every update is, read before anything is written."""
+        one, d, v = Lanes(self.f.top.e, 1, self.f.target), self.dtype, self.u
+        while v not in pointers and v.node.op.name != "constant":
+            (v,) = v.node.args
+        if v in pointers:
+            return one.load(d, pointers[v])
+        return one.const(d, v.node.attrs["value"].array.reshape(-1)[0].item())
 
     def in_f32(self) -> None:
         """Updates of 16-bit floats: there, added up, and back."""
@@ -128,11 +141,21 @@ class _Updates:
             self.update(at[: self.axis], at[self.axis :])
             return
 
-        def body(i: str, _: list[str]) -> list[str]:
+        def body(i: str) -> None:
             self.loops(sizes[1:], [*at, i])
-            return []
 
-        self.e.loop("0", self.f.top.size(sizes[0]), 1, [], body)
+        e, end = self.e, self.f.top.size(sizes[0])
+        if len(sizes) > 1 or product(self.x.type.shape[self.axis + 1 :]) != 1:
+            e.for_each("0", end, body)
+            return
+
+        def some(i: str) -> None:
+            for k in range(UNROLL):
+                body(e(f"add nuw nsw i64 {i}, {k}") if k else i)
+
+        whole = e(f"and i64 {end}, {-UNROLL}")
+        e.for_each("0", whole, some, UNROLL)
+        e.for_each(whole, end, body)
 
     def update(self, first: list[str], row: list[str]) -> None:
         """One position: checked, and what stands behind it updated if it is in range."""
@@ -142,6 +165,9 @@ class _Updates:
         if self.node.attrs["negative"] and self.where.type.dtype.kind == "i":
             low = e(f"icmp slt i64 {p}, 0")
             p = e(f"select i1 {low}, i64 {e(f'add i64 {p}, {limit}')}, i64 {p}")
+        if self.always_inside:
+            self.row(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
+            return
         ok = e(f"icmp ult i64 {p}, {limit}")
         go, bad, done = e.fresh("go"), e.fresh("bad"), e.fresh("done")
         e.do(f"br i1 {ok}, label %{go}, label %{bad}")
@@ -152,6 +178,12 @@ class _Updates:
         self.row(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
         e.do(f"br label %{done}")
         e.label(done)
+
+    @property
+    def always_inside(self) -> bool:
+        """Whether no position can be out of range: bytes, in a table of 256."""
+        d, n = self.where.type.dtype, self.x.type.shape[self.axis]
+        return d.kind == "u" and isinstance(n, int) and n >= 1 << d.bits
 
     def position(self, at: list[str]) -> str:
         """The position that the indices hold there, as i64."""
@@ -194,7 +226,10 @@ class _Updates:
         """Some elements, updated."""
         d = f32 if self.sums else self.dtype
         place = self.element(self.sums or self.f.outputs[0], to, d.itemsize)
-        new = L.load(self.dtype, self.element(self.at_u, source, self.dtype.itemsize))
+        if self.number:
+            new = L.splat(self.dtype, self.number)
+        else:
+            new = L.load(self.dtype, self.element(self.at_u, source, self.dtype.itemsize))
         if self.node.op.name == "scatter_add":
             new = emit(L, "add", [L.load(d, place), new], [d, d], d, {})
         L.store(d, new, place)

@@ -30,7 +30,7 @@ from graphc.passes.grouping import (
     through_layout,
     unify,
 )
-from graphc.passes.roles import VIEWS, is_free, is_lazy, is_opaque
+from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque
 
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 
@@ -53,7 +53,9 @@ class Joining:
         """Values that must exist in memory because something outside kernels reads them."""
         needed = set(self.g.results)
         for n in reversed(self.g.nodes):
-            if is_opaque(n) or (n.op.name in VIEWS and not needed.isdisjoint(n.outs)):
+            if is_opaque(n):
+                needed.update(in_memory(n))
+            elif n.op.name in VIEWS and not needed.isdisjoint(n.outs):
                 needed.update(n.args)
         return needed
 

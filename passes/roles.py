@@ -3,7 +3,8 @@
     lazy     index arithmetic alone (transpose, slice, ..): part of every kernel that reads it
     free     made from nothing (a constant, an iota): likewise
     kept     a kernel already, or a barrier: stays as it is
-    opaque   has a template of its own (dot, scatter), so its operands must be in memory; or is kept
+    opaque   has a template of its own (dot, scatter), so its operands must be in memory, but for
+             updates that are one number; or is kept
 """
 
 from __future__ import annotations
@@ -53,7 +54,28 @@ def counts_right(iota: Value, longest: int) -> bool:
 
 
 def is_opaque(n: Node) -> bool:
-    """Whether n wants its operands as buffers, having a template of its own or no code at all."""
-    if n.op.kind is Kind.CONTRACT or is_kept(n):
-        return True
+    """Whether n has a template of its own or no code at all, and wants operands `in_memory`."""
+    return n.op.kind is Kind.CONTRACT or is_kept(n) or _is_scatter(n)
+
+
+def _is_scatter(n: Node) -> bool:
+    """Whether n updates several positions in a row, one after the other."""
     return n.op.name in ("scatter", "scatter_add") and n.args[1].type.ndim != n.attrs["batch"]
+
+
+def in_memory(n: Node) -> tuple[Value, ...]:
+    """The operands of an opaque node that must be buffers. Of updates that are one number, as in a
+    histogram, that number."""
+    if not _is_scatter(n):
+        return n.args
+    u = spread(n.args[2])
+    return n.args if u is None else n.args[:2] if is_free(u) else (*n.args[:2], u)
+
+
+def spread(v: Value) -> Value | None:
+    """The number that all elements of v are, if index arithmetic alone makes them of one."""
+    while v.type.size != 1 and is_lazy(v.node):
+        v = v.node.args[0]
+    if is_free(v):
+        return v if v.node.op.name == "constant" else None
+    return v if v.type.size == 1 else None

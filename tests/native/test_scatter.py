@@ -79,3 +79,30 @@ def test_halves_add_up_in_f32_and_are_rounded_once(dtype, many):
         np.testing.assert_array_equal(state.value, want, strict=True)
         with pytest.raises(IndexError, match="scatter_add"):
             gx.function([t, i, u], out)(half[0], at - 80, half[1])
+
+
+def test_updates_that_are_one_number_need_no_array():
+    """Histograms; a number that is given, made, or an element of what is updated."""
+    x, at = gx.input("x", ("n",), "uint8"), RNG.integers(0, 256, 1003).astype("u1")
+    f = gx.function([x], gx.zeros((256,), "int64").at[x].add(1))
+    np.testing.assert_array_equal(f(at), np.bincount(at, minlength=256))
+    assert "arena: 0 bytes" in f.memory_plan()
+    i, c, t = gx.input("i", ("n",), "int64"), gx.input("c", ()), gx.input("t", ("v", 5))
+    where, a = RNG.integers(-7, 7, 50), RNG.normal(size=(7, 5)).astype("f4")
+    for given, number in ((c, 2.5), (gx.exp(c), np.exp(np.float32(2.5)))):
+        want = a.copy()
+        np.add.at(want, where, np.float32(number))
+        f = gx.function([t, i, c], t.at[i].add(given))
+        np.testing.assert_allclose(f(a, where, 2.5), want, rtol=2e-6)
+        want[where] = number
+        np.testing.assert_allclose(
+            gx.function([t, i, c], t.at[i].set(given))(a, where, 2.5), want, rtol=2e-6
+        )
+    one = gx.variable(np.float32([3.0]), "one")
+    step = gx.function([i], [], updates={one: one.at[i].add(one[0])})
+    step(np.zeros(4, "i8"))
+    assert one.value == 15.0
+    f = gx.function([x], gx.zeros((200,), "int32").at[x].add(1))  # bytes may be out of range here
+    np.testing.assert_array_equal(f(at % 200), np.bincount(at % 200, minlength=200))
+    with pytest.raises(IndexError, match="scatter_add"):
+        f(np.full(9, 200, "u1"))
