@@ -20,6 +20,7 @@ VECTOR_COST = {
     "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 45, "pow": 38,
     "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "cbrt": 24, "rem": 32,
 }
+PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
 COSTLY = 8  # from which reading back beats computing again
 # Cycles that a full register of f32 or f64 holds the divider, on AVX-512.
 DIVIDER = {"div": (10, 16), "sqrt": (13, 25), "rsqrt": (23, 41)}
@@ -44,7 +45,7 @@ def cost_of(e: Expr) -> int:
     """Of a vector of one expression, in cycles."""
     if e.kind == "op":
         return VECTOR_COST.get(e.name, 1)
-    return 0 if e.kind in ("const", "index") else 40 if e.kind == "philox" else 1
+    return 0 if e.kind in ("const", "index") else PHILOX if e.kind == "philox" else 1
 
 
 def is_long(e: Expr) -> bool:
@@ -91,7 +92,8 @@ def interleaved(
         return 1
     if any(
         e.kind in ("reduce", "scan")
-        or (e.kind == "load" and (e.preds or step(nest, e.offset, vector) not in (0, 1)))
+        or (e.kind == "load" and vector in e.axes
+            and (e.preds or step(nest, e.offset, vector) != 1))
         for e in nest.exprs
     ):
         return 1

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphc.codegen import interleaving
+from graphc.codegen import interleaving, philox
 from graphc.codegen.axes import coefficient, expr_polynomials
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, most_apart
 from graphc.codegen.literals import register_type
 from graphc.codegen.loops import Expr, Store
-from graphc.codegen.philox import philox
 from graphc.codegen.positions import Positions
 from graphc.codegen.reductions import reduction_of
 from graphc.codegen.scalars import emit
@@ -41,6 +40,7 @@ class Scope(Positions):
         self.vectors: dict[Expr, str] = {}
         self.splats: dict[tuple[Expr, int], str] = {}
         self.running: dict[Expr, str] = {}  # states of running reductions, from here on after it
+        self.rounds: dict[tuple[int | str, ...], list[str]] = {}
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
 
     def is_vector(self, e: Expr) -> bool:
@@ -143,10 +143,25 @@ class Scope(Positions):
         if x.kind == "position":
             return self.position(x, L, vector)
         if x.kind == "philox":
-            return philox(L, *[self.operand(a, vector) for a in x.args])
+            return self.random(x, L)
         if x.kind == "scan":
             return self.scan(x, L)
         raise AssertionError(f"{x.kind} is not computed on demand")
+
+    def random(self, x: Expr, L: Lanes) -> str:
+        """Random words of the elements in lanes."""
+        linear, *key = x.args
+        runs = L.width >= 4 and linear.kind == "index" and self._step(linear.attrs[0]) == 1
+        lanes = philox.blocks_of(L.width) if runs else L.width
+        home = self.home(key[0].axes | key[1].axes, max(self.frame.schedule.ready[k] for k in key))
+        scalars = [self.scalar(k) for k in key]
+        if (lanes, *scalars) not in home.rounds:
+            many = Lanes(home.e, lanes, self.frame.target)
+            home.rounds[lanes, *scalars] = philox.round_keys(many, *scalars)
+        keys = home.rounds[lanes, *scalars]
+        if runs:
+            return philox.consecutive(L, self.size(linear.attrs[0]), keys)
+        return philox.each(L, self.operand(linear, L.width > 1), keys)
 
     def scan(self, x: Expr, L: Lanes) -> str:
         """The next element of a running reduction."""

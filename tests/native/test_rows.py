@@ -6,6 +6,7 @@ and at several sizes. Arithmetic, comparisons and layout must give the same bits
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -344,6 +345,27 @@ def test_random_bits(shape):
         for words in ([0, 0], [2**32 - 1, 17]):
             run(f, [np.array(words, np.uint32), np.zeros(k, np.int8)],
                 [("random_bits", "bits", str(shape))] * 3)
+
+
+def test_random_bits_from_the_middle_of_blocks():
+    """Rows and columns of words that begin anywhere, go backward, and skip some."""
+    key = gx.input("key", (2,), "uint32")
+    for shape in ((5, 101), (3, 7)):
+        words = gx.random.bits(key, shape)
+        outs = [*(words[i, j:] for i in range(2) for j in range(4)), words[:, 1::2], words[:, ::-1],
+                words.T, words[1:, 3:], gx.sum(words, axis=0), gx.sum(words[:, 1:], axis=1)]
+        f = gx.function([key], outs, name="middle")
+        for v in ([0, 0], [2**32 - 1, 17]):
+            run(f, [np.array(v, np.uint32)], [("random_bits", "bits", str(shape))] * len(outs))
+
+
+def test_random_words_share_blocks():
+    """Each vector of words takes a quarter as many blocks."""
+    f = gx.function([], gx.random.uniform(gx.random.key(3), (1 << 12,)), name="shared")
+    f()
+    widths = {int(w) for w in re.findall(r"mul <(\d+) x i64>", f.llvm_ir())}
+    stored = max(int(w) for w in re.findall(r"store <(\d+) x float>", f.llvm_ir()))
+    assert stored >= 4 and max(widths) <= max(2, stored // 4)
 
 
 def test_every_row_has_run():
