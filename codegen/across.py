@@ -226,10 +226,12 @@ class Across(Body):
         """Every sweep over a short row; what was computed in one is there in the next."""
         s = self.s
         assert s.vector is not None
-        n = self.nest.sizes[s.vector]
-        assert isinstance(n, int)
+        n, end = self.nest.sizes[s.vector], self.f.top.size(self.nest.sizes[s.vector])
         starts = [k * s.width for k in range(s.straight)]
-        masks = [self.mask(str(k), str(n)) if k + s.width > n else None for k in starts]
+        masks = [
+            None if isinstance(n, int) and k + s.width <= n else self.mask(str(k), end)
+            for k in starts
+        ]
         earlier: list[list[Scope]] = [[] for _ in starts]
         scope = grid
         for p in range(s.sweeps):

@@ -94,10 +94,13 @@ class Schedule:
 
     @property
     def straight(self) -> int:
-        """The vectors of a short row of known length that is written out in registers, or 0."""
+        """The vectors of a short row that is written out in registers, or 0: one of a row that is
+        not known to be longer, several of known length."""
         n = self.nest.sizes[self.vector] if self.vector is not None and self.across else 0
-        if self.loops or self.flat or not isinstance(n, int):
+        if self.loops or self.flat:
             return 0
+        if not isinstance(n, int):
+            return int((dims.most(n) or self.width + 1) <= self.width)
         vectors = -(-n // self.width)
         each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
         short = vectors == 1 or vectors * each <= STRAIGHT

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import graphc as gx
 from graphc.codegen import nest
+from graphc.codegen.target import host
 
 RNG = np.random.default_rng(5)
 
@@ -28,8 +31,9 @@ def test_several_results_of_a_row(columns, monkeypatch):
     scaled = (x - v[:, None]) * w[:, None]
     out = [gx.mean(x, axis=1), gx.var(x, axis=1), gx.sum(gx.tanh(scaled), axis=1)]
     across, f = chosen(monkeypatch, [x, v, w], out)
-    # rows of two, three and four elements, where that is not known, have versions with lanes each
-    each = [True, False, False, False] if columns == "m" else [True]
+    # rows of two, three and four elements, where that is not known, have versions with lanes each,
+    # those that a vector holds one without loops
+    each = [True, False, False, False, True] if columns == "m" else [True]
     assert across and across == each * (len(across) // len(each))
     for n in (0, 1, 70):
         a = RNG.normal(size=(n, 200 if columns == "m" else columns)).astype("float32")
@@ -49,3 +53,25 @@ def test_what_stays_a_row_for_each_lane(columns, axis, monkeypatch):
     a = RNG.normal(size=(600, columns)).astype("float32")
     for got, want in zip(f(a), (np.exp(a).sum(axis), a.max(axis)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_rows_that_a_vector_holds(dtype):
+    """Where their length comes with the call they have a version without loops over a row, and
+    the bits of rows of known length."""
+    x = gx.input("x", ("n", "d"), dtype)
+
+    def outs(x):
+        total = gx.sum(x, axis=1), gx.max(x, axis=1), gx.argmax(x, axis=1)
+        return total if dtype == "int16" else (*total, gx.nn.softmax(x), gx.nn.log_softmax(x))
+
+    f = gx.function([x], outs(x), name="held")
+    made = re.findall(r"define internal void @(\S+)\.row\(", f.llvm_ir())
+    assert made or not host().masked
+    for d in (1, 2, 8, 9, 33):
+        y = gx.input("y", ("n", d), dtype)
+        g = gx.function([y], outs(y), name="known")
+        for n in (0, 1, 7):
+            a = (5 * RNG.normal(size=(n, d))).astype(dtype)
+            for got, want in zip(f(a), g(a), strict=True):
+                np.testing.assert_array_equal(got, want)
