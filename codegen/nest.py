@@ -124,7 +124,7 @@ class NestKernel:
         elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
             low = e(f"mul nsw i64 %begin, {chunk}")
             high = least(e, e(f"mul nsw i64 %end, {chunk}"), items)
-            walk(f, body, low, high, {})
+            self.all_rows(f, body, low, high)
         else:
             def one_chunk(c: str) -> None:
                 low = e(f"mul nsw i64 {c}, {chunk}")
@@ -134,6 +134,23 @@ class NestKernel:
 
             e.for_each("%begin", "%end", one_chunk, some=True)
         return self.finish_task(f)
+
+    def all_rows(self, f: Frame, body: Across | Along, low: str, high: str) -> None:
+        """The items from low to high: written twice where rows may be so short that what finds the
+        beginnings of lines would take longer than they do."""
+        e, streaming = f.e, f.streaming
+        short = streaming.short() if streaming is not None else ""
+        if not short:
+            walk(f, body, low, high, {})
+            return
+        ways, done = (e.fresh("plain"), e.fresh("aligned")), e.fresh("walked")
+        e.do(f"br i1 {short}, label %{ways[0]}, label %{ways[1]}")
+        for way, found in zip(ways, (None, streaming), strict=True):
+            e.label(way)
+            f.streaming = found
+            walk(f, body, low, high, {})
+            e.do(f"br label %{done}")
+        e.label(done)
 
     def chunk(
         self, f: Frame, body: Across | Along, number: str, low: str, high: str, totals: Totals

@@ -122,6 +122,17 @@ class Streaming:
             self.on = e(f"and i1 {self.large}, {lines}")
         return e(f"select i1 {less}, i64 {start}, i64 {high}")
 
+    def short(self) -> str:
+        """Whether rows are too short for what stands before them and nothing goes past the caches,
+        an i1 that is the same for all rows; "" where rows of a cheap formula are never many, or
+        long."""
+        f, s = self.f, self.f.schedule
+        n = f.nest.sizes[s.vector] if s.vector is not None else 0
+        if not (self.large and s.grid and s.cost <= SHORT) or (isinstance(n, int) and n > LONG_ROW):
+            return ""
+        long = f.e(f"icmp ugt i64 {f.top.size(n)}, {LONG_ROW}")
+        return f.e(f"xor i1 {f.e(f'or i1 {self.large}, {long}')}, true")
+
     def store(
         self, scope: Scope, L: Lanes, d: DType, register: str, at: str, first: bool
     ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,23 @@ def test_rows_and_a_broadcast(columns):
         for shift in (0, 3):
             out = place((7, m), "float32", shift)
             checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [want])
+
+
+@pytest.mark.parametrize("m", [20, 100, "m"])
+def test_rows_too_short_for_heads(m):
+    """Rows of a cheap formula are written without looking for beginnings of lines, unless they are
+    long or go past the caches: 10,000 gathered rows of four took five times as long by that."""
+    x, r = gx.input("x", ("n", m)), gx.input("r", (m,))
+    f = gx.function([x, r], x + r)
+    plain = re.search(r"plain\d+:.*?aligned\d+:", f.llvm_ir(), re.S)
+    assert plain is not None and "store" in plain[0]
+    assert "ptrtoint" not in plain[0] and "nontemporal" not in plain[0]
+    for columns in (4, 100, 1023, 1024, 1500) if m == "m" else (m,):
+        a = RNG.integers(-9, 9, (7, columns)).astype("float32")
+        b = RNG.integers(-9, 9, columns).astype("float32")
+        for shift in (0, 3):
+            out = place((7, columns), "float32", shift)
+            checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [a + b])
 
 
 def test_in_place_and_read_next():
