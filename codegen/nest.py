@@ -148,7 +148,7 @@ class NestKernel:
         for way, found in zip(ways, (None, streaming), strict=True):
             e.label(way)
             f.streaming = found
-            walk(f, body, low, high, {})
+            walk(f, body, low, high, {}, whole=found is None)
             e.do(f"br label %{done}")
         e.label(done)
 
@@ -307,20 +307,26 @@ def tiles_of(f: Frame, body: Across | Along) -> None:
 
 
 def walk(
-    f: Frame, body: Across | Along, low: str, high: str, totals: Totals, some: bool = True
+    f: Frame, body: Across | Along, low: str, high: str, totals: Totals, some: bool = True,
+    whole: bool = False,
 ) -> None:
-    """Emit the grid items from low to high; `some`: there are some for certain.
+    """Emit the grid items from low to high; `some`: there are some for certain; `whole`: the vector
+    axis is a block at most.
 
     An item's number is its place along the axes of the grid. Where their sizes are named, dividing
     by them takes as long as a short row does: places are counted up then, from item to item.
     """
-    e, radices = f.e, _radices(f)
+    e, radices = f.e, _radices(f, whole)
+
+    def emit(places: list[str]) -> None:
+        item(f, body, places, totals, whole)
+
     if all(isinstance(n, int) for n in radices):
-        e.for_each(low, high, lambda i: item(f, body, _places(f, i, radices), totals), some=some)
+        e.for_each(low, high, lambda i: emit(_places(f, i, radices)), some=some)
         return
 
     def one(i: str, places: list[str]) -> list[str]:
-        item(f, body, places, totals)
+        emit(places)
         following, carry = [], "1"
         for place, n in zip(places, radices, strict=False):
             up = e(f"add nuw nsw i64 {place}, {carry}")
@@ -332,12 +338,12 @@ def walk(
     e.loop(low, high, 1, [("i64", p) for p in _places(f, low, radices)], one, some=some)
 
 
-def _radices(f: Frame) -> list[Size]:
+def _radices(f: Frame, whole: bool) -> list[Size]:
     """How many places there are along the axes of the grid, innermost first, without the last;
-    before them blocks of the vector axis."""
+    before them blocks of the vector axis, unless that is whole."""
     s, sizes = f.schedule, f.nest.sizes
     blocks: list[Size] = []
-    if s.vector is not None and not (s.flat or s.across):
+    if s.vector is not None and not (s.flat or s.across or whole):
         blocks = [n for n in [dims.ceildiv(sizes[s.vector], s.block)] if n != 1]
     rows: list[Size] = [dims.ceildiv(sizes[name], s.rows_of(name)) for name in reversed(s.grid)]
     return [*blocks, *rows][:-1]
@@ -353,7 +359,9 @@ def _places(f: Frame, i: str, radices: list[Size]) -> list[str]:
     return [*places, i]
 
 
-def item(f: Frame, body: Across | Along, places: list[str], totals: Totals) -> None:
+def item(
+    f: Frame, body: Across | Along, places: list[str], totals: Totals, whole: bool
+) -> None:
     """Emit a grid item: the values of the grid's axes, the range of the vector axis."""
     s, e, nest = f.schedule, f.e, f.nest
     low, high = "0", ""
@@ -369,7 +377,7 @@ def item(f: Frame, body: Across | Along, places: list[str], totals: Totals) -> N
     elif s.vector is not None and not s.across:
         n = nest.sizes[s.vector]
         high = f.top.size(n)
-        if dims.ceildiv(n, s.block) != 1:
+        if not whole and dims.ceildiv(n, s.block) != 1:
             low, rows = e(f"mul nsw i64 {places[0]}, {s.block}"), places[1:]
             high = least(e, e(f"add nsw i64 {low}, {s.block}"), high)
     bound = dict(zip(reversed(s.grid), rows, strict=False))
