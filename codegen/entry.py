@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from graphc.codegen.addresses import Addresses
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.fpmode import can_flush, define_flushed
 from graphc.codegen.kernels import Call
-from graphc.codegen.plan import Place, Plan, align, size_of
+from graphc.codegen.plan import Place, Plan, size_of
 from graphc.codegen.program import Status
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
@@ -47,24 +48,24 @@ class Entry:
         e.lines.append(self.allocas)
         self.dims = {n: self._load("i64", "%dims", k) for k, n in enumerate(dims)}
         self.sizes = SizeCode(e, self.dims)
-        self.first = {  # argument of each kind
+        first = {  # argument of each kind
             "input": 0, "output": len(g.inputs), "state": len(g.inputs) + len(g.outputs),
             "constant": len(g.inputs) + len(g.outputs) + states,
         }
-        self.slots: list[str] = []  # addresses in the arena
-        self.pointers: dict[Place, str] = {}
+        self.addresses = Addresses(e, plan, first, self.allocas)
 
     def define(self, target: Target, fastmath: bool) -> None:
         """Add the function to the module."""
         self._check_sizes()
-        self._divide_arena()
+        self.addresses.divide_arena(self.sizes)
         failing = [k for k, c in enumerate(self.plan.calls) if c.fallible]
         if failing:
             self.allocas += [
                 "  %error = alloca i32, align 4", "  store i32 -1, ptr %error, align 4"
             ]
         for old, slot in self.plan.shadows.items():
-            self._copy(self._pointer(Place("arena", slot)), old)
+            self.addresses.go_on()
+            self._copy(self.addresses.of(Place("arena", slot)), old)
         self._copy_outputs(leaves=True)
         self._run_waves(failing[-1] if failing else -1)
         self._copy_outputs(leaves=False)
@@ -99,17 +100,6 @@ class Entry:
             test = "ne" if zero else "slt"
             e.return_if(e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
 
-    def _divide_arena(self) -> None:
-        """The addresses of the plan's slots, the first one at a cache line."""
-        e, at = self.e, ""
-        if self.plan.arena != 0:
-            whole = e("ptrtoint ptr %arena to i64")
-            up = e(f"add i64 {whole}, 63")
-            at = e(f"inttoptr i64 {e(f'and i64 {up}, -64')} to ptr")
-        for size in self.plan.slots:
-            self.slots.append(at)
-            at = e(f"getelementptr i8, ptr {at}, i64 {self.sizes.value(align(size))}")
-
     # --- kernels ---------------------------------------------------------------------------------
 
     def _run_waves(self, last_failing: int) -> None:
@@ -117,11 +107,13 @@ class Entry:
         plan, e = self.plan, self.e
         scratch = "null"
         if plan.scratch is not None:
-            scratch = self._pointer(Place("arena", plan.scratch))
+            scratch = self.addresses.of(Place("arena", plan.scratch))
         runner = WaveRunner(
             self.module, self.name, plan, e, self.allocas, self.sizes, scratch, self.timed
         )
         for w, wave in enumerate(plan.waves):
+            if self.addresses.go_on():
+                runner.forget()
             filled: list[str] = []
             for k in wave:
                 filled.append(runner.fill(self._context(k, plan.calls[k]), len(filled)))
@@ -138,7 +130,7 @@ class Entry:
             if c.c_output is not None:
                 own = outs[c.c_output]
             elif k in self.plan.workspaces:
-                own = self._pointer(Place("arena", self.plan.workspaces[k]))
+                own = self.addresses.of(Place("arena", self.plan.workspaces[k]))
             else:
                 own = "null"  # blocks of the product pass through scratch
             values.append(("ptr", own))
@@ -155,14 +147,16 @@ class Entry:
         """Outputs that are inputs, variables or constants, before any state changes; or others."""
         for v, place in self.plan.copies:
             if (v.node.op.kind is Kind.LEAF) == leaves:
-                self._copy(self._pointer(place), v)
+                self.addresses.go_on()
+                self._copy(self.addresses.of(place), v)
 
     def _commit(self) -> None:
         """New values of variables to their states."""
         shadows = self.plan.shadows
         for v, k in self.plan.commits:
-            kept = self._pointer(Place("arena", shadows[v])) if v in shadows else ""
-            self._copy(self._pointer(Place("state", k)), v, kept)
+            self.addresses.go_on()
+            kept = self.addresses.of(Place("arena", shadows[v])) if v in shadows else ""
+            self._copy(self.addresses.of(Place("state", k)), v, kept)
 
     def _copy(self, to: str, v: Value, source: str = "") -> None:
         """Copy v from where it stands, or from `source`."""
@@ -176,16 +170,7 @@ class Entry:
         root = self.plan.roots.get(v, v)
         if root in self.small:
             return self.small[root]
-        return self._pointer(self.plan.places[root])
-
-    def _pointer(self, p: Place) -> str:
-        """The address of a place, loaded once."""
-        if p not in self.pointers:
-            if p.kind == "arena":
-                self.pointers[p] = self.slots[p.index]
-            else:
-                self.pointers[p] = self._load("ptr", "%args", self.first[p.kind] + p.index)
-        return self.pointers[p]
+        return self.addresses.of(self.plan.places[root])
 
     def _load(self, ty: str, base: str, k: int) -> str:
         p = self.e(f"getelementptr inbounds i64, ptr {base}, i64 {k}")

@@ -234,11 +234,12 @@ class _Planner:
         """Give every other value a slot of the arena."""
         calls, places, slots = self.calls, self.places, _Slots()
         holds: dict[int, Value] = {}
+        ending: list[list[int]] = [[] for _ in self.waves]  # slots, when what they hold is over
         slot_of: dict[Value, int] = {}
         workspaces: dict[int, int] = {}
         lines: list[str] = []
         # a wave is one moment: what it reads or writes is all alive at once
-        for wave in self.waves:
+        for w, wave in enumerate(self.waves):
             for k in wave:
                 c = calls[k]
                 for o_index, o in enumerate(c.outs):
@@ -251,16 +252,18 @@ class _Planner:
                     reused = next(dying, None)
                     slot_of[o] = slots.take(size_of(o)) if reused is None else slot_of.pop(reused)
                     holds[slot_of[o]] = o
+                    last = self.wave_of.get(self.last_read.get(o, k), len(ending))
+                    if last < len(ending):
+                        ending[last].append(slot_of[o])
                     places[o] = Place("arena", slot_of[o])
                 if c.workspace != 0:
                     workspaces[k] = slots.take(c.workspace)
                 lines.append(f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs))
             slots.free += [workspaces[k] for k in wave if k in workspaces]
-            for slot, v in list(holds.items()):
-                if self.last_read.get(v, -1) <= wave[-1]:
+            for slot in ending[w]:
+                if slot in holds and self.last_read.get(holds[slot], -1) <= wave[-1]:
                     slots.free.append(slot)
-                    slot_of.pop(v, None)
-                    del holds[slot]
+                    slot_of.pop(holds.pop(slot), None)
         return self._with_slots(slots, workspaces, lines)
 
     def _with_slots(self, slots: _Slots, workspaces: dict[int, int], lines: list[str]) -> Plan:

@@ -53,6 +53,10 @@ class WaveRunner:
             self.places[k] = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
         return self.places[k] if k else "%ctx"
 
+    def forget(self) -> None:
+        """Let what comes make its addresses anew."""
+        self.places = {}
+
     def run(self, number: int, calls: list[Call], contexts: list[str]) -> None:
         """Run one wave."""
         e = self.e

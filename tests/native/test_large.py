@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import graphc as gx
 from graphc import interpret
+from graphc.codegen import addresses
 
 WIDTH = 16
 
@@ -92,6 +94,36 @@ def test_fifty_thousand_deep():
     got = f(x)
     assert np.array_equal(got[0], y)
     np.testing.assert_allclose(got[1], slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", ["n", 24])
+def test_nothing_lives_throughout_a_long_entry_point(rows):
+    """What LLVM takes for a function grows with the square of that."""
+    rng = np.random.default_rng(0)
+    x, w = gx.input("x", (rows, WIDTH)), gx.input("w", (WIDTH, WIDTH))
+    states = [gx.variable(np.full((2, 3), k, "f4"), f"s{k}") for k in range(60)]
+    h, outputs = x, []
+    for k in range(60):
+        h = gx.tanh(h @ w + float(k % 7))
+        outputs.append(gx.sum(h, axis=0))
+    slope = gx.grad(gx.mean(h * h), w)
+    updates = dict(zip(states, [*states[1:], states[0] + gx.sum(h)], strict=True))
+    f = gx.function([x, w], [*outputs, slope, *states], updates=updates, name="long").compile()
+    entry = f.llvm_ir().split("define i32 @long(")[1].split("\n}")[0].split("\n")
+    made, read = {}, {}
+    for k, line in enumerate(entry):
+        for register in re.findall(r"%[\w.]+", line):
+            made.setdefault(register, k)
+            read[register] = k
+    long = [r for r in made if read[r] - made[r] > 3 * addresses.STRETCH]
+    tables = {"%args", "%dims", "%arena", "%ctx", "%bases", "%error"}
+    assert len(entry) > 10 * addresses.STRETCH and len({*long} - tables) < 20, long
+    shapes = (24, WIDTH), (WIDTH, WIDTH)
+    arrays = [0.2 * rng.normal(size=s).astype("f4") for s in shapes]
+    want, _ = interpret.evaluate(f.graph, arrays)
+    for got, expected in zip(f(*arrays), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    assert np.array_equal(states[3].value, np.full((2, 3), 4))
 
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
