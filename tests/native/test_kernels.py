@@ -182,6 +182,29 @@ def test_functions_that_differ_in_numbers_are_one():
     assert len(re.findall(r"^define .*\.epilogue\(", f.llvm_ir(), re.M)) == 1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_functions_that_differ_in_factors_and_places_are_one(dtype, monkeypatch):
+    """Steps of unrolled loops: factors and terms of all kinds, and where they read; every bit."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", (24, 3000), dtype)
+    scales = [0.1, -0.0, 1.0, -1.0, 2.0, 1e-40, 1e37, -7.25, *RNG.normal(size=12)]
+    np_scales = [np.dtype(dtype).type(s) for s in scales]
+    outs = [x * s - (1.5 - s) for s in np_scales]
+    parts = [gx.abs(y[k]) for k in range(24)]
+    f = gx.function([x, y], [*outs, *parts], name="f")
+    tasks = re.findall(r"^define .*?\.task\(", f.llvm_ir(), re.M)
+    assert kernels(f) > 40 and len(tasks) < 6
+    rows = RNG.normal(size=(24, 3000)).astype(dtype)
+    for n in SIZES:
+        a = RNG.normal(size=n).astype(dtype)
+        got = f(a, rows)
+        for k, s in enumerate(np_scales):
+            want = a * s - (np.dtype(dtype).type(1.5) - s)
+            assert got[k].tobytes() == want.tobytes(), s
+        for k in range(24):
+            assert np.array_equal(got[len(scales) + k], np.abs(rows[k]))
+
+
 def training_step():
     x, y = gx.input("x", ("n", 48)), gx.input("y", ("n",), "int64")
     logits, params = mlp(x)
