@@ -229,8 +229,10 @@ class _Compiler:
 
 
 def kernel_shape(n: Node, updates: frozenset[Value]) -> tuple[object, ...]:
-    """What decides the code of a fused node: its body by structure, its axes, what it updates."""
-    return _structure(n), tuple(o in updates for o in n.outs)
+    """What decides the code of a fused node: its body by structure, its axes, what it updates, and
+    of a block which operands are windows (`straight.blocks`)."""
+    windows = tuple(v.type != a.type for v, a in zip(n.attrs["body"].inputs, n.args, strict=True))
+    return _structure(n), tuple(o in updates for o in n.outs), windows
 
 
 def _structure(n: Node) -> tuple[object, ...]:

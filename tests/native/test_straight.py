@@ -340,6 +340,29 @@ def test_what_a_step_reads_of_all_steps():
         np.testing.assert_allclose(got, w, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("first", ["rows", "arrays"])
+def test_windows_and_whole_operands_do_not_share_a_function(first):
+    """Steps over rows of one array, and the same steps over arrays of a row each."""
+    steps, rng = 8, np.random.default_rng(7)
+    sizes = [(6, 6), (1, 6), (3,), (steps, 6), *[(1, 6)] * steps]
+    a = [rng.normal(size=s).astype("f4") for s in sizes]
+    inputs = [gx.input(f"x{k}", v.shape if k != 2 else ("n",)) for k, v in enumerate(a)]
+    w, h, between, rows, *arrays = inputs
+
+    def loop(xs):
+        y = h
+        for x in xs:
+            y = (gx.tanh(y @ w + x) @ w + x) @ w
+        return y
+
+    both = [[rows[k : k + 1] for k in range(steps)], arrays][:: 1 if first == "rows" else -1]
+    f = gx.function(inputs, [loop(both[0]), gx.cumsum(between), loop(both[1])], name="f")
+    want, _ = interpret.evaluate(f.graph, a)
+    for got, v in zip(f(*a), want, strict=True):
+        np.testing.assert_allclose(got, v, rtol=1e-3, atol=1e-4)
+    assert len(f.program.kernels) < 2 * steps
+
+
 def test_what_a_block_reads_comes_before_it():
     """Each step declares a variable, and sets it."""
     rng = np.random.default_rng(6)
