@@ -7,7 +7,7 @@ invariant part stands outside the loops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from graphc import dims
@@ -227,8 +227,7 @@ class Positions(ABC):
             return self.conds[key]
         total = ""
         for p in preds:
-            v = self.frame.schedule.vector
-            lanes = vector and any(v in self._axes(s) for s in p.sizes)
+            lanes = vector and self._varies([p])
             M = L if lanes else Lanes(self.e, 1, self.frame.target)
             at = self.lane_size if lanes else self.size
             first, size = p.index - p.lo, p.hi - p.lo
@@ -242,3 +241,8 @@ class Positions(ABC):
             total = c if not total else L.op("and", "i1", total, c)
         self.conds[key] = total
         return total
+
+    def _varies(self, preds: Sequence[Pred]) -> bool:
+        """Whether bounds differ from lane to lane."""
+        v = self.frame.schedule.vector
+        return any(v in self._axes(s) for p in preds for s in p.sizes)

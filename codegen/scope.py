@@ -197,12 +197,16 @@ class Scope(Positions):
             if not preds:
                 return L.load(d, self.element(base, d.itemsize, offset))
             return self._guarded(L, x, base)
+        step = self._step(offset)
+        if step == -1 and preds and self.mask is None and not self._varies(preds):
+            # of a load that is turned around and a select by its mask, LLVM 22 makes a vpermq from
+            # memory, which reads what the mask leaves out, too
+            return self._guarded(self.lanes(True), x, base)
         mask = self._mask(self.condition(preds, True)) if preds else None
         L = self.lanes(True, mask)
         block = self.frame.turned
         if block is not None and x in block.buffers:
             return L.load(d, block.at(self, x))
-        step = self._step(offset)
         if step == 1:
             return L.load(d, self.element(base, d.itemsize, offset))
         if step == -1:  # the vector that ends here, turned around
@@ -218,14 +222,17 @@ class Scope(Positions):
         return cond if self.mask is None else self.lanes(True).op("and", "i1", cond, self.mask)
 
     def _guarded(self, L: Lanes, x: Expr, base: str) -> str:
-        """A scalar load behind a branch: outside its bounds nothing is read, and 0 results."""
+        """A load of one element, or of a vector that is turned around, behind a branch: outside its
+        bounds nothing is read, and 0 results."""
         e = self.e
         cond = self.condition(x.preds, False)
-        at = self.element(base, x.dtype.itemsize, x.offset)
+        at = self.element(base, x.dtype.itemsize, x.offset - (L.width - 1))
         before, read, after = e.block, e.fresh("read"), e.fresh("after")
         e.do(f"br i1 {cond}, label %{read}, label %{after}")
         e.label(read)
         value = L.load(x.dtype, at)
+        if L.width > 1:
+            value = L.reverse(register_type(x.dtype), value)
         last = e.block
         e.do(f"br label %{after}")
         e.label(after)

@@ -134,3 +134,18 @@ def test_no_operand_is_overwritten_by_results_that_interleave():
     f(np.full(100, -1, "f4"))
     want = np.stack([np.arange(1, 200, 2), np.full(100, -1)], -1).reshape(200)
     np.testing.assert_array_equal(x.value, want)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "float32", "float64"])
+def test_what_is_turned_around_under_a_condition_is_not_read_beyond_it(dtype):
+    """LLVM 22 would take the load's mask for that of the permutation, which reads all."""
+    x = gx.input("x", ("n", 70), dtype)
+    y = gx.flip(gx.roll(x, 2, axis=0), axis=1)  # a row is of the last two, or of the others
+    f = gx.function([x], [y - gx.min(y, axis=1, keepdims=True), y], name="f")
+    for n in (1, 3):
+        for at_end in (True, False):
+            a = guarded((n, 70), dtype, at_end)
+            a[...] = np.arange(70 * n).reshape(n, 70)
+            want = np.roll(a, 2, axis=0)[:, ::-1]
+            for got, v in zip(f(a), (want - want.min(1, keepdims=True), want), strict=True):
+                np.testing.assert_array_equal(got, v)
