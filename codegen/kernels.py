@@ -189,14 +189,14 @@ def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
 
 def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
     """A nest as several kernels, of which the length of the rows chooses one."""
-    slots = slots_of(nest)
+    long = NestKernel(job.part("long"), versions.long, slots_of(nest))
+    long.define()
+    slots = long.slots  # with a workspace where long rows go in bands
     f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
     first = slots.params + slots.outputs
     numbers = {n: f(f"load i64, ptr {f.at('%ctx', 8 * (first + k))}, align 8")
                for k, n in enumerate(slots.dims)}
     length = SizeCode(f, numbers).value(versions.length)
-    long = NestKernel(job.part("long"), versions.long, slots)
-    long.define()
     with ExitStack() as ends:
         for version in versions.some:
             kernel = NestKernel(job.part(version.name), version.nest, slots)
@@ -209,7 +209,8 @@ def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
     f.finish()
     s = long.schedule
     return Call(
-        job.name, job.node, slots, fallible=job.fallible, nest=nest, work=s.items * s.cycles
+        job.name, job.node, slots, workspace=long.workspace, fallible=job.fallible, nest=nest,
+        work=s.items * s.cycles,
     )
 
 

@@ -90,3 +90,17 @@ def test_the_workspace_ends_at_the_most_chunks():
     x = gx.input("x", ("n", 8))
     plan = gx.function([x], gx.sum(x, axis=0)).memory_plan()
     assert "slot 0: 128*min(64, floordiv(n+255, 256)) bytes" in plan
+
+
+def test_long_rows_of_a_kernel_with_a_version_for_short_ones(schedules):
+    """Their bands have a workspace: without one the sums went over the last operand."""
+    z, x, w = gx.input("z", (16, "n")), gx.input("x", ("n", 16)), gx.input("w", ("n", 16))
+    y = z[None] * gx.matrix_transpose(x)[:, None] + gx.matrix_transpose(w)[None]
+    f = gx.function([z, x, w], gx.sum(gx.abs(y), axis=-1), name="f")
+    for n in (0, 3, 100, 513, 2000):
+        a, b, c = (RNG.normal(size=s).astype("f4") for s in ((16, n), (n, 16), (n, 16)))
+        before = c.copy()
+        want = np.abs(a.astype("f8")[None] * b.T[:, None] + c.T[None]).sum(-1)
+        np.testing.assert_allclose(f(a, b, c), want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(c, before)
+    assert "f.k0.short.task" in f.llvm_ir() and any(s.bands for s in schedules)
