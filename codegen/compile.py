@@ -32,6 +32,7 @@ from graphc.errors import CompileError, Loc
 from graphc.ir import Graph, Node, State, Value, attr_key
 from graphc.ops.row import Kind
 from graphc.passes import chains
+from graphc.passes.roles import written_in_place
 from graphc.passes.stages import lower
 
 INLINE_BYTES = 1 << 12  # constants up to here stand in the text; larger ones are arguments
@@ -163,10 +164,12 @@ class _Compiler:
         """The graph with runs of small kernels as blocks, and the kernels of all its nodes."""
         g, begins = blocks.gather(self.g) if self.may_be_straight else (self.g, {})
         self.updates = frozenset(v for _, v in g.updates)
+        self.in_place = written_in_place(g)
         calls: list[Call] = []
         for n in g.nodes:
             if n.op.name == "fused":
-                calls.append(self.kernel(n, len(calls), n in begins))
+                c = self.kernel(n, len(calls), n in begins)
+                calls += [c] if c.check is None else [c.check, c]
         return g, [
             replace(c, slots=replace(c.slots, numbers=begins[c.node])) if c.node in begins else c
             for c in merge_functions.share(self.module, calls)
@@ -186,7 +189,7 @@ class _Compiler:
             call = chain.define()
             self.members += chain.calls
         else:
-            call = define_kernel(job, self.updates, driver=False)
+            call = define_kernel(job, self.updates, driver=False, in_place=n in self.in_place)
         if shape is not None:
             self.shapes[shape] = call
         return call
@@ -283,6 +286,8 @@ def _text(c: Call) -> str:
     """What `f.kernels` shows of a kernel."""
     if c.text:
         return c.text
+    if c.checks:
+        return "positions"
     if c.nest is not None:
         return "\n".join(print_nest(n) for n in (c.nest, c.after) if n is not None)
     return str(c.node.attrs["body"].outputs[0].node.op)

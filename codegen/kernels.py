@@ -19,7 +19,7 @@ from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nest import NestKernel
-from graphc.codegen.scatter import ScatterKernel
+from graphc.codegen.scatter import PositionsKernel, ScatterKernel
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.unrolling import unroll
@@ -27,6 +27,7 @@ from graphc.codegen.versions import Versions, by_length
 from graphc.dims import Size
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
+from graphc.passes.roles import SCATTERS
 
 LONG_IN_PLACE = 768  # elements of a row that takes long beside waiting for the one before
 
@@ -49,6 +50,8 @@ class Call:
     after: Nest | None = None     # a second nest
     launch: Launch | None = None  # how its task is started, if there is no driver
     text: str = ""                # of a chain: its nests, and what it keeps in scratch
+    check: Call | None = None     # a kernel that looks at its positions before it runs
+    checks: tuple[Value, ...] = ()  # of such a kernel: what it looks at; it makes nothing
 
     @property
     def alone(self) -> bool:
@@ -57,18 +60,20 @@ class Call:
 
     @property
     def args(self) -> tuple[Value, ...]:
-        return self.node.args
+        return self.checks or self.node.args
 
     @property
     def outs(self) -> tuple[Value, ...]:
-        return self.node.outs
+        return () if self.checks else self.node.outs
 
 
 def define_kernel(
-    job: Job, updates: frozenset[Value], driver: bool = True, least_columns: int = 0
+    job: Job, updates: frozenset[Value], driver: bool = True, least_columns: int = 0,
+    in_place: bool = False,
 ) -> Call:
     """Write the functions of one fused node into the module; `updates` become states.
 
+    in_place: of a scatter, whether it may write over a state (`roles.written_in_place`).
     driver: whether it must be there, as a function of the kernel's name. least_columns: of a
     product with a symbolic number of them; 0 if there may be a single one.
     """
@@ -78,8 +83,8 @@ def define_kernel(
     if products:
         return _define_product(job, updates, least_columns)
     for n in job.body.nodes:
-        if n.op.name in ("scatter", "scatter_add") and not pull.one_per_row(n):
-            return _define_scatter(job, n.args[2].type.size)
+        if n.op.name in SCATTERS and (in_place or not pull.one_per_row(n)):
+            return _define_scatter(job, in_place, n.args[2].type.size)
     attrs = job.node.attrs
     backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
@@ -117,13 +122,26 @@ def _define_product(job: Job, updates: frozenset[Value], least_columns: int) -> 
     )
 
 
-def _define_scatter(job: Job, work: Size) -> Call:
-    """A scatter with several positions in a row."""
-    scatter = ScatterKernel(job)
+def _define_scatter(job: Job, in_place: bool, work: Size) -> Call:
+    """A scatter with several positions in a row, or one over a state.
+
+    The positions of the latter are looked at by a kernel of their own, early: what cannot fail any
+    more may write over the state.
+    """
+    check = None
+    if in_place and job.fallible:
+        positions = PositionsKernel(job)
+        positions.define()
+        check = Call(
+            positions.name, job.node, positions.slots, fallible=True, work=positions.work,
+            splits=False, checks=(positions.where,),
+        )
+    scatter = ScatterKernel(job, checked=check is not None)
     scatter.define()
     return Call(
-        job.name, job.node, scatter.slots, workspace=scatter.workspace, fallible=job.fallible,
-        work=work, splits=False, in_place=scatter.in_place,
+        job.name, job.node, scatter.slots, workspace=scatter.workspace,
+        fallible=job.fallible and check is None, work=work, splits=False,
+        in_place=scatter.in_place, check=check,
     )
 
 

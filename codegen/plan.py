@@ -91,7 +91,19 @@ def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[
         if k not in core and not any(read_by.get(o) for o in c.outs)
     ]
     early = [k for k in range(len(calls)) if k not in set(last)]
-    return [calls[k] for k in (*early, *sorted(last, key=lambda k: (not calls[k].fallible, k)))]
+    late = sorted(last, key=lambda k: (not calls[k].fallible, k))
+    return _checks_first([calls[k] for k in (*early, *late)], roots)
+
+
+def _checks_first(calls: list[Call], roots: dict[Value, Value]) -> list[Call]:
+    """What looks at positions comes as soon as these are there, so that states may be written."""
+    others = [c for c in calls if not c.checks]
+    made_at = {o: k for k, c in enumerate(others) for o in c.outs}
+    order = [(k, 0, c) for k, c in enumerate(others)]
+    for c in calls:
+        if c.checks:
+            order.append((max(made_at.get(roots.get(v, v), -1) for v in c.checks), 1, c))
+    return [c for _, _, c in sorted(order, key=lambda kc: kc[:2])]
 
 
 def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
@@ -100,7 +112,11 @@ def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
     made: set[Value] = set()
     for k, c in enumerate(calls):
         reads = {roots.get(a, a) for a in c.args}
-        apart = bool(waves) and (c.alone or calls[k - 1].alone)
+        apart = bool(waves) and (
+            c.alone or calls[k - 1].alone
+            # nothing may fail beside what writes over a state
+            or (c.check is not None and any(calls[j].fallible for j in waves[-1]))
+        )
         if not waves or apart or not made.isdisjoint(reads) or len(waves[-1]) == MAX_WAVE:
             waves.append([])
             made = set()
@@ -186,6 +202,7 @@ class _Planner:
             r, k = self.root(v), number[s]
             if r not in outside and self._overwrites(r, k, state_reads.get(k, set()), last_failing):
                 self.places[r] = Place("state", k)
+                self._steps_in_place(r, k, state_reads.get(k, set()), last_failing)
             else:
                 self.commits.append((r, k))
         for r, _ in self.commits:
@@ -205,6 +222,18 @@ class _Planner:
             a in replaced for a in map(self.root, call.args)
             if self.places.get(a) == Place("state", state)
         )
+
+    def _steps_in_place(self, r: Value, state: int, reads: set[int], last_failing: int) -> None:
+        """What a new state is made of in place, step by step, stands in its buffer, too."""
+        while (k := self.made_at.get(r)) is not None:
+            c, wave = self.calls[k], self.waves[self.wave_of[k]]
+            replaced = self._replaced(c, 0)
+            if c.check is None or not replaced:
+                return
+            [r] = replaced
+            if not self._ends(r, k, wave) or not self._overwrites(r, state, reads, last_failing):
+                return
+            self.places[r] = Place("state", state)
 
     def use_outputs_in_place(self) -> None:
         """What an output is made of in place, and nobody else reads, is made in its buffer."""

@@ -1,6 +1,8 @@
 """Scatter with several positions per row: a copy of the operand, then updates in order.
 
-There is no copy where the result stands in the operand's place, which nobody reads afterwards.
+There is no copy where the result stands in the operand's place, which nobody reads afterwards. A
+state's place may be taken where nothing can fail any more, so its positions are looked at before,
+by a kernel of their own.
 
 The operand is x[pre, n, post], positions idx[batch, p], updates u[pre, p, post]. Updates run one
 after the other over p, so that colliding positions add up in a fixed order and the last write
@@ -35,10 +37,13 @@ Step = Callable[[Lanes, str, str], None]  # some lanes of x and of the updates, 
 
 
 class ScatterKernel:
-    """Writes the function of a fused node whose body is one general scatter or scatter_add."""
+    """Writes the function of a fused node whose body is one general scatter or scatter_add.
 
-    def __init__(self, job: Job):
-        self.job = job
+    checked: its positions were looked at before; it reports none.
+    """
+
+    def __init__(self, job: Job, checked: bool = False):
+        self.job, self.checked = job, checked
         result = job.body.outputs[0]
         inputs = tuple(v.type for v in job.body.inputs)
         shapes = [s for t in (*inputs, result.type) for s in t.shape]
@@ -64,17 +69,75 @@ class ScatterKernel:
         f = Frame(job, plan(self.nest, job.target), self.slots)
         pointers = dict(zip(job.body.inputs, f.params, strict=False))
         sums = f.params[-1] if self.workspace != 0 else ""
-        _Updates(f, job.body.outputs[0].node, pointers, sums).write()
+        _Updates(f, job.body.outputs[0].node, pointers, sums, self.checked).write()
         job.module.define(
             job.name, f.finish(f"define internal void @{job.name}(ptr %ctx, ptr %scratch)")
         )
 
 
+class PositionsKernel:
+    """Writes a function that reports positions of a job's scatter that are out of range."""
+
+    def __init__(self, job: Job):
+        self.job, self.name = job, f"{job.name}.positions"
+        self.scatter = job.body.outputs[0].node
+        inside = self.scatter.args[1]
+        self.where = job.node.args[job.body.inputs.index(inside)]
+        self.work = inside.type.size
+        self.nest = Nest([], [], {}, (inside.type,), (), [], [], [self.scatter])
+        self.slots = slots_of(self.nest, inside.type.shape)
+
+    def define(self) -> None:
+        """Add the kernel to the module."""
+        f = Frame(self.job, plan(self.nest, self.job.target), self.slots)
+        x, where, _ = self.scatter.args
+        limit = f.top.size(x.type.shape[self.scatter.attrs["axis"]])
+        e, count = f.e, f.top.size(where.type.size)
+        free = Lanes(e, f.target.vector_bits // 64, f.target)
+
+        def look(L: Lanes, i: str) -> None:
+            p = _positions(f, L, self.scatter, f.params[0], i, limit)
+            good = L.cmp("ult", "i64", p, L.spread("i64", limit))
+            bad, done = e.fresh("bad"), e.fresh("done")
+            e.do(f"br i1 {L.any(L.negate(good))}, label %{bad}, label %{done}")
+            e.label(bad)
+            f.report(Scope(f, f.top, e, {}), self.scatter, "true")
+            e.do(f"br label %{done}")
+            e.label(done)
+
+        rest = e(f"srem i64 {count}, {free.width}")
+        whole = e(f"sub i64 {count}, {rest}")
+        e.for_each("0", whole, lambda i: look(free, i), free.width)
+        e.for_each(whole, count, lambda i: look(Lanes(e, 1, f.target), i))
+        self.job.module.define(
+            self.name, f.finish(f"define internal void @{self.name}(ptr %ctx, ptr %scratch)")
+        )
+
+
+def _positions(f: Frame, L: Lanes, node: Node, at: str, index: str, limit: str) -> str:
+    """A scatter's positions from the index-th on as i64, counted from the beginning where they may
+    be negative; as unsigned numbers they are below `limit` if they are in range."""
+    d = node.args[1].type.dtype
+    raw = L.load(d, _element(f, at, index, d.itemsize))
+    p = raw if d is i64 else emit(L, "cast", [raw], [d], i64, {"dtype": i64})
+    if not (node.attrs["negative"] and d.kind == "i"):
+        return p
+    up = f.e(f"add {L.vec('i64')} {p}, {L.spread('i64', limit)}")
+    return L.select(L.cmp("slt", "i64", p, L.k("i64", 0)), "i64", up, p)
+
+
+def _element(f: Frame, base: str, index: str, itemsize: int) -> str:
+    """The address of an element."""
+    return f.e(f"getelementptr inbounds [{itemsize} x i8], ptr {base}, i64 {index}")
+
+
 class _Updates:
     """Emits the copy of the operand and the loops of updates over it."""
 
-    def __init__(self, f: Frame, node: Node, pointers: dict[Value, str], sums: str):
-        self.f, self.e, self.node = f, f.e, node
+    def __init__(
+        self, f: Frame, node: Node, pointers: dict[Value, str], sums: str, checked: bool
+    ):
+        self.f, self.e, self.node, self.checked = f, f.e, node, checked
         self.x, self.where, self.u = node.args
         self.at_x, self.at_where = pointers[self.x], pointers[self.where]
         self.axis, self.batch = node.attrs["axis"], node.attrs["batch"]
@@ -161,10 +224,8 @@ class _Updates:
         """One position: checked, and what stands behind it updated if it is in range."""
         e, f = self.e, self.f
         limit = f.top.size(self.x.type.shape[self.axis])
-        p = self.position([*first[: self.batch], *row])
-        if self.node.attrs["negative"] and self.where.type.dtype.kind == "i":
-            low = e(f"icmp slt i64 {p}, 0")
-            p = e(f"select i1 {low}, i64 {e(f'add i64 {p}, {limit}')}, i64 {p}")
+        index = self.offset([*first[: self.batch], *row], self.where)
+        p = _positions(f, Lanes(e, 1, f.target), self.node, self.at_where, index, limit)
         if self.always_inside:
             self.row(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
             return
@@ -172,7 +233,8 @@ class _Updates:
         go, bad, done = e.fresh("go"), e.fresh("bad"), e.fresh("done")
         e.do(f"br i1 {ok}, label %{go}, label %{bad}")
         e.label(bad)
-        f.report(Scope(f, f.top, e, {}), self.node, "true")
+        if not self.checked:
+            f.report(Scope(f, f.top, e, {}), self.node, "true")
         e.do(f"br label %{done}")
         e.label(go)
         self.row(self.offset([*first, p], self.x), self.offset([*first, *row], self.u))
@@ -184,13 +246,6 @@ class _Updates:
         """Whether no position can be out of range: bytes, in a table of 256."""
         d, n = self.where.type.dtype, self.x.type.shape[self.axis]
         return d.kind == "u" and isinstance(n, int) and n >= 1 << d.bits
-
-    def position(self, at: list[str]) -> str:
-        """The position that the indices hold there, as i64."""
-        d = self.where.type.dtype
-        one = Lanes(self.e, 1, self.f.target)
-        raw = one.load(d, self.element(self.at_where, self.offset(at, self.where), d.itemsize))
-        return raw if d is i64 else emit(one, "cast", [raw], [d], i64, {"dtype": i64})
 
     def row(self, to: str, source: str) -> None:
         """The elements behind a position."""
@@ -225,24 +280,24 @@ class _Updates:
     def add(self, L: Lanes, to: str, source: str) -> None:
         """Some elements, updated."""
         d = f32 if self.sums else self.dtype
-        place = self.element(self.sums or self.f.outputs[0], to, d.itemsize)
+        place = _element(self.f, self.sums or self.f.outputs[0], to, d.itemsize)
         if self.number:
             new = L.splat(self.dtype, self.number)
         else:
-            new = L.load(self.dtype, self.element(self.at_u, source, self.dtype.itemsize))
+            new = L.load(self.dtype, _element(self.f, self.at_u, source, self.dtype.itemsize))
         if self.node.op.name == "scatter_add":
             new = emit(L, "add", [L.load(d, place), new], [d, d], d, {})
         L.store(d, new, place)
 
     def widen(self, L: Lanes, to: str, source: str) -> None:
         """Some elements, as they were, put where they add up."""
-        old = L.load(self.dtype, self.element(self.at_x, to, self.dtype.itemsize))
-        L.store(f32, old, self.element(self.sums, to, f32.itemsize))
+        old = L.load(self.dtype, _element(self.f, self.at_x, to, self.dtype.itemsize))
+        L.store(f32, old, _element(self.f, self.sums, to, f32.itemsize))
 
     def narrow(self, L: Lanes, to: str, source: str) -> None:
         """Some sums, rounded."""
-        total = L.load(f32, self.element(self.sums, to, f32.itemsize))
-        place = self.element(self.f.outputs[0], to, self.dtype.itemsize)
+        total = L.load(f32, _element(self.f, self.sums, to, f32.itemsize))
+        place = _element(self.f, self.f.outputs[0], to, self.dtype.itemsize)
         L.store(self.dtype, casts.round_to(L, self.dtype, total), place)
 
     def offset(self, at: list[str], v: Value) -> str:
@@ -251,7 +306,3 @@ class _Updates:
         for i, step in zip(at, strides(v.type.shape), strict=False):
             total = self.e(f"add i64 {total}, {self.e(f'mul i64 {i}, {self.f.top.size(step)}')}")
         return total
-
-    def element(self, base: str, index: str, itemsize: int) -> str:
-        """The address of an element."""
-        return self.e(f"getelementptr inbounds [{itemsize} x i8], ptr {base}, i64 {index}")

@@ -28,7 +28,7 @@ from graphc.passes import both, chains, copies, repeated
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group, combine, own_label
 from graphc.passes.joining import Joining
-from graphc.passes.roles import in_memory, is_free, is_kept, is_opaque
+from graphc.passes.roles import in_memory, is_free, is_kept
 
 
 class _Unit(NamedTuple):
@@ -98,7 +98,7 @@ class Fusion(Joining):
     def body(self, h: Group) -> tuple[list[Value], list[Value], dict[str, object]]:
         """(operands, results, attributes of the fused node)."""
         inside = {v for n in h.nodes for v in n.outs}
-        buffers = {a for n in h.nodes if is_opaque(n) for a in in_memory(n)}
+        buffers = {a for n in h.nodes if self.is_opaque(n) for a in in_memory(n)}
         params: dict[Value, Value] = {}
         env: dict[Value, Value] = {}
         b = Builder()

@@ -30,7 +30,7 @@ from graphc.passes.grouping import (
     through_layout,
     unify,
 )
-from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque
+from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 
@@ -40,6 +40,7 @@ class Joining:
 
     def __init__(self, g: Graph):
         self.g = g
+        self.in_place = written_in_place(g)
         self.needed = self._buffers()
         self.scalars = self._scalars()
         self.group_of: dict[Value, Group] = {}
@@ -53,7 +54,7 @@ class Joining:
         """Values that must exist in memory because something outside kernels reads them."""
         needed = set(self.g.results)
         for n in reversed(self.g.nodes):
-            if is_opaque(n):
+            if self.is_opaque(n):
                 needed.update(in_memory(n))
             elif n.op.name in VIEWS and not needed.isdisjoint(n.outs):
                 needed.update(n.args)
@@ -78,6 +79,10 @@ class Joining:
     def is_lazy(self, n: Node) -> bool:
         """Whether kernels that want n contain it, so that it needs no place of its own."""
         return is_lazy(n) or n in self.scalars
+
+    def is_opaque(self, n: Node) -> bool:
+        """Whether n wants its operands as buffers."""
+        return is_opaque(n) or n in self.in_place
 
     def is_view(self, n: Node) -> bool:
         """Whether n is another shape of its operand in memory."""
@@ -109,7 +114,8 @@ class Joining:
         for n in computed:
             sizes, space, reduced, result = own_label(n)
             self.proto[n] = (sizes, space, reduced, result)
-            labels = [(None, False)] * len(n.args) if is_opaque(n) else operand_labels(n, space)
+            opaque = self.is_opaque(n)
+            labels = [(None, False)] * len(n.args) if opaque else operand_labels(n, space)
             self.uses[n] = [
                 self.resolve(a, lab, inj) for a, (lab, inj) in zip(n.args, labels, strict=True)
             ]
@@ -153,7 +159,7 @@ class Joining:
         whatever is left and read by n alone may come in from any level.
         """
         sizes, _, reduced, result = self.proto[n]
-        kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if is_opaque(n) else "loops"
+        kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if self.is_opaque(n) else "loops"
         g = Group(self.count, kind, sizes, 0)
         self.count += 1
         g.nodes.append(n)

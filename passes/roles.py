@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir import Node, Value
+from graphc.dims import product
+from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 
 LAZY = frozenset({"broadcast", "transpose", "slice", "reshape", "reverse"})
+SCATTERS = frozenset({"scatter", "scatter_add"})
 VIEWS = frozenset({"reshape", "stop_gradient"})
+
+LARGE_STATE = 4096  # bytes from which a state that gets a row is better not written as a whole
+# Elements behind a position from which looking at it twice is little beside writing them. Counts of
+# a million positions in 64k numbers, rows of one, took 4.5 ms in the place of 3.6; 10,000 rows of
+# 16 f32 take 2 us more of 58 at most.
+LONG_ROW = 16
 
 
 def is_lazy(n: Node) -> bool:
@@ -60,7 +68,7 @@ def is_opaque(n: Node) -> bool:
 
 def _is_scatter(n: Node) -> bool:
     """Whether n updates several positions in a row, one after the other."""
-    return n.op.name in ("scatter", "scatter_add") and n.args[1].type.ndim != n.attrs["batch"]
+    return n.op.name in SCATTERS and n.args[1].type.ndim != n.attrs["batch"]
 
 
 def in_memory(n: Node) -> tuple[Value, ...]:
@@ -79,3 +87,49 @@ def spread(v: Value) -> Value | None:
     if is_free(v):
         return v if v.node.op.name == "constant" else None
     return v if v.type.size == 1 else None
+
+
+def written_in_place(g: Graph) -> set[Node]:
+    """Scatters, or kernels of one each, that make a large state's new value of its old one, such
+    that looking at their positions before takes less than copying the state.
+
+    As index arithmetic they would compute all elements, and these would be copied: a cache of keys
+    that gets a row, a ring of samples, an embedding of which a batch is learnt.
+    """
+    found: set[Node] = set()
+    for state, v in g.updates:
+        chain: list[Node] = []
+        while (n := _scatter(v.node)) is not None and _pays(n):
+            chain.append(v.node)
+            v = v.node.args[_operand(v.node)]
+        if v.node.op.name == "variable" and v.node.attrs["state"] is state:
+            found.update(chain)
+    return found
+
+
+def _scatter(n: Node) -> Node | None:
+    """n, or what it computes as a kernel, if that is a scatter."""
+    if n.op.name == "fused" and len(n.outs) == 1:
+        body = n.attrs["body"]
+        n = body.outputs[0].node
+        if n.op.name not in SCATTERS or not {*n.args[:2]} <= {*body.inputs}:
+            return None
+    return n if n.op.name in SCATTERS and not n.attrs["batch"] else None
+
+
+def _operand(n: Node) -> int:
+    """Which operand of a scatter, or of a kernel of one, is updated."""
+    if n.op.name != "fused":
+        return 0
+    body = n.attrs["body"]
+    place: int = body.inputs.index(body.outputs[0].node.args[0])
+    return place
+
+
+def _pays(n: Node) -> bool:
+    """Whether a scatter has few positions beside what it updates, or writes long rows."""
+    x, where = n.args[0].type, n.args[1].type.size
+    row = product(x.shape[n.attrs["axis"] + 1 :])
+    if not isinstance(x.size, int) or x.size * x.dtype.itemsize < LARGE_STATE:
+        return False
+    return where <= x.size if isinstance(where, int) else isinstance(row, int) and row >= LONG_ROW

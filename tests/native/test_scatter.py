@@ -106,3 +106,116 @@ def test_updates_that_are_one_number_need_no_array():
     np.testing.assert_array_equal(f(at % 200), np.bincount(at % 200, minlength=200))
     with pytest.raises(IndexError, match="scatter_add"):
         f(np.full(9, 200, "u1"))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int16", "uint8", "uint64"])
+def test_positions_of_a_state_are_looked_at_before_it_is_written_over(dtype):
+    start = RNG.normal(size=(150, 16)).astype("f4")
+    table, other = gx.variable(start, "table"), gx.variable(start, "other")
+    i, u = gx.input("i", ("n",), dtype), gx.input("u", ("n", 16))
+    f = gx.function(
+        [i, u], gx.sum(table[0]), updates={table: table.at[i].add(u), other: other.at[i].set(u)}
+    )
+    added, put = start.copy(), start.copy()
+    low = 0 if dtype[0] == "u" else -100
+    for n in (0, 1, 7, 8, 9, 50):
+        at = RNG.integers(low, 150 if low == 0 else 100, n).astype(dtype)
+        rows = RNG.normal(size=(n, 16)).astype("f4")
+        np.testing.assert_allclose(f(at, rows), added[0].sum(), rtol=1e-5)
+        np.add.at(added, at, rows)
+        for p, row in zip(at, rows, strict=True):
+            put[p] = row
+        for k in range(0, n, 3):  # wherever the bad one stands, nothing is written
+            wrong = at.copy()
+            wrong[k] = 150
+            with pytest.raises(IndexError, match="scatter"):
+                f(wrong, rows)
+        np.testing.assert_array_equal(table.value, added)
+        np.testing.assert_array_equal(other.value, put)
+    assert "f32[150,16] in state 0" in f.memory_plan()
+    assert "f32[150,16] in state 1" in f.memory_plan()
+
+
+def test_a_row_of_a_state_is_written_alone():
+    """A cache of keys: one position, of which all heads get a row, told or counted or found."""
+    start = RNG.normal(size=(2, 40, 16)).astype("f4")
+    keys, count = gx.variable(start, "keys"), gx.variable(np.int64(38), "count")
+    x, scores = gx.input("x", (2, 16)), gx.input("scores", ("n",))
+    told = gx.input("told", (), "int64")
+    want = start.copy()
+    row = np.float32([[1.5], [-2]]) * np.ones(16, "f4")
+    for p, steps in ((told, (3, -1, 40, 0)), (count, (38, 39, 40)), (gx.argmax(scores), (2, 2))):
+        new = keys.at[:, p].set(x)
+        f = gx.function(
+            [x, told, scores], [gx.sum(new, axis=(0, 2)), p],
+            updates={keys: new, count: count + 1},
+        )
+        count.value = 38
+        for at in steps:
+            before = count.value
+            data = row, np.int64(at), np.float32([0, 1, 5])
+            if at == 40:
+                with pytest.raises(IndexError, match=r"axis 1 of f32\[2,40,16\] takes -40 to 39"):
+                    f(*data)
+                assert count.value == before
+            else:
+                want[:, at] = row
+                sums, where = f(*data)
+                assert where == at
+                np.testing.assert_allclose(sums, want.sum((0, 2)), rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(keys.value, want)
+            row = row + 1
+        assert "f32[2,40,16] in state" in f.memory_plan()
+
+
+def test_a_state_that_is_read_afterwards_is_copied():
+    start = RNG.normal(size=(64, 16)).astype("f4")
+    ring, p = gx.variable(start, "ring"), gx.input("p", (), "int64")
+    x, i = gx.input("x", (16,)), gx.input("i", ("n",), "int64")
+    new = ring.at[p].set(x)
+    best = gx.argmax(gx.sum(new, axis=1))  # the old rows are read, and may fail, after the new ones
+    f = gx.function([p, x, i], [ring[best], new[i]], updates={ring: new})
+    want = start.copy()
+    want[5] = 100
+    for bad in (False, True):
+        at = np.array([5, 64 if bad else 7])
+        if bad:
+            with pytest.raises(IndexError, match="gather"):
+                f(np.int64(6), np.full(16, 200, "f4"), at)
+        else:
+            old, rows = f(np.int64(5), np.full(16, 100, "f4"), at)
+            np.testing.assert_array_equal(old, start[5])
+            np.testing.assert_array_equal(rows, want[at])
+        np.testing.assert_array_equal(ring.value, want)
+
+
+def test_several_updates_of_a_state_are_made_in_its_place():
+    start = RNG.normal(size=(90, 16)).astype("f4")
+    table, i = gx.variable(start, "table"), gx.input("i", ("n",), "int64")
+    j, u, row = gx.input("j", ("m",), "int64"), gx.input("u", ("n", 16)), gx.input("row", (16,))
+    v, p = gx.input("v", ("m", 16)), gx.input("p", (), "int64")
+    new = table.at[i].add(u).at[p].set(row).at[j].add(v)
+    data = {"i": np.array([3, 3, -1]), "j": np.array([89, 5]), "p": np.array(5)}
+    for name, shape in (("u", (3, 16)), ("v", (2, 16)), ("row", (16,))):
+        data[name] = RNG.normal(size=shape).astype("f4")
+    f = gx.function([i, j, p, u, v, row], None, updates={table: new})
+    want = start.copy()
+    for wrong in ({"i": np.array([3, 90, 1])}, {"p": np.array(-91)}, {"j": np.array([0, 91])}):
+        with pytest.raises(IndexError, match="scatter"):
+            f(**data | wrong)
+        np.testing.assert_array_equal(table.value, want)
+    f(**data)
+    np.add.at(want, data["i"], data["u"])
+    want[5] = data["row"]
+    np.add.at(want, data["j"], data["v"])
+    np.testing.assert_array_equal(table.value, want)
+    assert f.memory_plan().count("f32[90,16] in state 0") == 3
+
+    # a step between that is read elsewhere stands apart
+    between = table.at[i].add(u)
+    g = gx.function([i, j, u, v], gx.sum(between, axis=1), updates={table: between.at[j].add(v)})
+    sums = g(data["i"], data["j"], data["u"], data["v"])
+    np.add.at(want, data["i"], data["u"])
+    np.testing.assert_allclose(sums, want.sum(1), rtol=1e-4, atol=1e-4)
+    np.add.at(want, data["j"], data["v"])
+    np.testing.assert_array_equal(table.value, want)

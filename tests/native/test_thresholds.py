@@ -72,6 +72,7 @@ PLACES = {
         "AGAIN_BYTES": (64, 4096), "MOST_KERNELS": (2, 100),
     },
     "passes.repeated": {"REPEATED": (0, 1)},
+    "passes.roles": {"LARGE_STATE": (0, 1 << 16), "LONG_ROW": (1, 100)},
 }
 # What fuses otherwise, or adds up in other pieces.
 ORDERS = {
