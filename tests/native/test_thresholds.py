@@ -22,6 +22,7 @@ from graphc import codegen, passes
 
 # What no bit depends on: where things stand, which threads compute them, what waits for what.
 PLACES = {
+    "codegen.addresses": {"STRETCH": (1, 20)},
     "codegen.prefetch": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
@@ -61,7 +62,7 @@ PLACES = {
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "AGAIN": (64,),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
-    "codegen.merge_functions": {"MOST": (0, 100)},
+    "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
     "codegen.unrolling": {
         "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "APART": (1, 8),
     },
