@@ -177,7 +177,9 @@ class _Compiler:
 
     def kernel(self, n: Node, k: int, block: bool) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
-        shape = None if body_sites(n.attrs["body"]) else kernel_shape(n, self.updates)
+        shape = None
+        if not body_sites(n.attrs["body"]):
+            shape = *kernel_shape(n, self.updates), n in self.in_place
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
