@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from graphc.codegen import casts, narrow
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import literal
 from graphc.codegen.loops import Expr, Store
@@ -55,6 +56,8 @@ class Across(Body):
 
     def kind(self, r: Expr) -> Reduction:
         """The reduction that the lanes accumulate in the pass that is being written."""
+        if r in self.s.short:
+            return narrow.kept(r, self.s.short[r])
         found = reduction_of(r)
         if not self.places:
             return Reduction("reduce_max", found.dtype)
@@ -213,7 +216,9 @@ class Across(Body):
                 for k in range(per)
             ]
             e.note(r.node)
-            out[r] = kind.fold(L, parts)
+            out[r] = (
+                narrow.total(L, kind, parts, r.dtype) if r in s.short else kind.fold(L, parts)
+            )
         return out
 
     def _cell(self, base: str, t: str, lane: str) -> str:
@@ -267,7 +272,9 @@ class Across(Body):
         """What the vector at `start` brings to a reduction: for an argmax, its group as well."""
         scope.e.note(r.node)
         kind = self.kind(r)
-        x = [scope.vector(r.args[0])]
+        x = [scope.vector(self.fed(r))]
+        if r in self.s.short:
+            x = [casts.cast(scope.lanes(True), x[0], self.fed(r).dtype, kind.dtype)]
         if kind.name == "argmax":
             if start.isdigit():
                 group = scope.lanes(True).k(kind.position, int(start) // self.s.lanes)
@@ -298,6 +305,11 @@ class Across(Body):
             whole = e(f"sub nsw i64 {end}, {e(f'srem i64 {length}, {step}')}")
         if unrolled:
             self._unrolled(scope, reduces, stores, cells, begin, whole, group)
+            if s.short and not even:  # masks of bytes go lane by lane below AVX-512
+                rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {whole}')}, {s.width}")
+                last = e(f"sub nsw i64 {end}, {rest}")
+                self._rolled(scope, reduces, stores, cells, whole, last, masked=False)
+                whole = last
         else:
             self._rolled(scope, reduces, stores, cells, begin, whole, masked=False)
         if not even:

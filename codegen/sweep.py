@@ -50,6 +50,10 @@ class Body:
             for t, c, v in zip(wide.types, totals[r], merged, strict=True):
                 self.e.do(f"store {t} {v}, ptr {c}, align 8")
 
+    def fed(self, r: Expr) -> Expr:
+        """What a reduction accumulates: short integers before they become wider ones."""
+        return r.args[0].args[0] if r in self.s.short else r.args[0]
+
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
         return Lanes(self.e, self.s.width, self.f.target).below(start, end)
@@ -66,7 +70,7 @@ class Body:
         """Compute what a vector of the row brings to reductions, stores and column sums."""
         columns = [r for r in self.columns if self.s.ready[r.args[0]] == self.f.sweeping]
         inner.demand(
-            [r.args[0] for r in (*reduces, *columns)] + [x.expr for x in stores]
+            [self.fed(r) for r in (*reduces, *columns)] + [x.expr for x in stores]
         )
         for x in stores:
             inner.store(x.output, x.offset, x.expr, vector=self.s.width > 1)

@@ -7,7 +7,7 @@ that are known to be short take a lane each where folding registers would take l
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen import interleaving, tiles
+from graphc.codegen import interleaving, narrow, tiles
 from graphc.codegen.axes import coefficient
 from graphc.codegen.costs import VECTOR_COST, is_long
 from graphc.codegen.loops import Nest
@@ -114,12 +114,16 @@ def _few(nest: Nest, rows_summed: bool) -> int:
 
 
 def lane_bits(nest: Nest, vector: str | None) -> int:
-    """Bits of the widest float that moves along the vector axis, else of the widest element."""
+    """Bits of the widest float that moves along the vector axis, else of the widest element. Of
+    sums that lanes keep in fewer bits, these count."""
+    short = narrow.sums(nest)
+    casts = {r.args[0] for r in short}
     moving = [
         e.dtype for e in nest.exprs
-        if vector in e.axes and e.kind in ("load", "op", "philox", "scan")
+        if vector in e.axes and e.kind in ("load", "op", "philox", "scan") and e not in casts
     ]
-    moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce"]
+    moving += [narrow.UNSIGNED[bits] for bits in short.values()]
+    moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce" and e not in short]
     stored = [(nest.outputs[s.output].dtype, vector in s.axes) for s in nest.stores]
     floats = [d.compute.bits for d in (*moving, *(d for d, _ in stored)) if d.is_float]
     moving += [d for d, along in stored if along]  # a place of a byte is wider than bytes are
