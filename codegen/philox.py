@@ -18,13 +18,15 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 _LOW = 0xFFFFFFFF
 
+
 def round_keys(L: Lanes, key0: str, key1: str) -> list[str]:
-    """The keys of all rounds in i64 lanes, from scalars of 32 bits."""
-    one = Lanes(L.e, 1, L.target)
+    """The keys of all rounds in i64 lanes, from i32 lanes."""
     keys = [key0, key1]
     for _ in range(ROUNDS - 1):
-        keys += [one.op("add", "i32", k, str(w)) for k, w in zip(keys[-2:], WEYL, strict=True)]
-    return [L.spread("i64", one.convert("zext", k, "i32", "i64")) for k in keys]
+        keys += [
+            L.op("add", "i32", k, L.k("i32", w)) for k, w in zip(keys[-2:], WEYL, strict=True)
+        ]
+    return [L.convert("zext", k, "i32", "i64") for k in keys]
 
 
 def each(L: Lanes, linear: str, keys: Sequence[str]) -> str:

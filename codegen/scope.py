@@ -151,13 +151,17 @@ class Scope(Positions):
     def random(self, x: Expr, L: Lanes) -> str:
         """Random words of the elements in lanes."""
         linear, *key = x.args
+        if any(map(self.is_vector, key)):
+            keys = philox.round_keys(L, *map(self.vector, key))
+            return philox.each(L, self.vector(linear), keys)
         runs = L.width >= 4 and linear.kind == "index" and self._step(linear.attrs[0]) == 1
         lanes = philox.blocks_of(L.width) if runs else L.width
         home = self.home(key[0].axes | key[1].axes, max(self.frame.schedule.ready[k] for k in key))
         scalars = [self.scalar(k) for k in key]
         if (lanes, *scalars) not in home.rounds:
-            many = Lanes(home.e, lanes, self.frame.target)
-            home.rounds[lanes, *scalars] = philox.round_keys(many, *scalars)
+            one, many = (Lanes(home.e, n, self.frame.target) for n in (1, lanes))
+            found = philox.round_keys(one, *scalars)
+            home.rounds[lanes, *scalars] = [many.spread("i64", k) for k in found]
         keys = home.rounds[lanes, *scalars]
         if runs:
             return philox.consecutive(L, self.size(linear.attrs[0]), keys)

@@ -359,13 +359,26 @@ def test_random_bits_from_the_middle_of_blocks():
             run(f, [np.array(v, np.uint32)], [("random_bits", "bits", str(shape))] * len(outs))
 
 
+def test_random_words_beside_others():
+    """Their key is read under a condition there, which differs from lane to lane."""
+    key, x = gx.input("key", (2,), "uint32"), gx.input("x", ("n",), "uint32")
+    fixed, named = (gx.random.bits(key, shape) for shape in ((37,), x.shape))
+    outs = [gx.concat([x, fixed]), gx.pad(fixed, (2, 3)), gx.flip(gx.concat([named, x, named[1:]])),
+            gx.max(gx.concat([x, fixed]))]
+    for k, out in enumerate(outs):
+        f = gx.function([key, x], out, name=f"beside{k}")
+        for n in (1, 16, 45):
+            run(f, [np.array([7, 2**31], np.uint32), np.arange(n, dtype=np.uint32)],
+                [("random_bits", "bits", str(n))])
+
+
 def test_random_words_share_blocks():
     """Each vector of words takes a quarter as many blocks."""
     f = gx.function([], gx.random.uniform(gx.random.key(3), (1 << 12,)), name="shared")
     f()
     widths = {int(w) for w in re.findall(r"mul <(\d+) x i64>", f.llvm_ir())}
-    stored = max(int(w) for w in re.findall(r"store <(\d+) x float>", f.llvm_ir()))
-    assert stored >= 4 and max(widths) <= max(2, stored // 4)
+    made = max(int(w) for w in re.findall(r"= f\w+ <(\d+) x float>", f.llvm_ir()))
+    assert made >= 4 and max(widths) <= max(2, made // 4)
 
 
 def test_every_row_has_run():
