@@ -366,7 +366,7 @@ def test_random_words_beside_others():
     outs = [gx.concat([x, fixed]), gx.pad(fixed, (2, 3)), gx.flip(gx.concat([named, x, named[1:]])),
             gx.max(gx.concat([x, fixed]))]
     for k, out in enumerate(outs):
-        f = gx.function([key, x], out, name=f"beside{k}")
+        f = gx.function([key, x], [out], name=f"beside{k}")
         for n in (1, 16, 45):
             run(f, [np.array([7, 2**31], np.uint32), np.arange(n, dtype=np.uint32)],
                 [("random_bits", "bits", str(n))])
