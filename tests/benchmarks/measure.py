@@ -201,7 +201,7 @@ class Bench:
         load = busy.share()
         for kind, race in races.items():
             for n, rounds in race.times.items():
-                if "failed" not in results[n]:
+                if rounds and "failed" not in results[n]:
                     found = list(itertools.chain(*rounds))
                     results[n][kind] = {"min": min(found), "median": statistics.median(found)}
         for n in kinds:
