@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -133,6 +135,15 @@ def test_categorical_where_a_word_rounds_up(run):
     assert run(gx.random.bits(key, (3,)))[2] == 2**32 - 95  # 2**32 in f32
     logits = np.array([-np.inf, -np.inf, 0.0], "f4")
     assert run(gx.random.categorical(key, logits)) == 2
+
+
+def test_random_words_share_blocks():
+    """Each vector of words takes a quarter as many blocks."""
+    f = gx.function([], gx.random.uniform(gx.random.key(3), (1 << 12,)), name="shared")
+    f()
+    widths = {int(w) for w in re.findall(r"mul <(\d+) x i64>", f.llvm_ir())}
+    made = max(int(w) for w in re.findall(r"= f\w+ <(\d+) x float>", f.llvm_ir()))
+    assert made >= 4 and max(widths) <= max(2, made // 4)
 
 
 def test_refusals(refuses):

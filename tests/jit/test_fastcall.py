@@ -120,7 +120,7 @@ def test_state_and_failure():
     assert state.array == 5
 
 
-def test_python_floats_for_scalars():
+def test_numbers_that_a_state_takes():
     state, native = counter()
     assert native.call(1.5) is None and native.call(-1.0) is SLOW
     assert native.call(2) is None and native.call(True) is SLOW

@@ -6,7 +6,6 @@ and at several sizes. Arithmetic, comparisons and layout must give the same bits
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
@@ -370,15 +369,6 @@ def test_random_words_beside_others():
         for n in (1, 16, 45):
             run(f, [np.array([7, 2**31], np.uint32), np.arange(n, dtype=np.uint32)],
                 [("random_bits", "bits", str(n))])
-
-
-def test_random_words_share_blocks():
-    """Each vector of words takes a quarter as many blocks."""
-    f = gx.function([], gx.random.uniform(gx.random.key(3), (1 << 12,)), name="shared")
-    f()
-    widths = {int(w) for w in re.findall(r"mul <(\d+) x i64>", f.llvm_ir())}
-    made = max(int(w) for w in re.findall(r"= f\w+ <(\d+) x float>", f.llvm_ir()))
-    assert made >= 4 and max(widths) <= max(2, made // 4)
 
 
 def test_every_row_has_run():
