@@ -56,8 +56,8 @@ class Across(Body):
 
     def kind(self, r: Expr) -> Reduction:
         """The reduction that the lanes accumulate in the pass that is being written."""
-        if r in self.s.short:
-            return narrow.kept(r, self.s.short[r])
+        if r in self.s.narrow:
+            return narrow.kept(r, self.s.narrow[r])
         found = reduction_of(r)
         if not self.places:
             return Reduction("reduce_max", found.dtype)
@@ -217,7 +217,7 @@ class Across(Body):
             ]
             e.note(r.node)
             out[r] = (
-                narrow.total(L, kind, parts, r.dtype) if r in s.short else kind.fold(L, parts)
+                narrow.total(L, kind, parts, r.dtype) if r in s.narrow else kind.fold(L, parts)
             )
         return out
 
@@ -273,7 +273,7 @@ class Across(Body):
         scope.e.note(r.node)
         kind = self.kind(r)
         x = [scope.vector(self.fed(r))]
-        if r in self.s.short:
+        if r in self.s.narrow:
             x = [casts.cast(scope.lanes(True), x[0], self.fed(r).dtype, kind.dtype)]
         if kind.name == "argmax":
             if start.isdigit():
@@ -305,7 +305,7 @@ class Across(Body):
             whole = e(f"sub nsw i64 {end}, {e(f'srem i64 {length}, {step}')}")
         if unrolled:
             self._unrolled(scope, reduces, stores, cells, begin, whole, group)
-            if s.short and not even:  # masks of bytes go lane by lane below AVX-512
+            if s.narrow and not even:  # masks of bytes go lane by lane below AVX-512
                 rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {whole}')}, {s.width}")
                 last = e(f"sub nsw i64 {end}, {rest}")
                 self._rolled(scope, reduces, stores, cells, whole, last, masked=False)

@@ -177,9 +177,9 @@ class _Compiler:
 
     def kernel(self, n: Node, k: int, block: bool) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
-        shape = None
-        if not body_sites(n.attrs["body"]):
-            shape = *kernel_shape(n, self.updates), n in self.in_place
+        in_place = n in self.in_place
+        sites = body_sites(n.attrs["body"])
+        shape = None if sites else kernel_shape(n, self.updates, in_place)
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
@@ -191,7 +191,7 @@ class _Compiler:
             call = chain.define()
             self.members += chain.calls
         else:
-            call = define_kernel(job, self.updates, driver=False, in_place=n in self.in_place)
+            call = define_kernel(job, self.updates, driver=False, in_place=in_place)
         if shape is not None:
             self.shapes[shape] = call
         return call
@@ -233,11 +233,12 @@ class _Compiler:
         return symbol
 
 
-def kernel_shape(n: Node, updates: frozenset[Value]) -> tuple[object, ...]:
-    """What decides the code of a fused node: its body by structure, its axes, what it updates, and
-    of a block which operands are windows (`straight.blocks`)."""
+def kernel_shape(n: Node, updates: frozenset[Value], in_place: bool) -> tuple[object, ...]:
+    """What decides the code of a fused node: its body by structure, its axes, what it updates,
+    whether it writes over a state, and of a block which operands are windows (`straight.blocks`).
+    """
     windows = tuple(v.type != a.type for v, a in zip(n.attrs["body"].inputs, n.args, strict=True))
-    return _structure(n), tuple(o in updates for o in n.outs), windows
+    return _structure(n), tuple(o in updates for o in n.outs), in_place, windows
 
 
 def _structure(n: Node) -> tuple[object, ...]:
@@ -288,7 +289,7 @@ def _text(c: Call) -> str:
     """What `f.kernels` shows of a kernel."""
     if c.text:
         return c.text
-    if c.checks:
+    if c.positions:
         return "positions"
     if c.nest is not None:
         return "\n".join(print_nest(n) for n in (c.nest, c.after) if n is not None)

@@ -51,7 +51,7 @@ class Call:
     launch: Launch | None = None  # how its task is started, if there is no driver
     text: str = ""                # of a chain: its nests, and what it keeps in scratch
     check: Call | None = None     # a kernel that looks at its positions before it runs
-    checks: tuple[Value, ...] = ()  # of such a kernel: what it looks at; it makes nothing
+    positions: tuple[Value, ...] = ()  # of such a kernel: what it looks at; it makes nothing
 
     @property
     def alone(self) -> bool:
@@ -60,11 +60,11 @@ class Call:
 
     @property
     def args(self) -> tuple[Value, ...]:
-        return self.checks or self.node.args
+        return self.positions or self.node.args
 
     @property
     def outs(self) -> tuple[Value, ...]:
-        return () if self.checks else self.node.outs
+        return () if self.positions else self.node.outs
 
 
 def define_kernel(
@@ -134,7 +134,7 @@ def _define_scatter(job: Job, in_place: bool, work: Size) -> Call:
         positions.define()
         check = Call(
             positions.name, job.node, positions.slots, fallible=True, work=positions.work,
-            splits=False, checks=(positions.where,),
+            splits=False, positions=(positions.where,),
         )
     scatter = ScatterKernel(job, checked=check is not None)
     scatter.define()

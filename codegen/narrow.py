@@ -30,11 +30,13 @@ def sums(nest: Nest) -> dict[Expr, int]:
         if r.kind == "reduce":
             source = r.args[0].args[0].dtype
             found[r] = 8 if source is bool_ else 2 * source.bits
+    if not found or nest.outer or len(nest.reduced) != 1:
+        return {}
     casts = {r.args[0] for r in found}
     used_otherwise = any(
         a in casts for e in nest.exprs if e not in found for a in e.args
     ) or any(s.expr in casts for s in nest.stores)
-    return {} if used_otherwise or nest.outer or len(nest.reduced) != 1 else found
+    return {} if used_otherwise else found
 
 
 def _is_short(r: Expr) -> bool:

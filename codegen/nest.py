@@ -139,12 +139,12 @@ class NestKernel:
         """The items from low to high: written twice where rows may be so short that what finds the
         beginnings of lines would take longer than they do."""
         e, streaming = f.e, f.streaming
-        short = streaming.short() if streaming is not None else ""
-        if not short:
+        plain = streaming.plain() if streaming is not None else ""
+        if not plain:
             walk(f, body, low, high, {})
             return
         ways, done = (e.fresh("plain"), e.fresh("aligned")), e.fresh("walked")
-        e.do(f"br i1 {short}, label %{ways[0]}, label %{ways[1]}")
+        e.do(f"br i1 {plain}, label %{ways[0]}, label %{ways[1]}")
         for way, found in zip(ways, (None, streaming), strict=True):
             e.label(way)
             f.streaming = found

@@ -97,12 +97,12 @@ def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[
 
 def _checks_first(calls: list[Call], roots: dict[Value, Value]) -> list[Call]:
     """What looks at positions comes as soon as these are there, so that states may be written."""
-    others = [c for c in calls if not c.checks]
+    others = [c for c in calls if not c.positions]
     made_at = {o: k for k, c in enumerate(others) for o in c.outs}
     order = [(k, 0, c) for k, c in enumerate(others)]
     for c in calls:
-        if c.checks:
-            order.append((max(made_at.get(roots.get(v, v), -1) for v in c.checks), 1, c))
+        if c.positions:
+            order.append((max(made_at.get(roots.get(v, v), -1) for v in c.positions), 1, c))
     return [c for _, _, c in sorted(order, key=lambda kc: kc[:2])]
 
 

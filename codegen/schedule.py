@@ -65,7 +65,7 @@ class Schedule:
     block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
     bands: bool = False        # items are bands of the rows summed over, for all of the grid
-    short: dict[Expr, int] = field(default_factory=dict)  # sums that lanes keep in narrow integers
+    narrow: dict[Expr, int] = field(default_factory=dict)  # bits of lanes, of `narrow.sums`
     tree: str = ""             # rows in lanes are added up as if this were the vector axis
 
     @property
@@ -158,7 +158,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
             if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")
         ],
         columns=[e for e in nest.exprs if e in sums_rows and e.axes], tree=tree,
-        short=dict.fromkeys(narrow.sums(nest), bits) if flat and across and bits < 64 else {},
+        narrow=dict.fromkeys(narrow.sums(nest), bits) if flat and across and bits < 64 else {},
     )
     schedule.cached = _cached(schedule)
     if vector is None or width == 1 or fixed or across or woven:

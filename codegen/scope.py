@@ -40,7 +40,7 @@ class Scope(Positions):
         self.vectors: dict[Expr, str] = {}
         self.splats: dict[tuple[Expr, int], str] = {}
         self.running: dict[Expr, str] = {}  # states of running reductions, from here on after it
-        self.rounds: dict[tuple[int | str, ...], list[str]] = {}
+        self.rounds: dict[tuple[int | str, ...], list[str]] = {}  # keys of Philox's, by lanes
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
 
     def is_vector(self, e: Expr) -> bool:

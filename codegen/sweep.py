@@ -52,7 +52,7 @@ class Body:
 
     def fed(self, r: Expr) -> Expr:
         """What a reduction accumulates: short integers before they become wider ones."""
-        return r.args[0].args[0] if r in self.s.short else r.args[0]
+        return r.args[0].args[0] if r in self.s.narrow else r.args[0]
 
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""

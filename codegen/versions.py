@@ -15,7 +15,8 @@ elements: these lengths have a version each, as if they were declared. The norms
 of three f32 take 4 us in the place of 78.
 
 Rows that one vector holds have a version as well. They need no loops, and stay in registers from
-sweep to sweep: softmax of three columns takes a fifth of the time, sums of rows of eight a third.
+sweep to sweep: softmax of 10,000 rows of three takes 161 us in the place of 441, sums of rows of
+eight 22 for 76.
 """
 
 from __future__ import annotations

@@ -58,14 +58,14 @@ def _polygamma(x: Array, n: int) -> Array:
     return wide(lambda v: special.polygamma(n, v))(x)
 
 
-def _product(plain: Tensor, product: Tensor) -> Tensor:
-    """The product of two sums as which x**2 - 1 or 1 - x**2, `plain`, does not cancel near 1, with
-    the slope of the plain one: it does not cancel near 0, or meet a 0 times infinity at 1."""
-    return plain + prim.stop_gradient(product - plain)
+def _factored(plain: Tensor, factors: Tensor) -> Tensor:
+    """x**2 - 1 or 1 - x**2, `plain`, by its factors, which do not cancel near 1, with the slope of
+    the plain one: it does not cancel near 0, or meet a 0 times infinity at 1."""
+    return plain + prim.stop_gradient(factors - plain)
 
 
 def _cofactor(x: Tensor) -> Tensor:
-    return _product(1.0 - x * x, (1.0 - x) * (1.0 + x))
+    return _factored(1.0 - x * x, (1.0 - x) * (1.0 + x))
 
 
 def _root_beside_one(x: Tensor, square: Callable[[Tensor], Tensor]) -> Tensor:
@@ -79,7 +79,7 @@ def _root_beside_one(x: Tensor, square: Callable[[Tensor], Tensor]) -> Tensor:
 def _acosh_slope(x: Tensor) -> Tensor:
     """The inverse of acosh's derivative, NaN below 1 as acosh is."""
     x = prim.select(prim.less(x, prim.full_like(x, 0.0)), prim.full_like(x, math.nan), x)
-    return _root_beside_one(x, lambda u: _product(u * u - 1.0, (u - 1.0) * (u + 1.0)))
+    return _root_beside_one(x, lambda u: _factored(u * u - 1.0, (u - 1.0) * (u + 1.0)))
 
 
 def _tanh_slope(y: Tensor, x: Tensor) -> Tensor:
