@@ -74,8 +74,8 @@ class Wrapper:
             e.do(f"%room = alloca [{STACK_ARENA if p.arena else 1} x i8], align 64")
         scalars = [i for i, q in enumerate(p.inputs) if may_be_number(q.type)]
         for i in scalars:
-            e.do(f"%number{i} = alloca i64, align 8")
-            e.do(f"%number{i}.beyond = alloca i32, align 4")
+            e.do(f"%number.{i} = alloca i64, align 8")
+            e.do(f"%number.{i}.beyond = alloca i32, align 4")
         count = len(p.inputs) + len(p.outputs) * self.given
         self._require(e(f"call i1 @gx_counted(i64 %nargs, ptr %kwnames, i64 {count})"))
         for i, q in enumerate(p.inputs):
@@ -111,7 +111,7 @@ class Wrapper:
     def _number(self, i: int, type: TensorType) -> None:
         """Argument i is a number, or a 0-d array."""
         e = self.emit
-        at, array = take_number(e, e.field("%args", 8 * i, "ptr"), type.dtype, f"%number{i}")
+        at, array = take_number(e, e.field("%args", 8 * i, "ptr"), type.dtype, f"%number.{i}")
         self._store("%argv", i, at, "ptr")
         done = e.fresh()
         e.do(f"br label %{done}")

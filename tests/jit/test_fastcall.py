@@ -158,6 +158,14 @@ def test_numbers_for_inputs_without_axes(dtype):
         assert native.call(number) is SLOW, number
 
 
+def test_many_numbers():
+    """What holds a number bears no name of what else the builtin is made of."""
+    for count in (8, 31):
+        xs = [gx.input(f"x{k}", (), "float64" if k % 2 else "int64") for k in range(count)]
+        native = load(compile_graph(gx.function(xs, gx.sum(gx.stack(xs))).graph, host()))
+        assert native.call(*range(count)) == sum(range(count))
+
+
 def test_a_held_lock_goes_to_the_slow_path():
     state, native = counter()
     one = np.array(1, np.float32)
