@@ -208,6 +208,8 @@ def _from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Ar
         return array.astype(dtype.numpy)
     kind = array.dtype.kind
     fits = kind == "b" or (kind in "iu" and dtype.kind != "b") or (kind == "f" and dtype.is_float)
+    if not fits and isinstance(value, int) and dtype.kind != "b":  # beyond all of NumPy's
+        raise DTypeError(_beyond(what, value, type), loc)
     if not fits:
         advice = "; pass inputs by position, or by name as f(x=...)"
         named = advice if isinstance(value, Mapping) else ""
@@ -216,11 +218,20 @@ def _from_python(what: str, value: Any, type: TensorType, loc: Loc | None) -> Ar
         info = np.iinfo(dtype.numpy)
         low, high = int(array.min()), int(array.max())
         if low < info.min or high > info.max:
-            raise DTypeError(
-                f"{what} must be {type}, got {low if low < info.min else high}, which is outside "
-                f"{info.min} to {info.max}", loc
-            )
+            raise DTypeError(_beyond(what, low if low < info.min else high, type), loc)
     return array.astype(dtype.numpy)
+
+
+def _beyond(what: str, value: int, type: TensorType) -> str:
+    """What is said of an integer that an input of this type does not take."""
+    if type.dtype.is_float:
+        where = "beyond 64 bits; pass a float"
+    else:
+        info = np.iinfo(type.dtype.numpy)
+        where = f"outside {info.min} to {info.max}"
+    big = value.bit_length() > 64
+    got = f"an int of {value.bit_length()} bits" if big else str(value)
+    return f"{what} must be {type}, got {got}, which is {where}"
 
 
 def _short(value: Any) -> str:

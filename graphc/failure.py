@@ -50,7 +50,9 @@ def failure(
             text += f" where {here}"
         by_element = site.kind in ("index", "division")
         if by_element and graph and again and elements(graph, sizes) <= MOST_ELEMENTS:
-            text += _detail(kind, site.loc, again)
+            found = _detail(kind, site.loc, again)
+            told = found.startswith(site.reason)
+            text += found.removeprefix(site.reason) if told else f"; {found}" * bool(found)
         return kind(f"{program.name}: {text}", site.loc)
     text = {s.value: s.text for s in Status}.get(
         status, f"native code returned status {status}"
@@ -75,7 +77,7 @@ def _detail(kind: type[GraphcError], loc: Loc | None, again: Callable[[], object
         again()
     except kind as e:
         if e.loc == loc:
-            return "; " + e.message.split(": ", 1)[-1].split(", in ")[0]
+            return e.message.split(": ", 1)[-1].split(", in ")[0]
     except (GraphcError, MemoryError):
         pass
     return ""

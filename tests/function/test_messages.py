@@ -56,6 +56,20 @@ def test_memory_that_cannot_be_had():
             call(many)
 
 
+def test_numbers_that_do_not_fit():
+    i, x = gx.input("i", (), "uint64"), gx.input("x", ("n",), "int32")
+    for out, number, text in (
+        (i, 2**64, r"input 'i' must be u64\[\], got an int of 65 bits, which is outside 0 to 18"),
+        (i, -1, "got -1, which is outside 0 to 184"),
+        (gx.input("y", ()), 2**200, "f32.*, got an int of 201 bits, which is beyond 64 bits; pass"),
+    ):
+        with pytest.raises(DTypeError, match=text):
+            gx.function([out], out, name="f")(number)
+    for by_zero in (7 // x, 7 % x):
+        with pytest.raises(ZeroDivisionError, match=r": integer division by zero at \[1\] \(te"):
+            gx.function([x], by_zero)(np.array([1, 0], "i4"))
+
+
 def test_range_of_an_index():
     x, w, i = gx.input("x", ("q",)), gx.input("w", (3,)), gx.input("i", (), "int64")
     with pytest.raises(IndexOutOfRangeError, match=r"f32\[3\] takes -3 to 2"):
