@@ -39,9 +39,10 @@ THREAD_VARIABLES = (
 )
 # Compiled together, because each takes seconds of another compiler's time.
 SLOW_TO_COMPILE = ("torch.compile", "pytensor")
-# A neighbour on the core's other hardware thread costs a product half as much again, so who
-# stands within NEAR of the least may still be the fastest; FELL is a fall that counts.
-NEAR, FELL = 2.0, 0.99
+# A neighbour on the core's other hardware thread costs a product half as much again (1.55), so who
+# stands within NEAR of the least may still be the fastest, and nobody beyond FAR is worth more
+# than half the rounds; FELL is a fall that counts.
+NEAR, FAR, FELL = 1.6, 4.0, 0.99
 
 
 def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
@@ -136,11 +137,13 @@ class Settings:
     """How long to measure: rounds of so many seconds; peers must be ready within `patience`.
 
     most: rounds at most, where the least times of those near the front go on falling.
+    further: seconds that a case may take for the rounds after the first `rounds`.
     caches: the folder of the slow compilers' caches; "" begins empty.
     """
 
     rounds: int = 6
     most: int = 36
+    further: float = 4.0
     seconds: float = 0.015
     patience: float = 90.0
     caches: str = ""
@@ -184,8 +187,8 @@ class Bench:
             kind: Race([n for n, own in kinds.items() if kind in own], self.settings.rounds)
             for kind in dict.fromkeys(itertools.chain(*kinds.values()))
         }
-        busy, done = Load(), 0
-        while done < self.settings.most and any(race.running for race in races.values()):
+        busy, done, end = Load(), 0, math.inf
+        while self.goes_on(done, end) and any(race.running for race in races.values()):
             for kind, race in races.items():
                 for n in race.running:
                     if "failed" in results[n]:  # in another kind of call
@@ -198,6 +201,8 @@ class Bench:
             for race in races.values():
                 race.running = race.still_open(failed={n for n in kinds if "failed" in results[n]})
             done += 1
+            if done == self.settings.rounds:
+                end = time.perf_counter() + self.settings.further
         load = busy.share()
         for kind, race in races.items():
             for n, rounds in race.times.items():
@@ -207,6 +212,11 @@ class Bench:
         for n in kinds:
             self.processes[n].ask(60, do="drop")
         return {"case": case.name, "threads": self.threads, "busy": load, "peers": results}
+
+    def goes_on(self, done: int, end: float) -> bool:
+        """Whether there may be another round, after so many and before that time."""
+        return done < self.settings.rounds or (
+            done < self.settings.most and time.perf_counter() < end)
 
     def alone(self, name: str, kind: str) -> dict[str, Any]:
         """Times of one process while the others are held."""
@@ -252,14 +262,21 @@ class Race:
     def still_open(self, failed: Set[str]) -> list[str]:
         """Who takes part in the next round.
 
-        All do in the first `rounds`; then those near the front, of graphc's and of the peers,
-        until none of them has a new least in as many rounds; nobody where one side is alone there.
+        All do in the first half of `rounds`, those not far behind in the rest; then those near the
+        front, of graphc's and of the peers, until none of them has a new least in as many rounds;
+        nobody where one side is alone there.
         """
         running = [n for n in self.running if n not in failed]
-        if not running or len(self.times[running[0]]) < self.rounds:
+        done = max((len(self.times[n]) for n in running), default=0)
+        if done < self.rounds // 2:
             return running
         least = {n: min(map(min, self.times[n])) for n in running}
-        near = [n for n in running if least[n] <= NEAR * min(least.values())]
+        near, in_sight = (
+            [n for n in running if least[n] <= behind * min(least.values())]
+            for behind in (NEAR, FAR)
+        )
+        if done < self.rounds:
+            return in_sight
         before = {n: min(map(min, self.times[n][:-self.rounds]), default=math.inf) for n in near}
         if len({n in OURS for n in near}) < 2 or all(least[n] >= FELL * before[n] for n in near):
             return []
