@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,11 +84,11 @@ class Case:
         """The tolerance; by dtype where the case states none."""
         return self.tolerance or {"float32": 2e-5, "float64": 1e-11}[self.dtype]
 
-    def expected(self) -> list[np.ndarray]:
-        """The float64 reference's results, flat over calls."""
+    def expected(self, arrays: Arrays) -> list[np.ndarray]:
+        """The float64 reference's results for these inputs, flat over calls."""
         from .peers.numpy_peer import NumpyNames
 
-        wide = tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in self.arrays())
+        wide = tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays)
         fn = self.reference
         if fn is None:
             assert self.formula is not None and not self.wrt, self.name
@@ -102,6 +102,21 @@ def flat(result: Any) -> list[np.ndarray]:
     if isinstance(result, (tuple, list)):
         return [a for r in result for a in flat(r)]
     return [np.asarray(result)]
+
+
+def save(file: Any, arrays: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    """A case's inputs and the results that are expected of it, for load() in another process."""
+    np.savez(file, **{f"input {i}": a for i, a in enumerate(arrays)},
+             **{f"result {i}": a for i, a in enumerate(expected)})
+    file.flush()
+
+
+def load(path: str) -> tuple[Arrays, list[np.ndarray]]:
+    """What save() wrote."""
+    with np.load(path) as file:
+        found = {k: file[k] for k in file.files}
+    return (tuple(a for k, a in found.items() if k.startswith("input")),
+            [a for k, a in found.items() if k.startswith("result")])
 
 
 def error(result: list[np.ndarray], expected: list[np.ndarray]) -> float:

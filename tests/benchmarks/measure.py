@@ -27,9 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .case import Case
+from .case import Case, save
 from .peers import OURS
 
 ROOT = Path(__file__).parents[2]
@@ -238,9 +236,10 @@ class Bench:
         chosen = [n for n in alive if n not in skip]
         answers: dict[str, dict[str, Any]] = {n: {"absent": skip[n]} for n in alive if n in skip}
         with tempfile.NamedTemporaryFile(suffix=".npz", dir=self.folder) as file:
-            np.savez(file, *case.expected())
-            file.flush()
-            request = {"do": "prepare", "case": case.name, "expected": file.name}
+            arrays = case.arrays()  # once for all peers: random numbers take longer than a file
+            save(file, arrays, case.expected(arrays))
+            del arrays
+            request = {"do": "prepare", "case": case.name, "file": file.name}
             for n in chosen:
                 if n not in SLOW_TO_COMPILE:
                     answers[n] = self.processes[n].ask(self.settings.patience, **request)

@@ -88,8 +88,8 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
         "take turns, those near the front until none of them gains any more or "
         f"{report['settings']['further']:g} s are over, those far behind in half as many, each in "
         "a process of its own; one-thread processes are bound to one CPU. A ratio is the best "
-        "peer's time over graphc's: above 1 graphc is faster. Every result was checked against a float64 reference "
-        "before it was timed. "
+        "peer's time over graphc's: above 1 graphc is faster. Every result was checked against a "
+        "float64 reference before it was timed. "
         f"On average {report['busy']:.2f} CPUs were busy while cases with one thread ran (1.00 on "
         "a machine that does nothing else).", "",
         f"![speed against the best peer of each case]({chart})", "",

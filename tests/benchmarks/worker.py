@@ -1,6 +1,6 @@
 """A process that runs one peer with one number of threads; it serves measure.py over a pipe.
 
-Requests and answers are lines of JSON: {"do": "prepare", "case": ..., "expected": FILE} builds the
+Requests and answers are lines of JSON: {"do": "prepare", "case": ..., "file": FILE} builds the
 case, makes the first call and checks the result; {"do": "time", "kind": "fresh", "seconds": ...}
 times calls in a loop; {"do": "drop"} lets go of everything.
 """
@@ -19,9 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from .case import Call, Case, NotOfferedError, error, flat
+from .case import Call, Case, NotOfferedError, error, flat, load
 
 _PR_SET_PDEATHSIG = 1
 SHORTEST = 2e-4  # seconds: what is shorter is timed as a loop of calls that take so long
@@ -51,18 +49,16 @@ class Worker:
         self.loops: dict[str, tuple[Callable[[int], float], int]] = {}
         self.calls: dict[str, Call] = {}  # keeps alive what the loops use
 
-    def prepare(self, case: str, expected: str) -> dict[str, Any]:
+    def prepare(self, case: str, file: str) -> dict[str, Any]:
         """Build, call once, check; what went wrong is said, not raised."""
         found = self.cases[case]
         self.drop()
-        arrays = found.arrays()
+        arrays, want = load(file)
         begin = time.perf_counter()
         builder = found.builders.get(self.peer.name)
         built = builder(self.peer, found, arrays) if builder else self.peer.build(found, arrays)
         result = built.fresh()
         first = time.perf_counter() - begin
-        with np.load(expected) as file:
-            want = [file[k] for k in file.files]
         self.calls = calls = {"fresh": built.fresh}
         got = flat(self.peer.numpy(result))
         for _ in range(found.calls - 1):
