@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphc import dims
 from graphc.codegen import merge_functions
 from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
+from graphc.codegen.delayed import stepped
 from graphc.codegen.emitter import Module
 from graphc.codegen.entry import Check, Entry
 from graphc.codegen.job import Job, body_sites
@@ -164,7 +165,7 @@ class _Compiler:
         """The graph with runs of small kernels as blocks, and the kernels of all its nodes."""
         g, begins = blocks.gather(self.g) if self.may_be_straight else (self.g, {})
         self.updates = frozenset(v for _, v in g.updates)
-        self.in_place = written_in_place(g)
+        self.in_place, self.stepped = written_in_place(g), stepped(g)
         calls: list[Call] = []
         for n in g.nodes:
             if n.op.name == "fused":
@@ -177,9 +178,9 @@ class _Compiler:
 
     def kernel(self, n: Node, k: int, block: bool) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
-        in_place = n in self.in_place
+        in_place, steps = n in self.in_place, self.stepped.get(n, {})
         sites = body_sites(n.attrs["body"])
-        shape = None if sites else kernel_shape(n, self.updates, in_place)
+        shape = None if sites else kernel_shape(n, self.updates, in_place, steps)
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
@@ -191,7 +192,9 @@ class _Compiler:
             call = chain.define()
             self.members += chain.calls
         else:
-            call = define_kernel(job, self.updates, driver=False, in_place=in_place)
+            call = define_kernel(
+                job, self.updates, driver=False, in_place=in_place, stepped=steps
+            )
         if shape is not None:
             self.shapes[shape] = call
         return call
@@ -233,12 +236,15 @@ class _Compiler:
         return symbol
 
 
-def kernel_shape(n: Node, updates: frozenset[Value], in_place: bool) -> tuple[object, ...]:
+def kernel_shape(
+    n: Node, updates: frozenset[Value], in_place: bool, stepped: Mapping[int, int],
+) -> tuple[object, ...]:
     """What decides the code of a fused node: its body by structure, its axes, what it updates,
-    whether it writes over a state, and of a block which operands are windows (`straight.blocks`).
+    whether it writes over states, and of a block which operands are windows (`straight.blocks`).
     """
     windows = tuple(v.type != a.type for v, a in zip(n.attrs["body"].inputs, n.args, strict=True))
-    return _structure(n), tuple(o in updates for o in n.outs), in_place, windows
+    made = tuple(o in updates for o in n.outs), in_place, tuple(stepped.items())
+    return _structure(n), *made, windows
 
 
 def _structure(n: Node) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ from graphc.aligned import LINE
 from graphc.codegen import lowering, pull
 from graphc.codegen.axes import coefficient
 from graphc.codegen.both import BothKernel
+from graphc.codegen.delayed import DelayedKernel, delayed
 from graphc.codegen.dot import DotKernel
 from graphc.codegen.ends import Cut, EndsKernel, cut
 from graphc.codegen.frame import Slots, slots_of
@@ -69,11 +70,12 @@ class Call:
 
 def define_kernel(
     job: Job, updates: frozenset[Value], driver: bool = True, least_columns: int = 0,
-    in_place: bool = False,
+    in_place: bool = False, stepped: Mapping[int, int] | None = None,
 ) -> Call:
     """Write the functions of one fused node into the module; `updates` become states.
 
     in_place: of a scatter, whether it may write over a state (`roles.written_in_place`).
+    stepped: the outputs that are new states, and the operands that are their old ones (`delayed`).
     driver: whether it must be there, as a function of the kernel's name. least_columns: of a
     product with a symbolic number of them; 0 if there may be a single one.
     """
@@ -90,6 +92,9 @@ def define_kernel(
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
     nest = unroll(nest) or nest
     parts = pieces(nest, job.target)
+    waiting = delayed(job, nest, parts, stepped) if stepped else None
+    if waiting is not None:
+        return _define_delayed(job, nest, waiting)
     if len(parts) > 1:
         return _define_pieces(job, nest, parts)
     halves = cut(nest, job.target)
@@ -194,6 +199,16 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     )
     in_place = _in_place(nest, set(), len(job.node.args), None)
     return Call(job.name, job.node, slots, nest=nest, in_place=in_place, work=work)
+
+
+def _define_delayed(job: Job, nest: Nest, kernel: DelayedKernel) -> Call:
+    """A nest that makes states over what it reads beside the written element."""
+    kernel.define()
+    in_place = _in_place(nest, set(), len(job.node.args), None) | kernel.in_place
+    return Call(
+        job.name, job.node, kernel.slots, workspace=kernel.workspace, nest=nest,
+        in_place=in_place, work=kernel.cycles, splits=kernel.chunks > 1,
+    )
 
 
 def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:

@@ -66,6 +66,7 @@ class Schedule:
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
     bands: bool = False        # items are bands of the rows summed over, for all of the grid
     narrow: dict[Expr, int] = field(default_factory=dict)  # bits of lanes, of `narrow.sums`
+    passing: bool = True       # stores may go past the caches
     tree: str = ""             # rows in lanes are added up as if this were the vector axis
 
     @property

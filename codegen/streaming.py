@@ -195,6 +195,7 @@ def of(f: Frame) -> Streaming | None:
     past, far = len(written) == 1 and s.cost <= MOST_COST, True
     if isinstance(points, int):
         past, far = points * each > BYTES, points * each > NEAR
+    past = past and s.passing
     heads = past or (isinstance(row, int) and row > LONG_ROW and s.cost <= SHORT)
     ahead = far and s.cost > (LONG if past else MOST_COST)
     asked = [x for x in operands if ahead and step(nest, x.offset, axis) == 1]

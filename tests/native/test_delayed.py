@@ -1,0 +1,133 @@
+"""States made over their old values though neighbours of each element are read."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphc as gx
+from graphc.codegen import delayed
+
+SIZES = {"LEAST_BYTES": 16, "BLOCK_BYTES": 64, "CHUNK_BLOCKS": 2, "SHARE": 1, "ROUND": 4}
+
+
+def arena(f):
+    """Bytes of a function's arena."""
+    return int(f.memory_plan().rsplit("arena: ", 1)[1].split()[0])
+
+
+def inner(u):
+    return u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1]
+
+
+def heat(u):
+    return u.at[1:-1, 1:-1].add(0.25 * inner(u))
+
+
+def torus(u, roll):
+    return u + 0.25 * (roll(u, 1, 0) + roll(u, -1, 0) + roll(u, 1, 1) + roll(u, -1, 1) - 4 * u)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(300, 301), (20, 3000), (600, 512)])
+def test_heat(shape, dtype, threads):
+    start = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    plate, ring = gx.variable(start, "plate"), gx.variable(start, "ring")
+    f = gx.function([], [], updates={plate: heat(plate)}, threads=threads)
+    g = gx.function([], [], updates={ring: torus(ring, gx.roll)}, threads=threads)
+    a, b, quarter = start.copy(), start.copy(), np.dtype(dtype).type(0.25)
+    for _ in range(3):
+        f(), g()
+        a[1:-1, 1:-1] += quarter * inner(a)
+        b = torus(b, np.roll).astype(dtype)
+    np.testing.assert_array_equal(plate.value, a)
+    np.testing.assert_array_equal(ring.value, b)
+    assert arena(f) < start.nbytes / 2 and arena(g) < start.nbytes / 2
+
+
+def test_two_states_of_one_kernel():
+    """Gray and Scott's reaction: both read both."""
+    start = np.random.default_rng(1).random((2, 200, 100)).astype("f4")
+    u, v = gx.variable(start[0], "u"), gx.variable(start[1], "v")
+
+    def step(u, v, roll):
+        du, dv = (torus(x, roll) - x for x in (u, v))
+        uvv = u * v * v
+        return u + 0.5 * du - uvv + 0.04 * (1 - u), v + 0.25 * dv + uvv - 0.1 * v
+
+    a, b = step(u, v, gx.roll)
+    f = gx.function([], [gx.sum(a)], updates={u: a, v: b})
+    old = start[0], start[1]
+    for _ in range(2):
+        total = f()[0]
+        old = step(*old, np.roll)
+    np.testing.assert_allclose(u.value, old[0], rtol=1e-5)
+    np.testing.assert_allclose(v.value, old[1], rtol=1e-5)
+    np.testing.assert_allclose(total, old[0].sum(), rtol=1e-4)
+    assert len(f.kernels) == 1 or arena(f) < 2 * start.nbytes
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_random_stencils(data):
+    """Shifts by slices, with or without edges, and around, of one to three axes."""
+    shape = tuple(data.draw(st.lists(st.integers(3, 24), min_size=1, max_size=3)))
+    states = [gx.variable(np.random.default_rng(k).normal(size=shape), f"u{k}", "float32")
+              for k in range(data.draw(st.integers(1, 2)))]
+
+    def shifted(u):
+        axis = data.draw(st.integers(0, len(shape) - 1))
+        by = data.draw(st.integers(-3, 3))
+        how = data.draw(st.sampled_from(["roll", "pad", "roll", "pad", "flip", "first"]))
+        n = shape[axis]
+        if how == "roll":
+            return gx.roll(u, by, axis)
+        if how == "flip":
+            return gx.flip(u, axis)
+        if how == "first":
+            return gx.broadcast_to(u[:1], shape)
+        low, high = min(n, max(0, by)), min(n, max(0, -by))
+        keep = tuple(slice(high, n - low) if k == axis else slice(None) for k in range(len(shape)))
+        width = [(low, high) if k == axis else (0, 0) for k in range(len(shape))]
+        return gx.pad(u[keep], width)
+
+    news = []
+    for _ in states:
+        news.append(states[0] * 0.5)
+        for _ in range(data.draw(st.integers(1, 3))):
+            news[-1] = news[-1] + 0.25 * shifted(data.draw(st.sampled_from(states)))
+    updates = dict(zip(states, news, strict=True))
+    want = gx.function([], news, mode="interpret")()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SIZES.items():
+            patch.setattr(delayed, name, value)
+        patch.setattr(delayed, "NEAR_ROWS", data.draw(st.integers(1, 4)))
+        patch.setattr(delayed, "SHARED_CYCLES", 50)
+        f = gx.function([], [], updates=updates, threads=data.draw(st.sampled_from([1, 3])))
+        f()
+    for s, w in zip(states, want, strict=True):
+        np.testing.assert_array_equal(s.value, w)
+
+
+def test_a_failed_call_changes_nothing():
+    start = np.random.default_rng(2).normal(size=(200, 200)).astype("f4")
+    u, x, k = gx.variable(start, "u"), gx.input("x", (5,)), gx.input("k", (3,), "int64")
+    f = gx.function([x, k], x[k], updates={u: heat(u)})
+    with pytest.raises(IndexError):
+        f(np.zeros(5, "f4"), np.array([0, 5, 1]))
+    np.testing.assert_array_equal(u.value, start)
+    f(np.zeros(5, "f4"), np.array([0, 4, 1]))
+    start[1:-1, 1:-1] += np.float32(0.25) * inner(start)
+    np.testing.assert_array_equal(u.value, start)
+
+
+def test_in_a_library(tmp_path):
+    start = np.random.default_rng(3).normal(size=(150, 130)).astype("f4")
+    u = gx.variable(start, "u")
+    f = gx.function([], [], updates={u: torus(u, gx.roll)}, name="step")
+    library = gx.load(gx.export(f, tmp_path / "libring.so"))
+    library.step()
+    library.step()
+    f(), f()
+    np.testing.assert_array_equal(library.state["u"], u.value)
