@@ -91,6 +91,11 @@ class Node:
         return [a for a in self.attrs.values() if isinstance(a, Graph)]
 
     @property
+    def can_fail(self) -> bool:
+        """Whether bad data can make it fail at run time."""
+        return self.op.fallible and self.op.fails_on([a.type for a in self.args])
+
+    @property
     def loc(self) -> Loc | None:
         """The user's line."""
         return self.origin.loc
@@ -111,8 +116,18 @@ def attr_key(op: Op, attrs: Mapping[str, Any]) -> tuple[Any, ...]:
 
     Those of a user's elementwise op may be numbers: 1 is not 1.0 or True then, nor 0.0 -0.0.
     """
+    if not attrs:
+        return ()
     values = tuple(attrs.values())
-    return (values, repr(values)) if values and op.kind is Kind.ELEMENTWISE else values
+    return (values, repr(values)) if op.kind is Kind.ELEMENTWISE else values
+
+
+def _in_order(op: Op, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes in the order of the op's row; as they came where some are missing or more."""
+    if tuple(attrs) == op.attrs:
+        return attrs
+    ordered = {k: attrs[k] for k in op.attrs if k in attrs}
+    return ordered if len(ordered) == len(attrs) else attrs
 
 
 def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
@@ -132,9 +147,7 @@ def apply(op: Op | str, args: Sequence[Value], **attrs: Any) -> tuple[Value, ...
     loc = current.loc if current is not None and current.loc is not None else user_loc()
     if loc is NO_LINE:
         loc = None
-    ordered = {k: attrs[k] for k in row.attrs if k in attrs}
-    if len(ordered) != len(attrs):
-        ordered = attrs
+    ordered = _in_order(row, attrs)
     try:
         types = infer(row, [a.type for a in args], ordered)
     except GraphcError as e:
@@ -234,17 +247,17 @@ class Graph:
         graphs = {self: None}
         todo = [self]
         for g in todo:
-            for v in itertools.chain(g.inputs, (o for n in g.nodes for o in n.outs)):
-                for s in v.type.shape:
-                    if isinstance(s, Dim):
-                        seen.update(dict.fromkeys(dim_names(s)))
+            types = dict.fromkeys([v.type for v in g.inputs])
+            types.update(dict.fromkeys([o.type for n in g.nodes for o in n.outs]))
+            for s in [s for t in types for s in t.shape if isinstance(s, Dim)]:
+                seen.update(dict.fromkeys(dim_names(s)))
             for n in g.nodes:
                 if n.op.name == "dim":
                     seen.update(dict.fromkeys(dim_names(n.attrs["size"])))
-                for body in n.bodies:
-                    if body not in graphs:
-                        graphs[body] = None
-                        todo.append(body)
+                elif n.op.kind is Kind.REGION:
+                    new = [body for body in n.bodies if body not in graphs]
+                    graphs.update(dict.fromkeys(new))
+                    todo += new
         return tuple(seen)
 
     def to_networkx(self) -> Any:
@@ -284,17 +297,14 @@ class Builder:
     ) -> tuple[Value, ...]:
         """A node with inferred types; its origin is `like`, or that of the node `like`."""
         row = OPS[op] if isinstance(op, str) else op
-        ordered = {k: attrs[k] for k in row.attrs if k in attrs}
-        if len(ordered) != len(attrs):
-            ordered = attrs
-        args = tuple(args)
-        if not row.unique:
-            found = self._table.get((row, args, attr_key(row, ordered)))
-            if found is not None:
-                return found.outs
+        args, ordered = tuple(args), _in_order(row, attrs)
+        key = (row, args, attr_key(row, ordered))
+        found = None if row.unique else self._table.get(key)
+        if found is not None:
+            return found.outs
         types = infer(row, [a.type for a in args], ordered)
         origin = like.origin if isinstance(like, Node) else like
-        return self.keep(Node(row, args, ordered, types, origin))
+        return self._add(Node(row, args, ordered, types, origin), key)
 
     def one(
         self, op: Op | str, args: Sequence[Value], like: Like = NOWHERE, **attrs: Any
@@ -309,18 +319,28 @@ class Builder:
 
     def keep(self, node: Node) -> tuple[Value, ...]:
         """Take over a node as it is, or the equal node that is already here."""
-        if node.op.unique:
-            self.nodes.append(node)
-            return node.outs
         key = (node.op, node.args, attr_key(node.op, node.attrs))
-        found = self._table.setdefault(key, node)
-        if found is node:
-            self.nodes.append(node)
-        return found.outs
+        found = None if node.op.unique else self._table.get(key)
+        return self._add(node, key) if found is None else found.outs
 
     def copy(self, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """n on these operands; n itself where they are its own."""
-        return self.keep(n) if args == n.args else self.emit(n.op, args, n, **n.attrs)
+        if args == n.args:
+            return self.keep(n)
+        if [a.type for a in args] != [a.type for a in n.args]:
+            return self.emit(n.op, args, n, **n.attrs)
+        key = (n.op, args, attr_key(n.op, n.attrs))
+        found = None if n.op.unique else self._table.get(key)
+        if found is not None:
+            return found.outs
+        return self._add(Node(n.op, args, n.attrs, [o.type for o in n.outs], n.origin), key)
+
+    def _add(self, node: Node, key: Any) -> tuple[Value, ...]:
+        """Take in a node that is not here yet."""
+        self.nodes.append(node)
+        if not node.op.unique:
+            self._table[key] = node
+        return node.outs
 
     def repeat(self, n: Node, env: dict[Value, Value]) -> None:
         """n on what stands in env for its operands; env gets what stands for its results."""
@@ -338,9 +358,9 @@ def rebuild(g: Graph, rewrite: Rewrite) -> Graph:
     replacement values, or None to keep the node. Dead nodes drop out; updates and names stay.
     """
     b = Builder()
-    env: dict[Value, Value] = {v: v for v in g.inputs}
+    env: dict[Value, Value] = {}  # what takes the place of values that do not stay
     for n in g.nodes:
-        args = tuple([env[a] for a in n.args])
+        args = tuple([env.get(a, a) for a in n.args])
         new = rewrite(b, n, args)
         if new is None:
             new = b.copy(n, args)
@@ -349,16 +369,21 @@ def rebuild(g: Graph, rewrite: Rewrite) -> Graph:
                 f"rebuild: what takes the place of {n.op.name} must be None or a list with a "
                 f"Value for each of its {len(n.outs)} results, got {new!r}"
             )
-        env.update(zip(n.outs, new, strict=True))
+        if new is not n.outs:
+            env.update(zip(n.outs, new, strict=True))
     return finish_as(b, g, env)
 
 
 def finish_as(b: Builder, g: Graph, env: Mapping[Value, Value]) -> Graph:
-    """The Graph of a builder's live nodes that gives what g gives; env: g's values -> new ones."""
-    return finish(
-        b, g.name, g.inputs, [env[o] for o in g.outputs],
-        [(s, env[v]) for s, v in g.updates], g.output_names,
+    """The Graph of a builder's live nodes that gives what g gives, g itself where it has the same.
+
+    env: g's values -> new ones; those that stay may be missing.
+    """
+    new = finish(
+        b, g.name, g.inputs, [env.get(o, o) for o in g.outputs],
+        [(s, env.get(v, v)) for s, v in g.updates], g.output_names,
     )
+    return g if new.nodes == g.nodes and new.results == g.results else new
 
 
 def finish(
@@ -380,12 +405,12 @@ def reachable(values: Iterable[Value], stop: Iterable[Value] = ()) -> list[Node]
     """Every node that `values` need, in declaration order; nothing below a value in `stop`."""
     barrier = set(stop)
     seen: set[Node] = set()
-    stack = [v for v in values if v not in barrier]
+    stack = [v.node for v in values if v not in barrier]
     while stack:
-        n = stack.pop().node
+        n = stack.pop()
         if n not in seen:
             seen.add(n)
-            stack.extend(a for a in n.args if a not in barrier)
+            stack += [a.node for a in n.args if a not in barrier]
     return sorted(seen, key=lambda n: n.serial)
 
 

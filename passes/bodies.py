@@ -19,14 +19,18 @@ def operand(name: str, t: TensorType, loc: Loc | None = None) -> Value:
     return Node(OPS["input"], (), {"name": name, "type": t}, [t], Origin(loc)).out
 
 
+def bodies_in(g: Graph) -> list[Graph]:
+    """The graphs that nodes of g carry."""
+    return [body for n in g.nodes if n.op.kind is Kind.REGION for body in n.bodies]
+
+
 def graphs_in(g: Graph) -> Iterator[Graph]:
     """g and all graphs inside it, one that several nodes share as often as they do."""
     stack = [g]
     while stack:
         graph = stack.pop()
         yield graph
-        for n in graph.nodes:
-            stack += n.bodies
+        stack += bodies_in(graph)
 
 
 def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
@@ -38,7 +42,7 @@ def deep(g: Graph, step: Callable[[Graph], Graph]) -> Graph:
     stack = [g]
     while stack:
         graph = stack[-1]
-        inner = [body for n in graph.nodes for body in n.bodies]
+        inner = bodies_in(graph)
         todo = [body for body in inner if body not in done]
         if todo:
             stack += reversed(todo)

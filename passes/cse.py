@@ -31,7 +31,7 @@ from typing import Any
 
 from graphc.ir import Builder, Graph, Node, Value, attr_key, rebuild
 from graphc.ops.row import Kind
-from graphc.passes.bodies import deep
+from graphc.passes.bodies import bodies_in, deep
 
 COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "and", "or", "xor", "equal"))
 
@@ -44,7 +44,7 @@ def run(g: Graph) -> Graph:
         merged = _merge(graph)
         return known.setdefault(structure(merged), merged)
 
-    return deep(g, step)
+    return deep(g, step) if bodies_in(g) else _merge(g)
 
 
 def _merge(g: Graph) -> Graph:

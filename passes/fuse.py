@@ -139,7 +139,8 @@ class Fusion(Joining):
             if o not in h.pulled and o in self.stored
         ]
         body = finish(b, "body", list(params.values()), [env[o] for o in wanted])
-        live = [v for v in params if _is_used(body, params[v])]
+        read = {*body.outputs, *(a for n in body.nodes for a in n.args)}
+        live = [v for v in params if params[v] in read]
         body = Graph("body", [params[v] for v in live], body.nodes, body.outputs)
         attrs: dict[str, object] = {
             "body": body,
@@ -186,11 +187,6 @@ def _in_order(units: Sequence[_Unit]) -> Iterator[_Unit]:
             waiting[t.rank] -= 1
             if not waiting[t.rank]:
                 heapq.heappush(ready, t.rank)
-
-
-def _is_used(body: Graph, v: Value) -> bool:
-    """Whether a body reads an operand at all."""
-    return v in body.outputs or any(v in n.args for n in body.nodes)
 
 
 def run(g: Graph) -> Graph:

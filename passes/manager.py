@@ -82,14 +82,20 @@ def run_pipeline(
     check = os.environ.get("GRAPHC_VERIFY") == "1" if verify is None else verify
     stop = _stop_index([name for name, _ in steps])
     _check_dump([name for name, _ in steps])
+    made: dict[Pass, Graph] = {}  # what each pass gave last, on which it has no more to do
     with collector_paused():
         _check(g, "before the first pass", check)
         _dump_graph(g, 0, "declared")
         for i, (name, run) in enumerate(steps[:stop], 1):
             if not on.get(OPTIONAL.get(name, ""), True):
                 continue
-            g = _step(g, name, run, check, report)
+            again = made.get(run) is g and isinstance(pipeline[i - 1], str)
+            g = made[run] = _step(g, name, _same if again else run, check, report)
             _dump_graph(g, i, name)
+    return g
+
+
+def _same(g: Graph) -> Graph:
     return g
 
 

@@ -274,7 +274,7 @@ class Rewriter:
         """What takes the place of a node on these operands, or None to keep it."""
         if len(n.outs) != 1 or n.op.unique:
             return None
-        origin = n.origin.unnamed()
+        origin = n.origin.unnamed() if n.origin.name else n.origin
         new = self.try_rules(n.op, args, origin, n.attrs, n.outs[0])
         if new is None:
             new = self._fold(n.op, args, origin, n.attrs)
@@ -330,6 +330,7 @@ def _sweep(g: Graph, rules: RuleSet, protect: frozenset[Value], fired: list[Rule
 def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
     """g with every node tried once; nodes of `fixed` stay the very same."""
     old_uses = count_uses(g)
+    r.uses = dict(old_uses)
     r.nested = _nested(g, r.rules.outermost, old_uses)
     r.refused = bool(r.nested)  # what is passed by may come to stand alone
 
@@ -340,12 +341,10 @@ def _sweep_once(g: Graph, r: Rewriter, fixed: set[Node]) -> Graph:
             new: Sequence[Value] = n.outs
         else:
             found = r.rewrite(n, args)
-            if found is not None:
-                new = found
-            else:
-                new = b.copy(n, args)
-        for o, v in zip(n.outs, new, strict=True):  # what used o now uses v
-            r.uses[v] = r.uses.get(v, 0) + old_uses.get(o, 0)
+            new = b.copy(n, args) if found is None else found
+        for o, v in zip(n.outs, new, strict=True):
+            if v is not o:  # what used o now uses v
+                r.uses[v] = r.uses.get(v, 0) + old_uses.get(o, 0)
         return new
 
     return rebuild(g, rewrite)

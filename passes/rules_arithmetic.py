@@ -47,9 +47,9 @@ N = var("s", lambda v: not unsigned(v))
 T, S, A = attr("dtype"), attr("inner dtype"), attr("axes")
 
 
-def left_constant(m: Match) -> bool:
-    """Whether of X and Y the left one alone is a constant."""
-    return splat(m[X]) is not None and splat(m[Y]) is None
+def left_alone(m: Match) -> bool:
+    """Whether the operand beside a constant is none."""
+    return splat(m[X]) is None
 
 
 def _exponent(x: Any) -> int | None:
@@ -120,10 +120,10 @@ def _repeated_product(m: Match) -> Value:
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # constants go right
-    rule("c + x == x + c", add(X, Y) >> add(Y, X), exact, where=left_constant),
-    rule("c * x == x * c", mul(X, Y) >> mul(Y, X), exact, where=left_constant),
-    rule("max(c, x) == max(x, c)", maximum(X, Y) >> maximum(Y, X), exact, where=left_constant),
-    rule("min(c, x) == min(x, c)", minimum(X, Y) >> minimum(Y, X), exact, where=left_constant),
+    rule("c + x == x + c", add(C, X) >> add(X, C), exact, where=left_alone),
+    rule("c * x == x * c", mul(C, X) >> mul(X, C), exact, where=left_alone),
+    rule("max(c, x) == max(x, c)", maximum(C, X) >> maximum(X, C), exact, where=left_alone),
+    rule("min(c, x) == min(x, c)", minimum(C, X) >> minimum(X, C), exact, where=left_alone),
 
     # identities
     rule("x + -0.0 == x", add(X, -0.0) >> X, exact),

@@ -24,7 +24,7 @@ from graphc.passes.patterns import (
     unsigned,
     var,
 )
-from graphc.passes.rules_arithmetic import left_constant
+from graphc.passes.rules_arithmetic import left_alone
 
 and_, or_, xor, not_, select = heads("and or xor not select")
 equal, less, less_equal, cast, is_finite = heads("equal less less_equal cast is_finite")
@@ -39,10 +39,10 @@ E = var("e")
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # constants go right
-    rule("c & x == x & c", and_(X, Y) >> and_(Y, X), exact, where=left_constant),
-    rule("c | x == x | c", or_(X, Y) >> or_(Y, X), exact, where=left_constant),
-    rule("c ^ x == x ^ c", xor(X, Y) >> xor(Y, X), exact, where=left_constant),
-    rule("(c == x) == (x == c)", equal(X, Y) >> equal(Y, X), exact, where=left_constant),
+    rule("c & x == x & c", and_(C, X) >> and_(X, C), exact, where=left_alone),
+    rule("c | x == x | c", or_(C, X) >> or_(X, C), exact, where=left_alone),
+    rule("c ^ x == x ^ c", xor(C, X) >> xor(X, C), exact, where=left_alone),
+    rule("(c == x) == (x == c)", equal(C, X) >> equal(X, C), exact, where=left_alone),
 
     # bools and bits
     rule("not not x == x", not_(not_(X)) >> X, exact),

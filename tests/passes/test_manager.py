@@ -147,6 +147,21 @@ def test_fastmath_and_stabilise_are_options() -> None:
     assert [p.name for p in report.passes] == ["fastmath", "stabilize"]
 
 
+def test_a_pass_is_not_run_on_what_it_made() -> None:
+    ran: list[str] = []
+
+    def noted(g: Graph) -> Graph:
+        ran.append(g.name)
+        return g
+
+    report = Report()
+    once = run_pipeline(parse(TEXT), ("simplify", "cse"))
+    order = (noted, "simplify", "strip", noted, "simplify")
+    assert run_pipeline(once, order, report=report) is once
+    assert ran == ["step"] * 2, "what is no pass of ours runs every time"
+    assert [p.name for p in report.passes] == ["noted", "simplify", "strip", "noted", "simplify"]
+
+
 def test_stop_after(monkeypatch: pytest.MonkeyPatch) -> None:
     for stop, names in (
         ("simplify", ["simplify"]),
