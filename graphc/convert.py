@@ -116,7 +116,7 @@ def dtype_of(dtype: Any) -> DType:
 
 def as_tensor(x: ArrayLike, dtype: Any = None) -> Tensor:
     """x as a Tensor; with `dtype`, cast to it."""
-    want = None if dtype is None else dtype_of(dtype)
+    want = dtype if dtype is None or isinstance(dtype, DType) else dtype_of(dtype)
     if isinstance(x, Tensor):
         return x if want is None else cast(x, want)
     if isinstance(x, Dim):
@@ -231,8 +231,11 @@ def broadcast_to(x: ArrayLike, shape: Iterable[Any], *, op: str = "broadcast_to"
 
     Raises ShapeError where another size of x differs from the one asked for.
     """
-    t = as_tensor(x)
-    want = as_shape(shape)
+    return _stretched(as_tensor(x), as_shape(shape), op)
+
+
+def _stretched(t: Tensor, want: Shape, op: str) -> Tensor:
+    """t in the shape `want`, or ShapeError."""
     if t.shape == want:
         return t
     lead = len(want) - t.ndim
@@ -256,11 +259,15 @@ def broadcast_args(op: str, *xs: ArrayLike) -> list[Tensor]:
     """Operands stretched to their common shape (dtypes untouched)."""
     ts = [as_tensor(x) for x in xs]
     shape = broadcast_shapes(op, *[t.type for t in ts])
-    return [broadcast_to(t, shape, op=op) for t in ts]
+    return [_stretched(t, shape, op) for t in ts]
 
 
 def strict(op: str, *xs: ArrayLike, floating: bool = False) -> list[Tensor]:
     """Operands of one dtype and one shape, ready for a primitive."""
+    if all(isinstance(x, Tensor) for x in xs):
+        t = xs[0].type
+        if all(x.type is t for x in xs) and (t.dtype.is_float or not floating):
+            return list(xs)
     return broadcast_args(op, *promote_args(*xs, floating=floating, what=f"{op}: an operand"))
 
 

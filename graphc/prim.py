@@ -26,7 +26,7 @@ def many(op: str, *xs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
     """Declare a node of the op called `op`; its results."""
     from graphc.tensor import Tensor
 
-    return tuple(Tensor(v) for v in ir.apply(op, [x._value for x in xs], **attrs))
+    return tuple([Tensor(v) for v in ir.apply(op, [x._value for x in xs], **attrs)])
 
 
 def one(op: str, *xs: Tensor, **attrs: Any) -> Tensor:

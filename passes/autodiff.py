@@ -126,8 +126,8 @@ class _Sweep:
     def take(self, v: Value) -> Value | None:
         """The sum of the cotangents of v; it has no unvisited consumers by now."""
         parts = self.pending.pop(v, None)
-        if parts is None:
-            return None
+        if parts is None or len(parts) == 1:
+            return parts[0] if parts else None
         with ir.DeclaringAs(loc=v.node.loc, scope=v.node.scope):
             return add_up(parts)
 
