@@ -39,4 +39,4 @@ class Job(NamedTuple):
 
 def body_sites(body: Graph) -> list[Node]:
     """The nodes of a body that can fail while running."""
-    return [n for n in body.nodes if n.op.fails_on([a.type for a in n.args])]
+    return [n for n in body.nodes if n.can_fail]

@@ -29,7 +29,7 @@ def _elementwise(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     args = []
     for a in node.args:
         args.append((yield a, idx, preds))
-    if node.op.fails_on([a.type for a in node.args]) and node not in lw.sites:
+    if node.can_fail and node not in lw.sites:
         lw.sites.append(node)
     return lw.op(node.op.name, value.type.dtype, *args, node=node, attrs=node.attrs)
 

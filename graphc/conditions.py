@@ -18,7 +18,7 @@ from graphc import dims
 from graphc.binding import size_value
 from graphc.errors import ShapeError
 from graphc.ir import Graph, Node
-from graphc.ops.row import Condition
+from graphc.ops.row import Condition, Kind
 
 
 class Requirement(NamedTuple):
@@ -51,9 +51,10 @@ def requirements(g: Graph) -> list[Requirement]:
         if node is None:
             stack.pop()
             continue
-        for c in node.op.must_hold([a.type for a in node.args], node.attrs):
-            found.setdefault((c.size, c.zero), Requirement(node, c))
-        for body in node.bodies:
+        if node.op.conditions is not None:
+            for c in node.op.must_hold([a.type for a in node.args], node.attrs):
+                found.setdefault((c.size, c.zero), Requirement(node, c))
+        for body in node.bodies if node.op.kind is Kind.REGION else ():
             if body not in seen:
                 seen.add(body)
                 stack.append(iter(body.nodes))

@@ -96,5 +96,5 @@ def is_cheap(n: Node) -> bool:
     """Whether computing n again costs no more than reading it."""
     return (
         n.op.kind is Kind.ELEMENTWISE and cost(n) <= 1
-        and not n.op.fails_on([a.type for a in n.args])
+        and not n.can_fail
     )

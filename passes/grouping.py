@@ -330,7 +330,7 @@ def can_pull(n: Node, g: Group, h: Group, uses: list[Use]) -> bool:
         return False
     if len(h.nodes) + len(g.nodes) > MAX_NODES or h.depth + is_conditional(n) > MAX_DEPTH:
         return False
-    if any(m.op.fails_on([a.type for a in m.args]) for m in h.nodes):
+    if any(m.can_fail for m in h.nodes):
         return False
     if n.op.kind is Kind.REDUCE and g.reduced and len(g.nodes) > 1:
         return False

@@ -67,7 +67,7 @@ class Joining:
         for n in self.g.nodes:
             if n.op.kind not in (Kind.ELEMENTWISE, Kind.LAYOUT) or n.outs[0].type.size != 1:
                 continue
-            if n.op.fails_on([a.type for a in n.args]) or not all(
+            if n.can_fail or not all(
                 a.node.op.kind is Kind.LEAF or a in length for a in n.args
             ):
                 continue

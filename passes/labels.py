@@ -160,7 +160,7 @@ def operand_labels(n: Node, out: Label, summed: int = ONE) -> list[Label] | None
     """The labels of a node's operands by its result's; `summed` is what products and reductions sum
     over, of one axis."""
     kind, name = n.op.kind, n.op.name
-    if n.op.fails_on([a.type for a in n.args]) or n.op.unique:
+    if n.can_fail or n.op.unique:
         return None
     if kind is Kind.ELEMENTWISE:
         return [out] * len(n.args)

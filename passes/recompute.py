@@ -180,7 +180,7 @@ def free_values(g: Graph) -> set[Value]:
 def _is_cheap(n: Node) -> bool:
     """Whether n may be computed twice."""
     plain = n.op.kind in (Kind.ELEMENTWISE, Kind.LAYOUT) or n.op.name == "stop_gradient"
-    return plain and cost(n) <= CHEAP and not n.op.fails_on([a.type for a in n.args])
+    return plain and cost(n) <= CHEAP and not n.can_fail
 
 
 class _Emit:

@@ -50,7 +50,8 @@ PERIOD = 256        # kernels of a step, at most
 def gather(g: Graph) -> tuple[Graph, dict[Node, tuple[int, ...]]]:
     """g with blocks in the place of runs of small kernels; the blocks, with where their windows
     begin (in bytes)."""
-    found = [b for run in _runs(g) for b in _blocks(run)]
+    costs = _Costs()
+    found = [b for run in _runs(g, costs) for b in _blocks(run, costs)]
     if not found:
         return g, {}
     last = {block[-1]: block for block in found}  # when all that it reads is there
@@ -107,20 +108,29 @@ def define(job: Job) -> Call:
     return Call(job.name, job.node, slots, in_place=in_place, work=work, splits=False)
 
 
-def _runs(g: Graph) -> list[list[Node]]:
+class _Costs(dict[Node, tuple[int, int, int]]):
+    """Nodes, lines and scalar steps of kernels."""
+
+    def __missing__(self, n: Node) -> tuple[int, int, int]:
+        nodes = n.attrs["body"].nodes if n.op.name == "fused" else ()
+        self[n] = len(nodes), sum(map(lines_of, nodes)), sum(map(steps_of, nodes))
+        return self[n]
+
+
+def _runs(g: Graph, costs: _Costs) -> list[list[Node]]:
     """Kernels that may stand in a block, as long as nothing else stands between them."""
     runs: list[list[Node]] = [[]]
     for n in g.nodes:
         if n.op.kind is Kind.LEAF:
             continue
-        if _is_small(n):
+        if _is_small(n, costs):
             runs[-1].append(n)
         elif runs[-1]:
             runs.append([])
     return runs
 
 
-def _is_small(n: Node) -> bool:
+def _is_small(n: Node, costs: _Costs) -> bool:
     """Whether a node has a straight form that may stand beside those of others."""
     if n.op.name == "reshape":
         return isinstance(n.out.type.size, int)
@@ -131,21 +141,15 @@ def _is_small(n: Node) -> bool:
         return False
     if any(v.type.dtype.is_float and v.type.dtype.bits == 16 for m in body.nodes for v in m.outs):
         return False  # conversions of f16 without hardware are long
-    return _cost(n)[1] <= LINES_A_KERNEL
+    return costs[n][1] <= LINES_A_KERNEL
 
 
-def _cost(n: Node) -> tuple[int, int, int]:
-    """Nodes, lines and scalar steps of a kernel."""
-    nodes = n.attrs["body"].nodes if n.op.name == "fused" else ()
-    return len(nodes), sum(map(lines_of, nodes)), sum(map(steps_of, nodes))
-
-
-def _blocks(run: Sequence[Node]) -> list[list[Node]]:
+def _blocks(run: Sequence[Node], costs: _Costs) -> list[list[Node]]:
     """A run cut into blocks: whole periods where it has any."""
     begin, end, period = _period(run)
     parts = [run[:begin], run[end:]]
     if period:
-        most = _most(run[begin:end]) // period * period
+        most = _most(run[begin:end], costs) // period * period
         if not most:
             parts = [run]
         else:
@@ -154,16 +158,16 @@ def _blocks(run: Sequence[Node]) -> list[list[Node]]:
     for part in parts:
         at = 0
         while at < len(part):
-            n = max(1, _most(part[at:]))
+            n = max(1, _most(part[at:], costs))
             blocks.append(list(part[at : at + n]))
             at += n
     return [b for b in blocks if sum(n.op.name == "fused" for n in b) >= LEAST]
 
 
-def _most(nodes: Sequence[Node]) -> int:
+def _most(nodes: Sequence[Node], costs: _Costs) -> int:
     """How many of these, from the first on, fit into one function."""
     limits = (MAX_NODES, MAX_LINES // SHARE, MAX_STEPS)
-    total = np.cumsum([_cost(n) for n in nodes], axis=0)
+    total = np.cumsum([costs[n] for n in nodes], axis=0)
     return int((total <= limits).all(axis=1).sum())
 
 

@@ -28,7 +28,7 @@ from graphc.codegen.straight.dot import dot
 from graphc.codegen.straight.elements import VECTOR_BITS, Elements
 from graphc.codegen.straight.ops import Ids, Ops
 from graphc.codegen.target import Target
-from graphc.ir import Graph, Node, State, Value, attr_key
+from graphc.ir import Builder, Graph, Node, State, Value, attr_key
 from graphc.ops.row import OPS, Kind
 from graphc.passes.stages import flatten
 from graphc.types import DType, f32
@@ -58,6 +58,8 @@ def straight(
     """
     if g.dims() or _bytes(g) > MAX_BYTES or not may(g.nodes):
         return None
+    if _has_more(g, MAX_NODES):
+        return None
     flat = flatten(g)
     if len(flat.nodes) > MAX_NODES or not may(flat.nodes):
         return None
@@ -73,6 +75,25 @@ def straight(
     module.take(own)
     module.define(name, text)
     return flat
+
+
+def _has_more(g: Graph, most: int) -> bool:
+    """Whether g has more ops than `most`, equal ones in several kernels counted once. That is found
+    as soon as there are so many, where to flatten g takes all of a long loop."""
+    b = Builder()
+    env: dict[Value, Value] = {v: v for v in g.inputs}
+    for n in g.nodes:
+        if len(b.nodes) > most:
+            return True
+        body = n.attrs.get("body")
+        if body is None:
+            b.repeat(n, env)
+            continue
+        inner = {p: env[a] for p, a in zip(body.inputs, n.args, strict=True)}
+        for m in body.nodes:
+            b.repeat(m, inner)
+        env.update(zip(n.outs, [inner[o] for o in body.outputs], strict=True))
+    return len(b.nodes) > most
 
 
 def _bytes(g: Graph) -> int:
@@ -93,7 +114,7 @@ def may(nodes: Sequence[Node]) -> bool:
     return all(
         n.op.name in RULES
         or (n.op.kind in (Kind.ELEMENTWISE, Kind.LAYOUT, Kind.REGION)
-            and not n.op.fails_on([a.type for a in n.args]))
+            and not n.can_fail)
         for n in nodes
     )
 
@@ -110,7 +131,7 @@ def steps_of(n: Node) -> int:
 
 def lines_of(n: Node) -> int:
     """Lines that a node takes at least."""
-    if n.op.kind in (Kind.LEAF, Kind.LAYOUT):
+    if n.op.kind is Kind.LAYOUT or n.op.kind is Kind.LEAF:
         return 0
     lanes = VECTOR_BITS // max(8, n.args[0].type.dtype.compute.bits)
     return VECTOR_COST.get(n.op.name, 1) * -(-steps_of(n) // lanes)
