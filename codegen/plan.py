@@ -96,14 +96,25 @@ def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[
 
 
 def _checks_first(calls: list[Call], roots: dict[Value, Value]) -> list[Call]:
-    """What looks at positions comes as soon as these are there, so that states may be written."""
+    """What looks at positions comes as soon as these are there, and what writes over a state, and
+    all that follows from it, behind everything else: then nothing can fail any more."""
     others = [c for c in calls if not c.positions]
     made_at = {o: k for k, c in enumerate(others) for o in c.outs}
     order = [(k, 0, c) for k, c in enumerate(others)]
     for c in calls:
         if c.positions:
             order.append((max(made_at.get(roots.get(v, v), -1) for v in c.positions), 1, c))
-    return [c for _, _, c in sorted(order, key=lambda kc: kc[:2])]
+    first: list[Call] = []
+    then: list[Call] = []
+    written: set[Value] = set()
+    for _, _, c in sorted(order, key=lambda kc: kc[:2]):
+        follows = not written.isdisjoint(roots.get(a, a) for a in c.args)
+        if follows or c.check is not None:
+            then.append(c)
+            written.update(c.outs)
+        else:
+            first.append(c)
+    return first + then
 
 
 def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:

@@ -136,6 +136,27 @@ def test_positions_of_a_state_are_looked_at_before_it_is_written_over(dtype):
     assert "f32[150,16] in state 1" in f.memory_plan()
 
 
+def test_all_that_may_fail_comes_before_a_state_is_written():
+    """Positions of the second step are made by a kernel, and its rows by one that looks at others:
+    both come before the first step, which is in the state's place, too."""
+    start = RNG.normal(size=(300, 16)).astype("f4")
+    t, p = gx.variable(start, "t"), gx.input("p", ("n", 2), "int64")
+    one, two = p[:, 0], p[:, 1]
+    f = gx.function([p], [], updates={t: t.at[one].add(t[two]).at[two].add(t[one])})
+    pairs, want = RNG.integers(0, 300, (40, 2)), start.copy()
+    np.add.at(want, pairs[:, 0], start[pairs[:, 1]])
+    np.add.at(want, pairs[:, 1], start[pairs[:, 0]])
+    f(pairs)
+    np.testing.assert_array_equal(t.value, want)
+    assert f.memory_plan().count("f32[300,16] in state 0") == 2
+    for column in (0, 1):
+        wrong = pairs.copy()
+        wrong[-1, column] = 300
+        with pytest.raises(IndexError, match=r"index 300 at \[39\]"):
+            f(wrong)
+    np.testing.assert_array_equal(t.value, want)
+
+
 def test_a_row_of_a_state_is_written_alone():
     """A cache of keys: one position, of which all heads get a row, told or counted or found."""
     start = RNG.normal(size=(2, 40, 16)).astype("f4")
