@@ -57,10 +57,9 @@ def kept(r: Expr, bits: int) -> Reduction:
 def total(L: Lanes, kind: Reduction, vectors: list[list[str] | None], to: DType) -> list[str]:
     """The scalar state of dtype `to` of a block's vectors of narrow states."""
     d = kind.dtype
-    wide = (SIGNED if d.kind == "i" else UNSIGNED)[min(64, 2 * d.bits)]
+    wide = (SIGNED if d.kind == "i" else UNSIGNED)[2 * d.bits]
     extend = "sext" if d.kind == "i" else "zext"
-    if d.bits < 64:
-        vectors = [v and [L.convert(extend, v[0], kind.types[0], f"i{wide.bits}")] for v in vectors]
+    vectors = [v and [L.convert(extend, v[0], kind.types[0], f"i{wide.bits}")] for v in vectors]
     (state,) = Reduction("reduce_sum", wide).fold(L, vectors)
     if wide.bits == to.bits:
         return [state]
