@@ -205,6 +205,20 @@ def test_many_functions_that_differ_in_factors_and_places_are_one(dtype, monkeyp
             assert np.array_equal(got[len(scales) + k], np.abs(rows[k]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_functions_that_differ_in_a_factor_of_each_row_are_one(dtype):
+    """The factor is one number, in no lanes."""
+    rows = [gx.input(f"y{k}", ("n", 300), dtype) for k in range(9)]
+    scales = np.array([0.1, -0.0, 1e-40, 1e37, -7.25, *RNG.normal(size=4)], dtype)
+    outs = [y * (gx.max(y, axis=1, keepdims=True) * s) for y, s in zip(rows, scales, strict=True)]
+    f = gx.function(rows, outs, name="f")
+    assert kernels(f) == 9 and len(re.findall(r"^define .*?\.task\(", f.llvm_ir(), re.M)) == 1
+    for n in (0, 1, 7):
+        a = [RNG.normal(size=(n, 300)).astype(dtype) for _ in rows]
+        for got, y, s in zip(f(*a), a, scales, strict=True):
+            assert got.tobytes() == (y * (y.max(axis=1, keepdims=True) * s)).tobytes(), s
+
+
 def training_step():
     x, y = gx.input("x", ("n", 48)), gx.input("y", ("n",), "int64")
     logits, params = mlp(x)
