@@ -9,6 +9,7 @@ Concatenations, stacks and paddings become conditions on a loop axis (see `pull`
 computes all of their branches. Where it is known which bound comes first, of numbers or of named
 dimensions, the axis is cut at them (Griebl, Feautrier, Lengauer 2000), and conditions are
 constants. Rows of unknown length stay whole: parts of short ones take longer than their choice.
+Where long ones gain much, they have a version in parts (see `versions`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from graphc.codegen.target import Target
 from graphc.dims import Size
 
 MOST = 64       # pieces of one nest: each is a function
+MOST_OF_ROWS = 16  # parts of rows of unknown length: each takes LLVM as long as the rows whole
 SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
 TYPICAL = 256   # what a symbolic dimension counts as
 
 
 def pieces(nest: Nest, target: Target) -> list[Nest]:
     """The nests that together compute `nest`: itself where cutting it saves too little."""
-    if nest.reduced or nest.sites or not _conditions(nest):
+    if nest.reduced or nest.sites or not conditions(nest):
         return [nest]
     found = [nest]
     for name in nest.outer:
-        edges = [_edges(n, name) for n in found]
+        edges = [[] if _is_open_row(n, name) else _edges(n, name) for n in found]
         if sum(max(1, len(at) - 1) for at in edges) > MOST:
             several = _several(nest, name, edges[0]) if name == nest.outer[0] else None
             if several is None:
@@ -49,6 +51,25 @@ def pieces(nest: Nest, target: Target) -> list[Nest]:
         return [nest]
     total = sum(_cycles(p, target) for p in found)
     return found if total < _cycles(nest, target) else [nest]
+
+
+def parts_of_rows(nest: Nest) -> tuple[str, list[Nest]] | None:
+    """The axis of a nest's rows, and the nests that it is cut into along them; None but for rows
+    of unknown length, which `pieces` leaves whole."""
+    if nest.reduced or nest.sites or not conditions(nest):
+        return None
+    for name in nest.outer:
+        if _is_open_row(nest, name):
+            parts = _cut(nest, name, _edges(nest, name))
+            return (name, parts) if 1 < len(parts) <= MOST_OF_ROWS else None
+    return None
+
+
+def _is_open_row(nest: Nest, name: str) -> bool:
+    """Whether an axis is that of rows of unknown length, elements of which stand side by side."""
+    return not isinstance(nest.sizes[name], int) and len(nest.outer) > 1 and any(
+        coefficient(s.offset, name) == 1 for s in nest.stores
+    )
 
 
 def _several(nest: Nest, name: str, edges: list[Size]) -> list[Nest] | None:
@@ -66,11 +87,15 @@ def _several(nest: Nest, name: str, edges: list[Size]) -> list[Nest] | None:
 
 def _cycles(nest: Nest, target: Target) -> int:
     s = plan(coalesce(nest), target)
-    work = s.items * s.cycles
-    return dims.evaluate(work, dict.fromkeys(dims.names(work), TYPICAL))
+    return typical(s.items * s.cycles)
 
 
-def _conditions(nest: Nest) -> list[Pred]:
+def typical(size: Size) -> int:
+    """A size where dimensions that are not known are of usual length."""
+    return dims.evaluate(size, dict.fromkeys(dims.names(size), TYPICAL))
+
+
+def conditions(nest: Nest) -> list[Pred]:
     found: dict[Pred, None] = {}
     for e in nest.exprs:
         for p in _preds(e):
@@ -88,11 +113,10 @@ def _edges(nest: Nest, name: str) -> list[Size]:
     """Where an axis begins, is cut, and ends: at every bound of a condition on it whose place among
     the others is known; [] where that is not worth it."""
     size = nest.sizes[name]
-    within = len(nest.outer) > 1 and any(coefficient(s.offset, name) == 1 for s in nest.stores)
-    if size < 2 if isinstance(size, int) else within:
+    if isinstance(size, int) and size < 2:
         return []
     edges = [0, size]
-    for p in _conditions(nest):
+    for p in conditions(nest):
         for b in _bounds(p, name):
             k = next((k for k, x in enumerate(edges) if _ordered(b, x)), 0)
             if k and b not in edges and _ordered(edges[k - 1], b):

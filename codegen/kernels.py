@@ -20,11 +20,12 @@ from graphc.codegen.launch import Launch
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nest import NestKernel
+from graphc.codegen.row_parts import RowParts
 from graphc.codegen.scatter import PositionsKernel, ScatterKernel
 from graphc.codegen.schedule import Schedule
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.unrolling import unroll
-from graphc.codegen.versions import Versions, by_length
+from graphc.codegen.versions import Versions, by_length, by_parts
 from graphc.dims import Size
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
@@ -100,7 +101,7 @@ def define_kernel(
     halves = cut(nest, job.target)
     if halves is not None:
         return _define_ends(job, nest, halves)
-    versions = by_length(nest, job.target)
+    versions = by_length(nest, job.target) or by_parts(nest, job.target)
     if versions is not None:
         return _define_versions(job, nest, versions)
     return _define_nest(job, nest, driver)
@@ -188,10 +189,15 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     work: Size = 0
     calls = []
     for k, part in enumerate(parts):
-        kernel = NestKernel(job.part(f"p{k}"), part, slots)
-        kernel.define()
+        small = job.part(f"p{k}")
+        versions = by_parts(part, job.target)
+        if versions is None:
+            kernel = NestKernel(small, part, slots)
+            kernel.define()
+        else:
+            kernel = _write_versions(small, versions, slots)
         work = work + kernel.schedule.items * kernel.schedule.cycles
-        calls.append(f"  call void @{kernel.name}(ptr %ctx, ptr %scratch)\n")
+        calls.append(f"  call void @{small.name}(ptr %ctx, ptr %scratch)\n")
     job.module.define(
         job.name,
         f"define internal void @{job.name}(ptr %ctx, ptr %scratch) nounwind {{\n{''.join(calls)}"
@@ -221,10 +227,21 @@ def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
 
 
 def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
-    """A nest as several kernels, of which the length of the rows chooses one."""
-    long = NestKernel(job.part("long"), versions.long, slots_of(nest))
-    long.define()
-    slots = long.slots  # with a workspace where long rows go in bands
+    """A nest as several kernels, of which the length of the rows chooses."""
+    other = _write_versions(job, versions, slots_of(nest))
+    s = other.schedule
+    in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
+    return Call(
+        job.name, job.node, other.slots, workspace=other.workspace, fallible=job.fallible,
+        nest=nest, work=s.items * s.cycles, in_place=in_place,
+    )
+
+
+def _write_versions(job: Job, versions: Versions, slots: Slots) -> NestKernel:
+    """The function that chooses, and what it calls; the kernel of all other lengths."""
+    other = NestKernel(job.part("long"), versions.other, slots)
+    other.define()
+    slots = other.slots  # with a workspace where long rows go in bands
     f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
     first = slots.params + slots.outputs
     numbers = {n: f(f"load i64, ptr {f.at('%ctx', 8 * (first + k))}, align 8")
@@ -232,19 +249,18 @@ def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
     length = SizeCode(f, numbers).value(versions.length)
     with ExitStack() as ends:
         for version in versions.some:
-            kernel = NestKernel(job.part(version.name), version.nest, slots)
-            kernel.define()
             fits = f.cmp(version.compare, length, str(version.number))
             branches = ends.enter_context(f.either(fits))
-            f.do(f"call void @{kernel.name}(ptr %ctx, ptr %scratch)")
+            part = job.part(version.name)
+            if isinstance(version.nest, list):
+                RowParts(part, version.nest, slots).define()
+            else:
+                NestKernel(part, version.nest, slots).define()
+            f.do(f"call void @{part.name}(ptr %ctx, ptr %scratch)")
             f.otherwise(*branches)
-        f.do(f"call void @{long.name}(ptr %ctx, ptr %scratch)")
+        f.do(f"call void @{other.name}(ptr %ctx, ptr %scratch)")
     f.finish()
-    s = long.schedule
-    return Call(
-        job.name, job.node, slots, workspace=long.workspace, fallible=job.fallible, nest=nest,
-        work=s.items * s.cycles,
-    )
+    return other
 
 
 def _runs_back(n: Node) -> bool:

@@ -60,6 +60,7 @@ PLACES = {
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
     "codegen.recycle": {"FROM_BYTES": (64,)},
+    "codegen.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
     "codegen.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.streaming": {
         "BYTES": (64, 2000), "AHEAD": (64, 256), "LONG": (0, 1000), "MOST_COST": (0, 1000),
@@ -86,7 +87,10 @@ ORDERS = {
     "codegen.costs": {"COSTLY": (1, 100)},
     "codegen.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
-    "codegen.index_splitting": {"SHORTEST": (1, 3), "MOST": (8, 64), "TYPICAL": (4, 64, 500)},
+    "codegen.index_splitting": {
+        "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "TYPICAL": (4, 64, 500),
+    },
+    "codegen.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99)},
     "codegen.schedule": {
         "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
