@@ -15,7 +15,7 @@ from __future__ import annotations
 from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import Tiling, prefix, strip, tiling
+from graphc.codegen.matmul.micro import PITCH, Tiling, prefix, strip, tiling
 from graphc.codegen.matmul.pack import define_pack, define_unpack
 from graphc.codegen.matmul.row import define_row
 from graphc.codegen.target import Target
@@ -31,11 +31,12 @@ COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the se
 LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
-FLAT_TILES = 4      # up to so many tiles columns of A are read where they are, not packed
-MANY_TILES = 8      # likewise rows; with more, the kernel asks for the next strip while at one
+FLAT_TILES = 4      # up to so many tiles A is read where it is, not packed
+MANY_TILES = 8      # with more, the kernel asks for the next strip of rows while at one
 WAY_BYTES = 1 << 12  # between rows of A that share sets of the nearest cache: see `Strips`
+TALL_ROWS = 42      # of A from which strips of rows are transposed: likewise
 MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
-HEIGHT = 14         # rows that a packed strip of A has room for: no tile has more
+HEIGHT = 14         # rows of a strip of A: no tile has more
 
 
 def k_block(dtype: DType) -> int:
@@ -57,7 +58,7 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     size = dtype.compute.itemsize
     depth = dims.round_up(dims.minimum(k, k_block(dtype)), 16)
     columns = dims.round_up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
-    return depth * columns + HEIGHT * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
+    return depth * columns + PITCH * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
 
 
 def define_block(module: Module, target: Target, dtype: DType) -> str:
@@ -122,7 +123,7 @@ class _Block:
         f, tiles = self.f, self.tiles
         self.staged, self.out, self.out_row = "false", "%c", "%c_row"
         if self.narrow or not tiles.masked:
-            room = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), HEIGHT))
+            room = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), PITCH))
             self.staged = "true"
             if not self.narrow:
                 self.staged = f.cmp("ne", f(f"urem i64 %n, {tiles.lanes}"), "0")
@@ -186,22 +187,30 @@ class _Block:
         source = f.select(self.in_panels, "%scratch", b, "ptr")
         b_row = f.select(self.in_panels, str(self.panel), "%b_row")
         b_panel = f.select(self.in_panels, f.mul(depth, self.panel), str(self.panel))
-        for height, _ in tiles.tiles:
-            end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
-            if height == tiles.rows:
-                end = f.mul(self.full, height)
-            elif height == 8:
-                end = f.add(row, f.mul(self.eights, height))
-            kernel = strip(f.module, f.target, tiles, height)
+
+        def run(end: str, height: int, *, upright: bool = False) -> None:
+            kernel = strip(f.module, f.target, tiles, height, upright=upright)
             with f.each(row, end, height) as at:
                 count = ""
-                if height == tiles.rows:  # strips that stand as they are go in one call
+                if height == tiles.rows and not upright:  # those that stand as they are: one call
                     at.step = f.select(self.a.wanted, str(height), f.sub(end, at.index))
                     count = f"i64 {f.udiv(at.step, height)}, "
                 x = self.a(at.index, height)
                 f.do(f"call void @{kernel}({count}i64 {self.n}, i64 {depth}, {x}, ptr {source}, "
                      f"i64 {b_row}, i64 {b_panel}, ptr {f.at(c, f.mul(at.index, self.out_row))}, "
                      f"i64 {self.out_row}, i1 {later})")
+
+        for height, _ in tiles.tiles:
+            end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
+            if height == tiles.rows:
+                end = f.mul(self.full, height)
+                if self.a.wide:
+                    packed = f.select(self.a.near, end, row)
+                    run(packed, height, upright=True)
+                    row = packed
+            elif height == 8:
+                end = f.add(row, f.mul(self.eights, height))
+            run(end, height)
             row = end
 
     def round(self) -> None:
@@ -240,10 +249,14 @@ def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
 class Strips:
     """Emits the packing of strips of A, where they are packed.
 
-    Rows are copied as they are where they lie a multiple of WAY_BYTES apart: a near cache holds 8
-    or 12 lines of a set, so 14 such rows throw each other out at every step, and come from the
-    second cache again: 1024x1024x1024 f32 and 512x512x512 f64 took 2 to 3 % longer. For few tiles
-    the copy takes more: 5 % of 512x128x512 f64, which are eight, 8 % of 512x96x512.
+    Rows are copied where they lie a multiple of WAY_BYTES apart: a near cache holds 8 or 12 lines
+    of a set, so 14 such rows throw each other out at every step, and come from the second cache
+    again. Where registers are wide and rows are many they are transposed, for there is a kernel for
+    that: see `micro`. For FLAT_TILES the copy takes more than it gives, 2 % of 101x103x107 f64; for
+    few rows too, 4 % of 32x4096x256.
+
+    wide: whether there is that kernel; upright: whether packed with contiguous columns; near: both,
+    and packed.
     """
 
     def __init__(
@@ -255,37 +268,38 @@ class Strips:
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
         self.asked = f.all_of([rows, f.cmp("sgt", n, str(MANY_TILES * tiles.columns))])
-        most = f.select(self.flat, str(FLAT_TILES * tiles.columns), str(tiles.columns))
-        most = f.select(rows, str(MANY_TILES * tiles.columns), most)
+        unit = f(f"or i1 {self.flat}, {rows}")
+        most = f.select(unit, str(FLAT_TILES * tiles.columns), str(tiles.columns))
         apart = f(f"xor i1 {rows}, true")
-        if tiles.rows == HEIGHT:
+        self.wide, tall = tiles.rows == HEIGHT, "false"
+        if self.wide:
+            tall = f.all_of([rows, f.cmp("sge", "%m", str(TALL_ROWS))])
             even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")
-            several = f.cmp("sge", "%m", str(HEIGHT))
-            apart = f(f"or i1 {apart}, {f.all_of([even, several])}")
+            even = f.all_of([even, f.cmp("sge", "%m", str(HEIGHT))])
+            apart = f(f"or i1 {apart}, {f(f'or i1 {even}, {tall}')}")
         narrow = dtype is not dtype.compute
         self.wanted = "true" if narrow else f.all_of([f.cmp("sgt", n, most), apart])
+        self.upright = f(f"or i1 {self.flat}, {tall}")
+        self.near = f.all_of([self.wanted, self.upright])
 
     def begin(self, index: str, depth: str) -> None:
         """The block of k from `index` on."""
         f, size = self.f, self.size
         self.depth, self.source = depth, f.at("%a", f.mul(index, "%a_col"))
-        self.row = f.select(
-            self.flat, str(self.height * size), f.add(f.mul(depth, size), str(LINE))
-        )
-        self.a_row = f.select(self.wanted, f.select(self.flat, str(size), self.row), "%a_row")
-        self.a_col = f.select(
-            self.wanted, f.select(self.flat, self.row, str(size)), "%a_col"
-        )
+        step = str((PITCH if self.wide else self.height) * size)
+        self.row = f.select(self.upright, step, f.add(f.mul(depth, size), str(LINE)))
+        self.a_row = f.select(self.wanted, f.select(self.upright, str(size), self.row), "%a_row")
+        self.a_col = f.select(self.wanted, f.select(self.upright, self.row, str(size)), "%a_col")
 
     def __call__(self, row: str, height: int) -> str:
         """The kernel's arguments for the strip at `row`."""
         f = self.f
         a = f.at(self.source, f.mul(row, "%a_row"))
         with f.when(self.wanted):
-            f.do(f"call void @{self.pack}(i64 {f.select(self.flat, self.depth, str(height))}, "
-                 f"i64 {f.select(self.flat, str(height), self.depth)}, ptr {a}, "
-                 f"i64 {f.select(self.flat, '%a_col', '%a_row')}, "
-                 f"i64 {f.select(self.flat, '%a_row', '%a_col')}, "
+            f.do(f"call void @{self.pack}(i64 {f.select(self.upright, self.depth, str(height))}, "
+                 f"i64 {f.select(self.upright, str(height), self.depth)}, ptr {a}, "
+                 f"i64 {f.select(self.upright, '%a_col', '%a_row')}, "
+                 f"i64 {f.select(self.upright, '%a_row', '%a_col')}, "
                  f"ptr {self.packed}, i64 {self.row})")
         here = f.select(self.wanted, self.packed, a, "ptr")
         strip = f"ptr {here}, i64 {self.a_row}, i64 {self.a_col}"

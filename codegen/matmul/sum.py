@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul.block import HEIGHT, LINE, LONG_ROWS, Strips, k_block
+from graphc.codegen.matmul.block import LINE, LONG_ROWS, Strips, k_block
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix, strip, tiling
+from graphc.codegen.matmul.micro import PITCH, prefix, strip, tiling
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.target import Target
 from graphc.dims import Size
@@ -37,7 +37,7 @@ _POINTERS = ("a", "b", "c", "begun")
 def sum_scratch(dtype: DType, n: int) -> Size:
     """Bytes of scratch that a call needs: panels of B on any target, and a strip of A."""
     depth, size = k_block(dtype), dtype.itemsize
-    return depth * dims.round_up(n * size, 2 * LINE) + HEIGHT * (depth * size + LINE) + 2 * LINE
+    return depth * dims.round_up(n * size, 2 * LINE) + PITCH * (depth * size + LINE) + 2 * LINE
 
 
 def define_sum(module: Module, target: Target, dtype: DType) -> str:

@@ -228,12 +228,24 @@ def test_every_way_to_cut_rows_into_strips(dtype):
     check(whole[0], a, wide[:, :, :n])
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 8)])
+def test_half_of_an_upright_strip_is_operands(dtype, lanes):
+    """Elements of every second row are operands of both multiply-adds, with constant addresses."""
+    target = x86("v4")
+    code = assembly(text(dtype, target), target)
+    (kernel,) = re.findall(r"^graphc_matmul_f\d\d_strip_14_upright:(.*?)\.Lfunc_end", code,
+                           re.DOTALL | re.MULTILINE)
+    places = re.findall(rf"vfmadd\w+\s+(\d+)\(%\w+\){{1to{lanes}}}", kernel)
+    size = np.dtype(dtype).itemsize
+    assert [places.count(str(i * size)) for i in range(1, 14)] == [3, 1] * 6 + [3]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rows_of_a_that_share_cache_sets(dtype):
     rng = np.random.default_rng(12)
     n, k, row = 141, 261, 4096 // np.dtype(dtype).itemsize
     b = numbers(rng, (1, k, n), dtype)
-    for m in (13, 14, 15, 29, 62):
+    for m in (13, 14, 15, 29, 41, 42, 43, 62):  # of many rows strips are transposed
         even = guarded((1, m, row), dtype)[:, :, -k:]
         even[...] = numbers(rng, even.shape, dtype)
         found = set()
