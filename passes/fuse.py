@@ -82,11 +82,12 @@ class Fusion(Joining):
         """The groups, one of which makes numbers that others would repeat; what it stores."""
         found = repeated.find(
             groups, self.scalars,
-            lambda n: bool(n.args) and self.is_lazy(n) and not self.is_computed(n),
+            lambda n: bool(n.args) and self.is_lazy(n) and n not in self.computed,
         )
         if found is None:
             return groups, set()
         self.scalars.difference_update(found.made)
+        self.computed.update(found.made)
         g = Group(self.count, "loops", [], found.host.level)
         g.nodes = found.made
         for n in found.made:
@@ -119,7 +120,7 @@ class Fusion(Joining):
                 m = w.node
                 local = w not in buffers and (
                     w in inside or w in self.copied[h] or is_free(w)
-                    or (m.args and self.is_lazy(m) and not self.is_computed(m))
+                    or (m.args and self.is_lazy(m) and m not in self.computed)
                 )
                 if not local:
                     env[w] = given(w)

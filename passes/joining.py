@@ -40,9 +40,12 @@ class Joining:
 
     def __init__(self, g: Graph):
         self.g = g
-        self.in_place = written_in_place(g)
+        in_place = written_in_place(g)
+        self.opaque = {n for n in g.nodes if is_opaque(n) or n in in_place}
+        self.lazy = {n for n in g.nodes if is_lazy(n)}
         self.needed = self._buffers()
         self.scalars = self._scalars()
+        self.computed = {n for n in g.nodes if self._is_computed(n)}  # what must stand in a group
         self.group_of: dict[Value, Group] = {}
         self.count = 0
         self.sweeps: dict[Value, int] = {}  # how many reductions of its kernel a value waits for
@@ -78,17 +81,17 @@ class Joining:
 
     def is_lazy(self, n: Node) -> bool:
         """Whether kernels that want n contain it, so that it needs no place of its own."""
-        return is_lazy(n) or n in self.scalars
+        return n in self.lazy or n in self.scalars
 
     def is_opaque(self, n: Node) -> bool:
         """Whether n wants its operands as buffers."""
-        return is_opaque(n) or n in self.in_place
+        return n in self.opaque
 
     def is_view(self, n: Node) -> bool:
         """Whether n is another shape of its operand in memory."""
         return n.op.name in VIEWS
 
-    def is_computed(self, n: Node) -> bool:
+    def _is_computed(self, n: Node) -> bool:
         """Whether n itself must stand in a group."""
         if n.op.kind is Kind.LEAF:
             return is_free(n.outs[0]) and n.outs[0] in self.needed and n.op.name != "constant"
@@ -98,9 +101,7 @@ class Joining:
 
     def resolve(self, v: Value, label: Label | None, injective: bool) -> Use:
         """The computed or given value behind lazy layout ops, and the label it is used at."""
-        while v.node.args and is_lazy(v.node) and not self.is_computed(v.node):
-            if v.node in self.scalars:
-                break
+        while v.node in self.lazy and v.node not in self.computed and v.node not in self.scalars:
             if v.node.op.name == "broadcast":
                 injective = False
             label = through_layout(v.node, label)
@@ -109,7 +110,7 @@ class Joining:
 
     def plan(self) -> list[Group]:
         """The groups, in the order of their first nodes."""
-        computed = [n for n in self.g.nodes if self.is_computed(n)]
+        computed = [n for n in self.g.nodes if n in self.computed]
         self.proto: dict[Node, tuple[list[Size], Label, frozenset[int], Label]] = {}
         for n in computed:
             sizes, space, reduced, result = own_label(n)
@@ -237,7 +238,7 @@ class Joining:
                 return None
             trial, rename = result
             merged.append(h)
-            if rename is not None:
+            if rename is not None and any(a != b for a, b in rename.items()):
                 for k in uses:
                     uses[k] = [u.renamed(rename) for u in uses[k]]
         trial.level = level

@@ -49,6 +49,8 @@ SEVERAL = 3
 
 def run(g: Graph) -> Graph:
     """Make every operand of every dot plain."""
+    if not any(n.op.kind is Kind.CONTRACT for n in g.nodes):
+        return g
     uses = Counter(n.args[1] for n in g.nodes if _sums_over_rows(n))
     turned: dict[Value, Value] = {}
 

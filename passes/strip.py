@@ -28,4 +28,6 @@ def run(g: Graph) -> Graph:
 
 
 def _strip(g: Graph) -> Graph:
+    if not any(n.op.name == "stop_gradient" for n in g.nodes):
+        return g
     return rebuild(g, lambda b, n, args: args if n.op.name == "stop_gradient" else None)
