@@ -29,8 +29,7 @@ def clear(f: Frame, chunk: str) -> dict[Expr, str]:
         return {}
     size = f.top.size(chunk_bytes(s))
     base = _at(f, f"{e(f'mul nsw i64 {chunk}, {size}')}")
-    f.module.declare("llvm.memset.p0.i64", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    e.do(f"call void @llvm.memset.p0.i64(ptr {base}, i8 0, i64 {size}, i1 false)")
+    e.clear(base, size)
     each = e(f"sdiv i64 {size}, {len(s.columns)}")
     return {
         r: e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul nsw i64 {each}, {k}')}")

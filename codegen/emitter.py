@@ -233,6 +233,13 @@ class Emitter:
         )
         self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
 
+    def clear(self, at: str, size: str) -> None:
+        """Set bytes to 0."""
+        self.module.declare(
+            "llvm.memset.p0.i64", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        )
+        self.do(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)")
+
     def parallel(self, task: str, ctx: str, chunks: str, scratch: str = "%scratch") -> None:
         """Share the chunks of a task out among threads (see `runtime`)."""
         self.module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")

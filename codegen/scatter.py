@@ -1,6 +1,7 @@
 """Scatter with several positions per row: a copy of the operand, then updates in order.
 
-There is no copy where the result stands in the operand's place, which nobody reads afterwards. A
+There is no copy where the result stands in the operand's place, which nobody reads afterwards, and
+zeros are made there, not copied: gradients of gathers begin with these. A
 state's place may be taken where nothing can fail any more, so its positions are looked at before,
 by a kernel of their own.
 
@@ -61,7 +62,7 @@ class ScatterKernel:
         """The operand whose buffer the result may take, as of `kernels.Call`."""
         body = self.job.body
         x, *others = body.outputs[0].node.args
-        return {} if x in others else {0: [body.inputs.index(x)]}
+        return {} if x in others or x not in body.inputs else {0: [body.inputs.index(x)]}
 
     def define(self) -> None:
         """Add the kernel to the module."""
@@ -139,7 +140,7 @@ class _Updates:
     ):
         self.f, self.e, self.node, self.checked = f, f.e, node, checked
         self.x, self.where, self.u = node.args
-        self.at_x, self.at_where = pointers[self.x], pointers[self.where]
+        self.at_x, self.at_where = pointers.get(self.x, ""), pointers[self.where]
         self.axis, self.batch = node.attrs["axis"], node.attrs["batch"]
         self.dtype = self.x.type.dtype
         self.sums = sums  # where 16-bit floats add up
@@ -148,7 +149,18 @@ class _Updates:
 
     def write(self) -> None:
         """The whole function."""
+        self.begin()
+        if self.sums:
+            self.in_f32()
+        else:
+            self.each(self.add)
+
+    def begin(self) -> None:
+        """The result as it is before all updates: x, copied if it is elsewhere, or zeros."""
         e, f, x = self.e, self.f, self.x.type
+        if not self.at_x:
+            e.clear(f.outputs[0], f.top.size(x.size * self.dtype.itemsize))
+            return
         apart, after = e.fresh("apart"), e.fresh("after")
         bytes_ = f.top.size(x.size * self.dtype.itemsize)
         e.do(f"br i1 {e(f'icmp eq ptr {f.outputs[0]}, {self.at_x}')}, label %{after}, "
@@ -157,10 +169,6 @@ class _Updates:
         e.copy(f.outputs[0], self.at_x, bytes_)
         e.do(f"br label %{after}")
         e.label(after)
-        if self.sums:
-            self.in_f32()
-        else:
-            self.each(self.add)
 
     def one_number(self, pointers: dict[Value, str]) -> str:
         """What every update is, read before anything is written."""
@@ -291,7 +299,7 @@ class _Updates:
 
     def widen(self, L: Lanes, to: str, source: str) -> None:
         """Some elements, as they were, put where they add up."""
-        old = L.load(self.dtype, _element(self.f, self.at_x, to, self.dtype.itemsize))
+        old = L.load(self.dtype, _element(self.f, self.f.outputs[0], to, self.dtype.itemsize))
         L.store(f32, old, _element(self.f, self.sums, to, f32.itemsize))
 
     def narrow(self, L: Lanes, to: str, source: str) -> None:

@@ -3,7 +3,8 @@
     pad(a, 0 .. 64 of 256) + pad(b, 64 .. 128 of 256) + c   ->   concat(a, b, zeros) + c
 
 A value of which parts were used gets cotangents with zeros around. Those whose parts lie apart
-along one axis are put side by side, not added: n parts of a whole cost one pass instead of n.
+along one axis are put side by side, not added: n parts of a whole cost one pass instead of n. Those
+of gathers, rows added to zeros, are added to one array, one after the other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 from graphc import ir, prim
 from graphc.ir import Value
+from graphc.passes.roles import is_zeros
 from graphc.types import TensorType
 
 
@@ -33,10 +35,26 @@ def add_up(parts: Sequence[Value]) -> Value:
             joined.update(k for _, _, k in apart)
             sums.append(_side_by_side(axis, [(a, b, parts[k]) for a, b, k in apart]))
     sums += [p for k, p in enumerate(parts) if k not in joined]
-    total = sums[0]
-    for s in sums[1:]:
+    total, *others = _in_one_array(sums)
+    for s in others:
         (total,) = ir.apply("add", [total, s])
     return total
+
+
+def _in_one_array(sums: Sequence[Value]) -> list[Value]:
+    """The terms; of those that add rows to zeros, each adds its own to the one before instead."""
+    found: list[Value] = []
+    place = -1  # of these in `found`
+    for s in sums:
+        n = s.node
+        if n.op.name != "scatter_add" or not is_zeros(n.args[0]):
+            found.append(s)
+        elif place < 0:
+            place = len(found)
+            found.append(s)
+        else:
+            (found[place],) = ir.apply("scatter_add", [found[place], *n.args[1:]], **n.attrs)
+    return found
 
 
 def _stretch(v: Value) -> tuple[int, int, int] | None:

@@ -73,11 +73,21 @@ def _is_scatter(n: Node) -> bool:
 
 def in_memory(n: Node) -> tuple[Value, ...]:
     """The operands of an opaque node that must be buffers. Of updates that are one number, as in a
-    histogram, that number."""
+    histogram, that number; zeros that are updated, as in a gradient, none."""
     if not _is_scatter(n):
         return n.args
-    u = spread(n.args[2])
-    return n.args if u is None else n.args[:2] if is_free(u) else (*n.args[:2], u)
+    x, where, updates = n.args
+    found = [where] if is_zeros(x) else [x, where]
+    one = spread(updates)
+    if one is None or not is_free(one):
+        found.append(updates if one is None else one)
+    return tuple(found)
+
+
+def is_zeros(v: Value) -> bool:
+    """Whether index arithmetic alone makes v of a constant all of whose bits are 0."""
+    one = spread(v)
+    return one is not None and is_free(one) and not _bits(one.node.attrs["value"].array).any()
 
 
 def spread(v: Value) -> Value | None:

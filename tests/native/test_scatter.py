@@ -240,3 +240,28 @@ def test_several_updates_of_a_state_are_made_in_its_place():
     np.testing.assert_allclose(sums, want.sum(1), rtol=1e-4, atol=1e-4)
     np.add.at(want, data["j"], data["v"])
     np.testing.assert_array_equal(table.value, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gradients_of_several_gathers_are_added_in_one_array(dtype):
+    """Word2vec made zeros of its table as an array, copied them for each gather, and added up."""
+    t, u = gx.input("t", ("v", 4), dtype), gx.input("u", (7, 4), dtype)
+    at = [gx.input(name, ("n",), "int64") for name in "ijk"]
+    a, b = t[at[0]], t[at[1]]
+    loss = gx.sum(a * b) + gx.sum(3 * t[at[2]]) + gx.sum(u[at[0]])
+    f = gx.function([t, u, *at], gx.grad(loss, [t, u]))
+    x, y = RNG.normal(size=(5, 4)).astype(dtype), np.zeros((7, 4), dtype)
+    where = [np.array(p) for p in ((3, 0, 3), (1, 1, -1), (0, 4, 0))]
+    want, ones = np.zeros((5, 4)), np.zeros((7, 4))
+    np.add.at(want, where[0], x[where[1]].astype("f8"))
+    np.add.at(want, where[1], x[where[0]].astype("f8"))
+    np.add.at(want, where[2], 3)
+    np.add.at(ones, where[0], 1)
+    for got in (f(x, y, *where), gx.function(
+        [t, u, *at], gx.grad(loss, [t, u]), mode="interpret")(x, y, *where)):
+        np.testing.assert_allclose(got[0], want, 10 * np.finfo(dtype).eps, np.finfo(dtype).eps)
+        np.testing.assert_array_equal(got[1], ones)
+    if dtype == "float32":  # halves have a workspace
+        assert "*v" not in f.memory_plan()
+    assert sum("scatter_add" in k.title for k in f.kernels) == 4 and not any(
+        "add" in k.title.replace("scatter_add", "") for k in f.kernels)
