@@ -167,11 +167,13 @@ class Frame:
         """Remember that `cond` (an i1) held at a fallible node."""
         flag = self.flags.get(node)
         if flag is None:
-            flag = self.flags[node] = self.alloca("i8", 1)
-            self.allocas.append(f"  store i8 0, ptr {flag}, align 1")
-        bit = scope.e(f"zext i1 {cond} to i8")
-        old = scope.e(f"load i8, ptr {flag}, align 1")
-        scope.e.do(f"store i8 {scope.e(f'or i8 {old}, {bit}')}, ptr {flag}, align 1")
+            flag = self.flags[node] = self.alloca("[2 x i8]", 2)
+            self.allocas.append(f"  store i16 0, ptr {flag}, align 2")
+        # beside the flag where nothing failed: to read it and write it back takes five cycles,
+        # in which the next position waits
+        beside = scope.e(f"zext i1 {scope.e(f'xor i1 {cond}, true')} to i64")
+        at = scope.e(f"getelementptr inbounds i8, ptr {flag}, i64 {beside}")
+        scope.e.do(f"store i8 1, ptr {at}, align 1")
 
     def flush_errors(self) -> None:
         """Put the lowest code of what failed into the call's error word."""

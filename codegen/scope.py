@@ -178,6 +178,8 @@ class Scope(Positions):
         """A position that data give: made >= 0, reported and clamped to 0 where out of range."""
         size, negative, preds, _ = x.attrs
         i = self.operand(x.args[0], vector)
+        if always_inside(x):
+            return i
         n = self.lane_size(size) if vector else self.size(size)
         if negative:
             low = L.cmp("slt", "i64", i, L.k("i64", 0))
@@ -303,6 +305,13 @@ class Scope(Positions):
         else:
             L.scatter(d.dtype, value, base, self.lane_size(offset))
         self.e.note(None)
+
+
+def always_inside(x: Expr) -> bool:
+    """Whether a position cannot be out of range: bytes, in a table of 256."""
+    n, e = x.attrs[0], x.args[0]
+    d = e.args[0].dtype if e.kind == "op" and e.name == "cast" else e.dtype
+    return d.kind == "u" and isinstance(n, int) and n >= 1 << d.bits
 
 
 def constant(x: Expr) -> float | int | bool:
