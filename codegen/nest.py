@@ -221,7 +221,8 @@ class NestKernel:
         high = least(e, last, f.top.size(self.nest.sizes[s.vector]))
 
         if s.spans:
-            body.run(f.top, low, high, {})
+            assert isinstance(body, Along)
+            body.run(f.top, low, high, {}, partial=s.block < s.width)  # then vectors may be begun
             return
 
         def piece(i: str) -> None:

@@ -46,6 +46,22 @@ def test_heat(shape, dtype, threads):
     assert arena(f) < start.nbytes / 2 and arena(g) < start.nbytes / 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(16, 2000), (33, 1000), (65, 257)])
+def test_a_column_is_cut_within_a_vector(shape, dtype):
+    """The first column is a nest of its own, with as many rows as vectors have lanes, of which a
+    block takes a few: all were computed, where the state and its inputs end, and beyond."""
+    rng = np.random.default_rng(2)
+    start, rows = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+    s, x = gx.variable(start, "s"), gx.input("x", shape, dtype)
+    f = gx.function([x], [], updates={s: s + gx.pad(s[:, :-1], ((0, 0), (1, 0))) + x})
+    f(rows)
+    want = start.copy()
+    want[:, 1:] += start[:, :-1]
+    np.testing.assert_array_equal(s.value, want + rows)
+    assert "in state 0" in f.memory_plan()
+
+
 def test_two_states_of_one_kernel():
     """Gray and Scott's reaction: both read both."""
     start = np.random.default_rng(1).random((2, 200, 100)).astype("f4")
