@@ -3,7 +3,9 @@
     product      batches, blocks of C, threads and epilogues: the function that kernels call
     split        which blocks, and how many tasks
     block        one block of C on one thread: loops over k, packing, strips of rows
-    micro        a tile of C in registers, one pass over k: where the time goes
+    tiling       how many rows and registers a tile of C has
+    micro        strips of tiles of C in registers, one pass over k each
+    steps        the loop over k: where the time goes
     pack         copies of operands: packed, transposed, widened, rounded
     row          one row times a matrix
     dot          one column: dot products of rows with a vector

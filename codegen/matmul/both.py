@@ -25,8 +25,8 @@ from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.block import LINE, k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix
 from graphc.codegen.matmul.row import add_up, clear, define_add, row_parts
+from graphc.codegen.matmul.tiling import prefix
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.dims import Size
 from graphc.types import DType

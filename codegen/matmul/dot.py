@@ -17,8 +17,8 @@ from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix, tail_mask, tiling
 from graphc.codegen.matmul.pack import define_pack
+from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.dims import Size
 from graphc.types import DType

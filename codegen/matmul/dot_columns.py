@@ -13,7 +13,7 @@ from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix, tail_mask, tiling
+from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
 from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.types import DType
 

@@ -7,7 +7,7 @@ from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import memory_type
 from graphc.codegen.matmul.integer_dot import STEP, define_int_dots
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix
+from graphc.codegen.matmul.tiling import prefix
 from graphc.codegen.target import Target
 from graphc.types import DType
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix
+from graphc.codegen.matmul.tiling import prefix
 from graphc.codegen.target import Target
 from graphc.types import DType
 

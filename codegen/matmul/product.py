@@ -37,9 +37,9 @@ from graphc.codegen.matmul.block import ROWS, block_scratch, define_block, k_blo
 from graphc.codegen.matmul.dot import define_dots, dots_scratch
 from graphc.codegen.matmul.integer import define_int_block
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix, tiling
 from graphc.codegen.matmul.row import STREAM_BYTES, define_stream
 from graphc.codegen.matmul.split import ROW_UNIT, most_together, passing_rows, split, streamed
+from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType

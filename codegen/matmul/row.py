@@ -15,8 +15,8 @@ from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import prefix, tail_mask
 from graphc.codegen.matmul.pack import joined, side, transposed
+from graphc.codegen.matmul.tiling import prefix, tail_mask
 from graphc.codegen.target import Target
 from graphc.types import DType
 

@@ -21,8 +21,9 @@ from graphc import dims
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.block import LINE, LONG_ROWS, Strips, k_block
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import PITCH, prefix, strip, tiling
+from graphc.codegen.matmul.micro import PITCH, strip
 from graphc.codegen.matmul.pack import define_pack
+from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType

@@ -10,7 +10,7 @@ from graphc.codegen import vector_axis as axis
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
 from graphc.codegen.matmul import block, product, split
-from graphc.codegen.matmul.micro import tiling
+from graphc.codegen.matmul.tiling import tiling
 from graphc.codegen.platforms import PLATFORMS
 from graphc.codegen.target import VIRTUAL_BITS
 from graphc.types import bf16, f16, f32, f64
