@@ -239,9 +239,9 @@ def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
 
 def _write_versions(job: Job, versions: Versions, slots: Slots) -> NestKernel:
     """The function that chooses, and what it calls; the kernel of all other lengths."""
-    other = NestKernel(job.part("long"), versions.other, slots)
+    other = NestKernel(job.part("other"), versions.other, slots)
     other.define()
-    slots = other.slots  # with a workspace where long rows go in bands
+    slots = other.slots  # with a workspace where rows go in bands
     f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
     first = slots.params + slots.outputs
     numbers = {n: f(f"load i64, ptr {f.at('%ctx', 8 * (first + k))}, align 8")

@@ -222,7 +222,8 @@ class NestKernel:
 
         if s.spans:
             assert isinstance(body, Along)
-            body.run(f.top, low, high, {}, partial=s.block < s.width)  # then vectors may be begun
+            cut = s.block < s.width  # then an end of a block may lie within a vector
+            body.run(f.top, low, high, {}, partial=cut)
             return
 
         def piece(i: str) -> None:

@@ -34,7 +34,7 @@ MEMORY = 8       # cycles of a line that is read and written, whatever is comput
 GAIN = 1.7       # times faster, by estimate, from which on parts are worth their code
 
 
-def gain(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
+def pays(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
     """Whether parts of rows take much less time, and their items are blocks of the same rows.
 
     Rows from memory gain little. Where lanes are narrow, conditions fill several registers.

@@ -98,7 +98,7 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
 def by_parts(nest: Nest, target: Target) -> Versions | None:
     """A version in parts of rows that are put together, where the parts are long enough."""
     found = parts_of_rows(nest)
-    if found is None or not row_parts.gain(nest, found[1], target):
+    if found is None or not row_parts.pays(nest, found[1], target):
         return None
     row, parts = found
     rows = dims.product(nest.sizes[n] for n in nest.outer if n != row)

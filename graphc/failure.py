@@ -51,8 +51,10 @@ def failure(
         by_element = site.kind in ("index", "division")
         if by_element and graph and again and elements(graph, sizes) <= MOST_ELEMENTS:
             found = _detail(kind, site.loc, again)
-            told = found.startswith(site.reason)
-            text += found.removeprefix(site.reason) if told else f"; {found}" * bool(found)
+            if found.startswith(site.reason):
+                text += found.removeprefix(site.reason)
+            elif found:
+                text += f"; {found}"
         return kind(f"{program.name}: {text}", site.loc)
     text = {s.value: s.text for s in Status}.get(
         status, f"native code returned status {status}"

@@ -5,7 +5,8 @@ disturbance of the machine meets all alike. One-thread processes are bound to on
 
 The least time of a call is what the library needs once nothing disturbs it, and on a machine that
 others share a quiet moment may take long to come. So the rounds go on between those near the front
-until the least of none of them falls: a race is not decided by who happened to meet the moment.
+until the least of none of them falls, or some seconds have passed: a race is not decided by who
+happened to meet the moment. Those far behind leave after half of the rounds.
 """
 
 from __future__ import annotations
