@@ -184,14 +184,17 @@ def as_value(what: str, value: Any, type: TensorType) -> Array:
     """`value` as what a variable of this type may hold: an array of exactly its dtype and shape,
     or numbers and lists, which convert as the arguments of a call do.
 
-    Raises UsageError for what is no array of numbers, DTypeError for numbers that do not fit,
-    ShapeError for arrays of another type.
+    Raises UsageError for what is no array of numbers, DTypeError for numbers that do not fit and
+    arrays of another dtype, ShapeError for those of another shape.
     """
     array = literal_array(value, what=what)
     if not keeps_dtype(value):
         array = _from_python(what, value, type, user_loc())
-    if array.shape != type.shape or as_dtype(array.dtype) is not type.dtype:
-        raise ShapeError(f"{what} must be {type}, got {array_text(array)}", user_loc())
+    text = f"{what} must be {type}, got {array_text(array)}"
+    if array.shape != type.shape:
+        raise ShapeError(text, user_loc())
+    if as_dtype(array.dtype) is not type.dtype:
+        raise DTypeError(f"{text}; cast it with .astype({type.dtype.long!r})", user_loc())
     return array.astype(type.dtype.numpy, copy=False)  # in this machine's byte order
 
 
@@ -296,18 +299,18 @@ class Results:
 
     def check(self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse arrays of `out=` that cannot take the outputs."""
-        for a, t, shape in zip(given, self.types, shapes, strict=True):
-            text = f"{t.dtype}{shape_text(shape)}"
+        keys = self.keys if self.kind == "dict" else range(len(self.types))
+        for key, a, t, shape in zip(keys, given, self.types, shapes, strict=True):
+            here = "out=" if self.kind == "one" else f"out[{key!r}]"
+            text = f"{self.name}: {here} must be {t.dtype}{shape_text(shape)}, got"
             if not isinstance(a, np.ndarray):
-                self._refuse(f"out= takes arrays, got {_short(a)} for {t}")
+                self._refuse(f"{here} takes arrays, got {_short(a)} for {t}")
             if a.dtype != t.dtype.numpy:
-                raise DTypeError(f"{self.name}: out= must be {text}, got {a.dtype}", user_loc())
+                raise DTypeError(f"{text} {a.dtype}", user_loc())
             if a.shape != shape:
-                raise ShapeError(
-                    f"{self.name}: out= must be {text}, got shape {shape_text(a.shape)}", user_loc()
-                )
+                raise ShapeError(f"{text} shape {shape_text(a.shape)}", user_loc())
             if not a.flags.writeable:
-                self._refuse(f"out= for {t} is read-only")
+                self._refuse(f"{here} for {t} is read-only")
         for i, a in enumerate(given):
             if any(np.may_share_memory(a, b) for b in given[:i]):
                 self._refuse("two arrays of out= overlap")

@@ -11,7 +11,7 @@ from graphc import types
 from graphc.contents import locked
 from graphc.convert import listed
 from graphc.descriptor import decode_type, read_descriptor
-from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
+from graphc.errors import ArgumentError, DTypeError, ShapeError, UsageError, user_loc
 from graphc.files import check_path, npz_writer, read_npz
 from graphc.ir import State
 from graphc.state_file import is_state_file, read_state_file, write_file, write_state_file
@@ -133,7 +133,8 @@ def load_state(path: str | os.PathLike[str], what: Any) -> None:
     for name, s in wanted.items():
         a = arrays[name]
         if a.shape != s.type.shape or as_dtype(a.dtype) is not s.type.dtype:
-            raise ShapeError(
+            kind = DTypeError if a.shape == s.type.shape else ShapeError
+            raise kind(
                 f"load_state: variable {name!r} must be {s.type}, got {array_text(a)} in {path}",
                 user_loc(),
             )

@@ -83,7 +83,8 @@ def test_variable_refuses_other_values(refuses):
     w = gx.variable(np.zeros(2, "f4"), "w")
     with refuses("variable 'w': the value must be f32[2], got f32[3]", kind=ShapeError):
         w.value = np.zeros(3, "f4")
-    with refuses("variable 'w': the value must be f32[2], got f64[2]"):
+    cast = "variable 'w': the value must be f32[2], got f64[2]; cast it with .astype('float32')"
+    with refuses(cast, kind=DTypeError):
         w.value = np.zeros(2)
     np.testing.assert_array_equal(w.value, [0, 0])
 

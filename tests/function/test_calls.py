@@ -224,6 +224,10 @@ def test_out_of_structures(mode):
     g = gx.function([x], {"p": x + 1}, mode=mode)
     named = {"p": np.empty(2, "f4")}
     assert g(a, out=named) is named and named["p"].tolist() == [1, 2]
+    with pytest.raises(ShapeError, match=r"out\['p'\] must be f32\[2\], got shape \[3\]"):
+        g(a, out={"p": np.empty(3, "f4")})
+    with pytest.raises(DTypeError, match=r"out\[1\] must be f32\[2\], got float64"):
+        f(a, out=[np.empty(2, "f4"), np.empty(2)])
 
 
 READ_ONLY = np.empty(2, np.float32)
