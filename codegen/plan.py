@@ -298,7 +298,8 @@ class _Planner:
                     places[o] = Place("arena", slot_of[o])
                 if c.workspace != 0:
                     workspaces[k] = slots.take(c.workspace)
-                lines.append(f"{c.name}: " + ", ".join(_show(places[o], o) for o in c.outs))
+                made = ", ".join(_show(places[o], o) for o in c.outs)
+                lines.append(f"{c.name}: {made or 'nothing, it looks at positions'}")
             slots.free += [workspaces[k] for k in wave if k in workspaces]
             for slot in ending[w]:
                 if slot in holds and self.last_read.get(holds[slot], -1) <= wave[-1]:

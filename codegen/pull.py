@@ -159,7 +159,7 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     ni = where.type.ndim - batch
     e = yield where, (*idx[:batch], *idx[k : k + ni]), preds
     n = x.type.shape[k]
-    p = lw.position(e, n, at["negative"], preds, value.node)
+    p = lw.position(e, n, at["negative"], _and(preds, _read(lw, value, k, ni)), value.node)
     if not isinstance(n, int) or n == 0:  # an empty axis has nothing that may be read
         preds = _and(preds, [Pred(p, 0, n)])
     found = yield x, (*idx[:k], p, *idx[k + ni :]), preds
@@ -168,6 +168,14 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     at_p = lw.index(p)
     # What is looked up is the same everywhere: the index is checked all the same.
     return lw.op("select", value.type.dtype, lw.op("equal", bool_, at_p, at_p), found, found)
+
+
+def _read(lw: Lowering, value: Value, k: int, ni: int) -> list[Pred]:
+    """That a gather, of axis k by indices of ni axes, reads anything: sums over other axes, which
+    may be empty, look at a position before they begin."""
+    shape = value.type.shape
+    beside = (*shape[:k], *shape[k + ni :]) if lw.reduced else ()
+    return [Pred(0, 0, s) for s in beside if not isinstance(s, int) or s == 0]
 
 
 def _depends(e: Expr, on: Expr) -> bool:

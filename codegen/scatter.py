@@ -204,7 +204,18 @@ class _Updates:
     def each(self, step: Step) -> None:
         """`step` for the elements behind every position, in the order of these."""
         self.step = step
-        self.loops([*self.x.type.shape[: self.axis], *self.where.type.shape[self.batch :]], [])
+        sizes = [*self.x.type.shape[: self.axis], *self.where.type.shape[self.batch :]]
+        row = product(self.x.type.shape[self.axis + 1 :])
+        if isinstance(row, int):
+            self.loops(sizes if row else [0], [])
+            return
+        e = self.e
+        some, done = e.fresh("some"), e.fresh("done")  # positions of empty rows are not looked at
+        e.do(f"br i1 {e(f'icmp eq i64 {self.f.top.size(row)}, 0')}, label %{done}, label %{some}")
+        e.label(some)
+        self.loops(sizes, [])
+        e.do(f"br label %{done}")
+        e.label(done)
 
     def loops(self, sizes: list[Size], at: list[str]) -> None:
         """Loops over the axes before x's indexed one, and then over those of the positions."""

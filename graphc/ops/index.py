@@ -5,7 +5,8 @@ the indexed axis of the operand. Gathered elements (and the updates u) have the 
 
     x.shape[:axis] + idx.shape[batch:] + x.shape[axis + 1:]
 
-An index outside the axis is an error at run time; `negative=True` accepts -n..n-1.
+An index outside the axis is an error at run time; `negative=True` accepts -n..n-1. Where nothing
+is gathered or written, since another axis is empty, indices are not looked at.
 """
 
 from __future__ import annotations
@@ -93,10 +94,12 @@ class _Geometry:
     def __init__(self, name: str, x: Array, idx: Array, axis: int, batch: int, negative: bool):
         self.batch, self.outer = _count(x.shape[:batch]), _count(x.shape[batch:axis])
         self.n, self.inner = x.shape[axis], _count(x.shape[axis + 1 :])
+        self.picked = x.shape[:axis] + idx.shape[batch:] + x.shape[axis + 1 :]
+        if 0 in self.picked:
+            idx = np.empty((*x.shape[:batch], 0), idx.dtype)
         self.k = _count(idx.shape[batch:])
         self.idx = _positions(name, idx, self.n, negative).reshape(self.batch, self.k)
         self.rows = np.arange(self.batch)[:, None]
-        self.picked = x.shape[:axis] + idx.shape[batch:] + x.shape[axis + 1 :]
 
     def operand(self, x: Array) -> Array:
         """x as (batch, n, outer, inner)."""

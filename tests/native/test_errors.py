@@ -233,3 +233,32 @@ def test_bytes_are_no_wrong_places_in_a_table_of_256():
     assert "icmp ult" not in f.llvm_ir().split("!llvm.loop")[0]
     with pytest.raises(IndexOutOfRangeError):
         g(a, at)
+
+
+@pytest.mark.parametrize("mode", ["jit", "interpret"])
+def test_positions_at_which_nothing_stands_are_not_looked_at(mode):
+    """Another axis is empty: nothing is gathered, summed or written. A sum over nothing of what
+    does stand somewhere looks at it."""
+    def ones(*shape):
+        return np.ones(shape, "f4")
+
+    bad = np.array([7, -9])
+    x, i = gx.input("x", ("n", 5, "m")), gx.input("i", ("k",), "int64")
+    u = gx.input("u", ("n", "k", "m"))
+    t = gx.input("t", (5,))
+    f = gx.function([x, i, u, t], [
+        x[:, i], gx.sum(x[:, i], axis=(0, 2)), gx.sum(x[:, i], axis=1),
+        x.at[:, i].set(u), x.at[:, i].add(u),
+    ], mode=mode)
+    for n, m in ((0, 2), (2, 0), (0, 0)):
+        got = f(ones(n, 5, m), bad, ones(n, 2, m), ones(5))
+        assert [g.shape for g in got] == [(n, 2, m), (2,), (n, m), (n, 5, m), (n, 5, m)]
+        assert not got[1].any()
+    with pytest.raises(IndexError, match="index 7 at"):
+        f(ones(1, 5, 1), bad, ones(1, 2, 1), ones(5))
+    some = gx.function([x, i, t], gx.sum(x[:, 0] * t[i][0], axis=1), mode=mode)
+    with pytest.raises(IndexError, match="index 7 at"):
+        some(ones(2, 5, 0), bad, ones(5))
+    static = gx.input("s", (2, 5, 0))
+    f = gx.function([static, i], [gx.sum(static[:, i]), static.at[:, i].add(1)], mode=mode)
+    assert f(ones(2, 5, 0), bad)[0] == 0

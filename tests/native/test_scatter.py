@@ -134,6 +134,7 @@ def test_positions_of_a_state_are_looked_at_before_it_is_written_over(dtype):
         np.testing.assert_array_equal(other.value, put)
     assert "f32[150,16] in state 0" in f.memory_plan()
     assert "f32[150,16] in state 1" in f.memory_plan()
+    assert f.memory_plan().count(".positions: nothing, it looks at positions\n") == 2
 
 
 def test_all_that_may_fail_comes_before_a_state_is_written():
