@@ -21,7 +21,7 @@ from graphc.codegen.target import Target
 from graphc.types import DType
 
 STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
-STREAM_ROWS = 4         # rows read side by side
+STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most goes by the others
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 LINE = 64               # bytes
 
@@ -168,11 +168,13 @@ def define_add(module: Module, target: Target, dtype: DType) -> str:
         "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_row, ptr noalias %sums", target,
     )
     parts = row_parts(f, dtype, "0", f.mul("%n", dtype.itemsize))
-    whole = f(f"and i64 %k, {-STREAM_ROWS}")
-    for first, last, rows in (("0", whole, STREAM_ROWS), (whole, "%k", 1)):
+    first = "0"
+    for rows in STREAM_ROWS:
+        last = f(f"and i64 %k, {-rows}")
         with f.each(first, last, rows) as k:
             _add_rows(f, dtype, parts, rows, f.at("%a", f.mul(k.index, "%a_col")),
                       f.at("%b", f.mul(k.index, "%b_row")), "%sums")
+        first = last
     f.finish()
     return name
 

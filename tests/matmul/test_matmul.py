@@ -209,6 +209,21 @@ def test_a_row_alone_has_the_bits_of_the_row_among_others(dtype, level):
                 assert alone.tobytes() == c[:, first:last].tobytes()
 
 
+@pytest.mark.parametrize("level", [level for level in levels() if level != "v2"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_any_number_of_rows_is_read_side_by_side(dtype, level):
+    rng = np.random.default_rng(8)
+    f, least = compiled(dtype, level), 1 << 19  # bytes of a matrix that comes from memory
+    for k in range(1, 17):
+        n = least // (k * np.dtype(dtype).itemsize) + 3
+        a, b = numbers(rng, (1, 2, k), dtype), guarded((1, k, n), dtype)
+        b[...] = numbers(rng, b.shape, dtype)
+        c, alone = np.empty((1, 2, n), dtype), guarded((1, 1, n), dtype)
+        call(f, a, b, c)
+        call(f, a[:, 1:], b, alone)
+        assert alone.tobytes() == c[:, 1:].tobytes()
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_every_way_to_cut_rows_into_strips(dtype):
     rng = np.random.default_rng(11)
