@@ -265,6 +265,9 @@ class Across(Body):
                     hits = [x[-1].lanes(True).active(x[-1].vector(condition)) for x in earlier]
                     scope.scalars[r] = kind.finish(one, [kind.count(L, hits)], r.dtype)
                     continue
+                if kind.name == "argmax" and s.straight * s.width <= s.lanes:
+                    scope.scalars[r] = kind.place(L, vectors)
+                    continue
                 scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
         return scope
 

@@ -10,7 +10,7 @@ that it came in; which of several equal ones is first is settled when the lanes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,6 +124,10 @@ class Reduction:
             return [L.op("fmul" if d.is_float else "mul", t, a[0], b[0])]
         if self.name in ("reduce_max", "cummax"):
             return [emit(L, "maximum", [a[0], b[0]], [d, d], d, {})]
+        if self.name == "greatest" and d.is_float:  # of numbers: one instruction
+            return [L.select(L.cmp("ogt", t, a[0], b[0]), t, a[0], b[0])]
+        if self.name == "greatest":
+            return [emit(L, "maximum", [a[0], b[0]], [d, d], d, {})]
         if self.name == "reduce_min":
             return [emit(L, "minimum", [a[0], b[0]], [d, d], d, {})]
         if d.is_float:
@@ -219,24 +223,33 @@ class Reduction:
         (group,) = Reduction("reduce_min", SIGNED[p]).fold(L, groups)
         first = L.spread(p, group)
         lanes = len(vectors) * L.width
-        bits = "0"
         for k, hit in hits.items():
             v = vectors[k]
             assert v is not None
-            hit = L.op("and", "i1", hit, L.cmp("eq", p, v[1], first))
-            one = f"i{L.width}"
-            x = hit if L.width == 1 else L.e(f"bitcast {L.vec('i1')} {hit} to {one}")
-            if lanes > L.width:
-                x = L.e(f"zext {one} {x} to i{lanes}")
-            bits = L.e(f"or i{lanes} {bits}, {L.e(f'shl i{lanes} {x}, {k * L.width}')}")
-        count = f"llvm.cttz.i{lanes}"
-        L.e.module.declare(count, f"declare i{lanes} @{count}(i{lanes}, i1)")
-        lane = L.e(f"call i{lanes} @{count}(i{lanes} {bits}, i1 true)")
-        if lanes != 64:
-            lane = L.e(f"{'zext' if lanes < 64 else 'trunc'} i{lanes} {lane} to i64")
+            hits[k] = L.op("and", "i1", hit, L.cmp("eq", p, v[1], first))
+        lane = _first_of(L, lanes, _bits(L, lanes, hits))
         if p != "i64":
             group = L.e(f"zext {p} {group} to i64")
         return [greatest[0], L.e(f"add i64 {L.e(f'mul i64 {group}, {lanes}')}, {lane}")]
+
+    def place(self, L: Lanes, vectors: Sequence[list[str] | None]) -> str:
+        """The first place of an argmax's greatest element, or NaN, where all elements stand in one
+        group; `vectors` as for `fold`.
+
+        The greatest of others is found as if there were no NaN, which their bits tell.
+        """
+        t, d = self.types[0], self.dtype
+        (top,) = Reduction("greatest", d).fold(L, [v and v[:1] for v in vectors])
+        top = L.spread(t, top)
+        there = {k: v[0] for k, v in enumerate(vectors) if v is not None}
+        lanes = len(there) * L.width
+        equal = "oeq" if d.is_float else "eq"
+        bits = _bits(L, lanes, {k: L.cmp(equal, t, x, top) for k, x in there.items()})
+        if d.is_float:
+            nan = _bits(L, lanes, {k: L.cmp("uno", t, x, x) for k, x in there.items()})
+            some = L.e(f"icmp ne i{lanes} {nan}, 0")
+            bits = L.e(f"select i1 {some}, i{lanes} {nan}, i{lanes} {bits}")
+        return _first_of(L, lanes, bits)
 
     def count(self, L: Lanes, hits: Sequence[str]) -> str:
         """In how many lanes of vectors of conditions these hold, as a state."""
@@ -316,3 +329,24 @@ def counted(e: Expr, target: Target) -> Expr | None:
     if x.kind != "op" or x.name != "cast" or x.args[0].dtype is not bool_:
         return None
     return x.args[0]
+
+
+def _bits(L: Lanes, lanes: int, conditions: Mapping[int, str]) -> str:
+    """Conditions of some vectors, by their number, as an integer with a bit for each of `lanes`."""
+    bits, one = "0", f"i{L.width}"
+    for k, hit in conditions.items():
+        x = hit if L.width == 1 else L.e(f"bitcast {L.vec('i1')} {hit} to {one}")
+        if lanes > L.width:
+            x = L.e(f"zext {one} {x} to i{lanes}")
+        bits = L.e(f"or i{lanes} {bits}, {L.e(f'shl i{lanes} {x}, {k * L.width}')}")
+    return bits
+
+
+def _first_of(L: Lanes, lanes: int, bits: str) -> str:
+    """The number of the lowest bit that is set, as i64."""
+    count = f"llvm.cttz.i{lanes}"
+    L.e.module.declare(count, f"declare i{lanes} @{count}(i{lanes}, i1)")
+    lane = L.e(f"call i{lanes} @{count}(i{lanes} {bits}, i1 true)")
+    if lanes == 64:
+        return lane
+    return L.e(f"{'zext' if lanes < 64 else 'trunc'} i{lanes} {lane} to i64")

@@ -16,7 +16,7 @@ from graphc.dims import Size
 
 # Elements of a row up to which every lane takes a row of its own:
 FEW = 4           # in general
-FEW_PLACES = 16   # of an argmax, whose registers fold slowly
+FEW_PLACES = 8    # of an argmax, whose registers fold slowly
 FEW_ENDS = 31     # where a row ends in a function that takes a scalar dozens of instructions
 FEW_STORED = 8    # the same, if elements of the row are stored too, lane by lane
 LONG_ROW = 32     # elements of a row beside which what is read or stored once for it is nothing;

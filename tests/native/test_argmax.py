@@ -82,6 +82,26 @@ def test_argmax_of_rows_of_known_length(m):
         np.testing.assert_array_equal(f(a), np.argmax(a, axis=1))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int16", "int64"])
+def test_argmax_of_rows_in_registers(dtype):
+    """All of such a row stands in one group of lanes: places are bits, and no groups are folded."""
+    for m in (9, 16, 31, "m"):
+        x = gx.input("x", ("n", m), dtype)
+        f = gx.function([x], gx.argmax(x, axis=1))
+        if isinstance(m, int):
+            text = f.llvm_ir()
+            assert "gather" not in text
+            assert "smin" not in text
+        for length in (5, 8, 16) if m == "m" else (m,):
+            for a in samples(dtype, (40, length)):
+                a[::7] = np.finfo(dtype).min if a.dtype.kind == "f" else np.iinfo(dtype).min
+                if a.dtype.kind == "f":
+                    a[1::7] = -np.inf
+                    a[2::7, length // 2 :] = -0.0
+                    a[3::7, 1::3] = np.nan
+                np.testing.assert_array_equal(f(a), np.argmax(a, axis=1))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int8", "int64"])
 def test_argmax_of_long_columns(dtype):
     """Strips of rows, blocks of them, and the rows that are left of either."""
