@@ -17,7 +17,6 @@ from graphc.codegen.reductions import Reduction, reduction_of
 from graphc.codegen.schedule import group_of
 from graphc.codegen.scope import Scope
 from graphc.codegen.sweep import Body, Totals, least, memory_of, under
-from graphc.dims import Size
 
 if TYPE_CHECKING:
     from graphc.codegen.frame import Frame
@@ -61,7 +60,7 @@ class Along(Body):
         """
         s, e = self.s, self.e
         assert s.vector is not None
-        n: Size | None = None if partial else self.nest.sizes[s.vector]
+        n = self.nest.sizes[s.vector]
         group, width = group or group_of(s), s.width * s.interleave
         while isinstance(n, int) and width > s.width and n < width:
             width //= 2
@@ -70,8 +69,10 @@ class Along(Body):
         heads = streaming if streaming is not None and streaming.heads else None
         begin = heads.begin(grid, low, high) if heads is not None else low
         main_end = begin
-        fits = isinstance(n, int) and n % step == 0 and heads is None
-        if not (isinstance(n, int) and n < s.width):
+        fits = isinstance(n, int) and n % step == 0 and heads is None and not partial
+        # part of a vector is as likely as the whole of one, which is not written for itself
+        few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
+        if not few:
             if fits:
                 main_end = high
             else:

@@ -10,6 +10,7 @@ import pytest
 
 import graphc as gx
 from graphc import interpret
+from graphc.codegen.target import host
 from graphc.ops import OPS
 
 RNG = np.random.default_rng(0)
@@ -380,3 +381,16 @@ def test_places_along_named_axes_are_counted(threads, monkeypatch):
     for way, places in zip(re.split(r"\n(?:plain|aligned)\d+:", task)[1:], (2, 3), strict=True):
         before, _, after = way.partition("\nloop")
         assert before.count("urem") == places and "urem" not in after
+
+
+@pytest.mark.parametrize("columns", [3, 8, 16, 32])
+def test_epilogues_have_no_vectors_that_are_wider_than_rows(columns):
+    """Columns of a block may be fewer than a row's, and never more: vectors side by side were
+    written for 64 of 16, which took LLVM four times as long as those that ran."""
+    x, w = gx.input("x", ("m", 5)), gx.input("w", (5, columns))
+    f = gx.function([x, w], gx.exp(x @ w) + 1)
+    text = f.llvm_ir().partition(".epilogue(")[2].partition("\n}")[0]
+    lanes = [int(n) for n in re.findall(r"fadd <(\d+) x float>", text)]
+    assert lanes and max(lanes) <= max(columns, host().vector_bits // 32)
+    a, b = RNG.normal(size=(33, 5)).astype("f4"), RNG.normal(size=(5, columns)).astype("f4")
+    np.testing.assert_allclose(f(a, b), np.exp(a @ b) + 1, rtol=1e-5)
