@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen import running, short, stripes
+from graphc.codegen import ahead, running, short, stripes
 from graphc.codegen.bands import ROWS
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr, Store
@@ -79,17 +79,18 @@ class Along(Body):
                 length = e(f"sub nsw i64 {high}, {begin}")
                 main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
 
-            def body(i: str, _: list[str]) -> list[str]:
+            def places(i: str) -> list[Scope]:
                 starts = [
                     e(f"add nuw nsw i64 {i}, {k * width}") if k else i for k in range(group)
                 ]
-                emit([self.vectors_at(grid, x, None, width) for x in starts])
-                return []
+                return [self.vectors_at(grid, x, None, width) for x in starts]
 
             if isinstance(n, int) and n == step and fits:
-                body("0", [])
+                emit(places("0"))
+            elif self.f.early:
+                ahead.loop(self.f, begin, main_end, step, places, emit)
             else:
-                e.loop(begin, main_end, step, [], body)
+                e.for_each(begin, main_end, lambda i: emit(places(i)), step)
         if fits:
             return
 

@@ -40,6 +40,16 @@ ABREAST = {
 }
 MOSTLY = 0.75
 
+# Of loads ahead of stores (see `ahead`): the distance by which stores and loads are mistaken for
+# each other, and the share of the registers that what is read may hold. Where they are not, up to
+# half of them costs formulas below LONG_CHAIN nothing (-1 to 2%; exp(x) y in f64 3%): by AVX-512,
+# 16 in a b + c d, and by AVX2 8 in x + y; 12 and 16 by AVX2 take 10 and 40% longer. Beyond, chains
+# side by side need registers: a polynomial takes 4% longer by 16, another 40%, a sigmoid 5% by 8,
+# while stores that are waited for cost them 10 to 20%; sea water, vector by vector, gains 40% by 3,
+# where AVX2 loses 2%.
+ALIASED = 1 << 19
+CARRIED, CARRIED_LONG = 2, 8  # one in so many registers
+
 
 def cost_of(e: Expr) -> int:
     """Of a vector of one expression, in cycles."""
@@ -119,3 +129,8 @@ def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:
     if sum(map(cost_of, held)) < MOSTLY * cost:
         return most
     return min([most, *(ABREAST[e.name][bits == 64] for e in held)])
+
+
+def most_carried(cost: int, target: Target) -> int:
+    """How many registers of operands a loop over vectors of some cost may read ahead."""
+    return target.registers // (CARRIED if cost < LONG_CHAIN else CARRIED_LONG)

@@ -125,6 +125,7 @@ class Frame:
         self.places: Places | None = None  # of sums over all rows, by column
         self.bands: Bands | None = None  # where sums stand between bands of rows
         self.streaming: Streaming | None = None  # where stores may go past the caches
+        self.early: list[Expr] = []  # operands that are read ahead of stores
         self.first = "0"  # where the vector axis begins in a chunk's first item
         self.sweeping = 0  # the sweep over a row that is being written
         self._kept: dict[Expr, str] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc import dims
-from graphc.codegen import bands, columns, streaming, turned
+from graphc.codegen import ahead, bands, columns, streaming, turned
 from graphc.codegen.across import Across
 from graphc.codegen.along import Along
 from graphc.codegen.axes import coalesce
@@ -119,6 +119,7 @@ class NestKernel:
             f.bands = Bands(f, f.params[-1])
         else:
             f.streaming = streaming.of(f)
+            f.early = ahead.of(f)
         if s.merges or s.spans:
             self.merged(f, body, chunk)
         elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
@@ -145,9 +146,9 @@ class NestKernel:
             return
         ways, done = (e.fresh("plain"), e.fresh("aligned")), e.fresh("walked")
         e.do(f"br i1 {plain}, label %{ways[0]}, label %{ways[1]}")
-        for way, found in zip(ways, (None, streaming), strict=True):
+        for way, found, early in zip(ways, (None, streaming), ([], f.early), strict=True):
             e.label(way)
-            f.streaming = found
+            f.streaming, f.early = found, early
             walk(f, body, low, high, {}, whole=found is None)
             e.do(f"br label %{done}")
         e.label(done)

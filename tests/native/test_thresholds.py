@@ -28,7 +28,7 @@ PLACES = {
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.costs": {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
-        "MAX_AVX2": (1, 9999),
+        "MAX_AVX2": (1, 9999), "ALIASED": (0,), "CARRIED": (1, 4), "CARRIED_LONG": (1,),
     },
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
