@@ -96,14 +96,12 @@ class Schedule:
 
     @property
     def straight(self) -> int:
-        """The vectors of a short row that is written out in registers, or 0: one of a row that is
-        not known to be longer, several of known length."""
+        """The vectors of a short row that is written out in registers, or 0."""
         n = self.nest.sizes[self.vector] if self.vector is not None and self.across else 0
-        if self.loops or self.flat:
+        longest = dims.most(n)
+        if self.loops or self.flat or longest is None:
             return 0
-        if not isinstance(n, int):
-            return int((dims.most(n) or self.width + 1) <= self.width)
-        vectors = -(-n // self.width)
+        vectors = -(-longest // self.width)
         each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
         short = vectors == 1 or vectors * each <= STRAIGHT
         most = STRAIGHT_VECTORS * self.lanes // self.width

@@ -90,7 +90,7 @@ ORDERS = {
     "codegen.index_splitting": {
         "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "TYPICAL": (4, 64, 500),
     },
-    "codegen.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99)},
+    "codegen.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.schedule": {
         "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),

@@ -32,8 +32,8 @@ def test_several_results_of_a_row(columns, monkeypatch):
     out = [gx.mean(x, axis=1), gx.var(x, axis=1), gx.sum(gx.tanh(scaled), axis=1)]
     across, f = chosen(monkeypatch, [x, v, w], out)
     # rows of two, three and four elements, where that is not known, have versions with lanes each,
-    # those that a vector holds one without loops
-    each = [True, False, False, False, True] if columns == "m" else [True]
+    # those that a vector holds one without loops, those that four hold as well
+    each = [True, False, False, False, True, True] if columns == "m" else [True]
     assert across and across == each * (len(across) // len(each))
     for n in (0, 1, 70):
         a = RNG.normal(size=(n, 200 if columns == "m" else columns)).astype("float32")
@@ -57,8 +57,8 @@ def test_what_stays_a_row_for_each_lane(columns, axis, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_rows_that_a_vector_holds(dtype):
-    """Where their length comes with the call they have a version without loops over a row, and
-    the bits of rows of known length."""
+    """Where their length comes with the call they have a version without loops over a row, as have
+    rows of a few vectors, and the bits of rows of known length."""
     x = gx.input("x", ("n", "d"), dtype)
 
     def outs(x):
@@ -68,10 +68,12 @@ def test_rows_that_a_vector_holds(dtype):
     f = gx.function([x], outs(x), name="held")
     made = re.findall(r"define internal void @(\S+)\.row\(", f.llvm_ir())
     assert made or not host().masked
-    for d in (1, 2, 8, 9, 33):
+    assert all(f"@{name}.rows(" in f.llvm_ir() for name in made)
+    for d in (1, 2, 8, 9, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129):
         y = gx.input("y", ("n", d), dtype)
         g = gx.function([y], outs(y), name="known")
         for n in (0, 1, 7):
             a = (5 * RNG.normal(size=(n, d))).astype(dtype)
+            a[1::2] = -0.0
             for got, want in zip(f(a), g(a), strict=True):
-                np.testing.assert_array_equal(got, want)
+                assert got.tobytes() == want.tobytes()
