@@ -40,7 +40,7 @@ def check(before: Graph, after: Graph, seed: int, exact: bool = True) -> None:
             assert not exact or gf.same_bits(w, g), f"{before}\nbecame\n{after}"
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(PIPELINE))
+@pytest.mark.parametrize("name", dict.fromkeys((*PIPELINE, "recompute")))
 @given(g=graphs(), seed=st.integers(0, 100))
 @COMMON
 def test_pass(name: str, g: Graph, seed: int) -> None:
