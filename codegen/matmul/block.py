@@ -229,8 +229,10 @@ def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
 
     14 rows leave from 0 to 13. 2 of them, and 4 if 14s remain, are better taken with a 14: as twice
     8, as thrice 6; and 10 as thrice 8, for 4 rows want more than two registers of columns: 24 x 32
-    takes an eighth less. Of others 8 is a strip, and 6, 4, 2 and 1 take the rest. But 16 rows of A
-    take B as it is, and want it in a cache for the second time.
+    takes an eighth less. 4 beside a panel of columns, where strips of 6 have two registers as well,
+    and few 14s, are better taken with two of them: as four times 8. Of others 8 is a strip, and 6,
+    4, 2 and 1 take the rest. But rows without a 14 take B as it is, and want it in a cache for the
+    second time.
     """
     full = f.udiv("%m", tiles.rows)
     if tiles.rows != 14:
@@ -240,9 +242,13 @@ def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
     least = f.select(f.cmp("sgt", "%b_row", str(NEAR_ROWS)), "1", "0")
     short = f(f"and i1 {f.cmp('sge', rest, '2')}, {f.cmp('slt', rest, few)}")
     short = f(f"or i1 {short}, {f.cmp('eq', rest, '10')}")
-    fewer = f(f"and i1 {f.cmp('sgt', full, least)}, {short}")
-    full = f.sub(full, f.select(fewer, "1", "0"))
-    rest = f.add(rest, f.select(fewer, "14", "0"))
+    fewer = f.all_of([f.cmp("sgt", full, least), short])
+    narrow = f.all_of([
+        f.cmp("sgt", full, f.add(least, "1")), f.cmp("sle", full, "4"), f.cmp("eq", rest, "4"),
+        f.cmp("sle", "%n", str(tiles.columns)),
+    ])
+    back = f.select(narrow, "2", f.select(fewer, "1", "0"))
+    full, rest = f.sub(full, back), f.add(rest, f.mul(back, 14))
     whole = f.cmp("eq", f(f"and i64 {rest}, 6"), "0")  # 8 and 16, or one more
     return full, f.select(whole, f.udiv(rest, 8), "0")
 
