@@ -14,8 +14,10 @@ Where long ones gain much, they have a version in parts (see `versions`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -118,8 +120,8 @@ def _edges(nest: Nest, name: str) -> list[Size]:
     edges = [0, size]
     for p in conditions(nest):
         for b in _bounds(p, name):
-            k = next((k for k, x in enumerate(edges) if _ordered(b, x)), 0)
-            if k and b not in edges and _ordered(edges[k - 1], b):
+            k = bisect_left(edges, True, key=partial(_ordered, b))
+            if 0 < k < len(edges) and edges[k] != b and _ordered(edges[k - 1], b):
                 edges.insert(k, b)
     inner = 1  # elements that stand behind one another for one value of the axis, as far as known
     for other in nest.outer[nest.outer.index(name) + 1 :]:

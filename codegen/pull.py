@@ -119,24 +119,30 @@ def _and(preds: Preds, more: Iterable[Pred]) -> Preds:
 
 
 def _concat(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
-    """The part whose stretch of the axis the index is in."""
+    """The part whose stretch of the axis the index is in.
+
+    From the last part to the first, each chosen before the next is computed: registers of all of
+    them at once would not do.
+    """
     k = value.node.attrs["axis"]
-    start: Size = 0
-    parts: list[tuple[Pred, Expr]] = []
-    for a in value.node.args:
+    end = value.type.shape[k]
+    out: Expr | None = None
+    for a in reversed(value.node.args):
         n = a.type.shape[k]
-        here = Pred(idx[k] - start, 0, n)
-        moved = (*idx[:k], idx[k] - start, *idx[k + 1 :])
-        parts.append((here, (yield a, moved, _and(preds, [here]))))
-        start = start + n
-    out = parts[-1][1]
-    for here, e in reversed(parts[:-1]):
-        out = lw.op("select", value.type.dtype, lw.inside((here,)), e, out)
+        end = end - n
+        here = Pred(idx[k] - end, 0, n)
+        moved = (*idx[:k], idx[k] - end, *idx[k + 1 :])
+        e = yield a, moved, _and(preds, [here])
+        out = e if out is None else lw.op(
+            "select", value.type.dtype, lw.inside((here,)), e, out
+        )
+    assert out is not None
     return out
 
 
 def _update_slice(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
-    """The update inside its window, x elsewhere."""
+    """The update inside its window, x elsewhere: x first, so that of many updates one after the
+    other a single value is alive."""
     x, u = value.node.args
     moved = tuple(i - s for i, s in zip(idx, value.node.attrs["start"], strict=True))
     here = tuple(
@@ -146,8 +152,8 @@ def _update_slice(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     )
     if not here:
         return (yield u, moved, preds)
-    new = yield u, moved, _and(preds, here)
     old = yield x, idx, preds
+    new = yield u, moved, _and(preds, here)
     return lw.op("select", value.type.dtype, lw.inside(here), new, old)
 
 

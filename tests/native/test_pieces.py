@@ -1,5 +1,7 @@
 """Nests cut at their conditions: what is put together is computed once, part by part."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -192,3 +194,46 @@ def test_more_parts_than_pieces(count):
     np.testing.assert_array_equal(
         ends(*arrays),
         np.concatenate([a[: k % 5 + 28] for k, a in enumerate(arrays)] + [-arrays[0]]))
+
+
+def test_many_parts_are_put_in_order_without_looking_at_all_of_them(monkeypatch):
+    """A thousand numbers stacked were compared half a million times."""
+    compared = []
+    ordered = index_splitting._ordered
+    monkeypatch.setattr(
+        index_splitting, "_ordered", lambda a, b: compared.append(a) or ordered(a, b)
+    )
+    x = gx.input("x", (200, 3))
+    f = gx.function([x], gx.stack([x[k] * float(k) for k in range(200)]))
+    assert "define" in f.llvm_ir() and 200 < len(compared) < 40 * 200
+    a = np.arange(600, dtype="f4").reshape(200, 3)
+    np.testing.assert_array_equal(f(a), a * np.arange(200, dtype="f4")[:, None])
+
+
+def test_what_is_chosen_among_is_not_alive_at_once():
+    """LLVM took more than a minute for 250 updates of one vector, all of which waited for a place
+    in registers until the last was computed."""
+    n = 24
+    xs = [gx.input(f"x{k}", ("n", f"m{k}")) for k in range(n)]
+    f = gx.function(xs, gx.concat([gx.exp(v) for v in xs], axis=1))
+    task = f.llvm_ir().partition(".task(")[2].partition("\n}")[0]
+    seen = {}
+    for at, line in enumerate(task.splitlines()):
+        for name in re.findall(r"%t\d+", line):
+            seen.setdefault(name, []).append(at)
+    lives = [(seen[v][0], seen[v][-1]) for v in {*re.findall(r"x float> (%t\d+)", task)}]
+    assert len(lives) > 10 * n
+    assert max(sum(low <= at < high for low, high in lives) for at, _ in lives) < n / 2
+    a = [np.full((5, 3), k / n, "f4") for k in range(n)]
+    np.testing.assert_allclose(f(*a), np.exp(np.concatenate(a, axis=1)), rtol=1e-6)
+
+
+def test_updates_are_made_in_their_order():
+    x, y = gx.input("x", (5000,)), gx.input("y", (9,))
+    z = x
+    for k in range(3):
+        z = z.at[k].set(gx.exp(y[k]))
+    f = gx.function([x, y], z)
+    assert re.findall(r" (exp|select) ", f.kernels[0].text) == ["exp", "select"] * 3
+    a, b = np.arange(5000, dtype="f4"), np.arange(9, dtype="f4")
+    np.testing.assert_allclose(f(a, b), [*np.exp(b[:3]), *a[3:]], rtol=1e-6)
