@@ -18,27 +18,14 @@ After this pass every node is a leaf, a `fused`, a view (reshape) or a `barrier`
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes import both, chains, copies, repeated
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group, combine, own_label
 from graphc.passes.joining import Joining
+from graphc.passes.ordering import Unit, in_order
 from graphc.passes.roles import in_memory, is_free, is_kept
-
-
-class _Unit(NamedTuple):
-    """A node of the fused graph to be: a kernel, or a leaf or view that stands by itself."""
-
-    rank: tuple[int, int]  # place in the program
-    node: Node             # whose line the kernel has; or the leaf or view
-    reads: Sequence[Value]
-    makes: Sequence[Value]
-    kernel: dict[str, object] | None = None  # attributes of the `fused` node
 
 
 class Fusion(Joining):
@@ -59,17 +46,17 @@ class Fusion(Joining):
             lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
         self.stored |= read
-        units = [_Unit((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
+        units = [Unit((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
         for n in g.nodes:
             if n in owner:
                 continue
             leaf = n.op.kind is Kind.LEAF and (n.op.name == "constant" or not is_free(n.outs[0]))
             view = self.is_view(n) and not self.needed.isdisjoint(n.outs)
             if leaf or view or is_kept(n):
-                units.append(_Unit((position[n], -1), n, n.args, n.outs))
+                units.append(Unit((position[n], -1), n, n.args, n.outs))
         b = Builder()
         env: dict[Value, Value] = {v: v for v in g.inputs}
-        for u in _in_order(units):
+        for u in in_order(units, [*g.outputs, *(v for _, v in g.updates)]):
             args = tuple([env[a] for a in u.reads])
             if u.kernel is None:
                 new = b.copy(u.node, args)
@@ -166,28 +153,6 @@ class Fusion(Joining):
             if root in self.group_of:
                 self.needed.add(root)
         return self.emit(groups)
-
-
-def _in_order(units: Sequence[_Unit]) -> Iterator[_Unit]:
-    """Units after those whose values they read, and otherwise by rank."""
-    made_by = {v: u for u in units for v in u.makes}
-    users: dict[tuple[int, int], list[_Unit]] = {u.rank: [] for u in units}
-    waiting: dict[tuple[int, int], int] = {}
-    for u in units:
-        sources = {made_by[v].rank for v in u.reads if v in made_by}
-        waiting[u.rank] = len(sources)
-        for rank in sources:
-            users[rank].append(u)
-    by_rank = {u.rank: u for u in units}
-    ready = [u.rank for u in units if not waiting[u.rank]]
-    heapq.heapify(ready)
-    while ready:
-        u = by_rank[heapq.heappop(ready)]
-        yield u
-        for t in users[u.rank]:
-            waiting[t.rank] -= 1
-            if not waiting[t.rank]:
-                heapq.heappush(ready, t.rank)
 
 
 def run(g: Graph) -> Graph:

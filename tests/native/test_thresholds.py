@@ -77,6 +77,7 @@ PLACES = {
         "LEAST_BYTES": (64, 4096), "BLOCK_ROWS": (16, 64), "GAIN": (1, 3),
         "AGAIN_BYTES": (64, 4096), "MOST_KERNELS": (2, 100),
     },
+    "passes.ordering": {"REPRESENTATIVE": (1, 1000), "FEW": (1, 40)},
     "passes.repeated": {"REPEATED": (0, 1)},
     "passes.roles": {"LARGE_STATE": (0, 1 << 16), "LONG_ROW": (1, 100)},
 }
