@@ -94,7 +94,7 @@ def _cycles(nest: Nest, target: Target) -> int:
 
 def typical(size: Size) -> int:
     """A size where dimensions that are not known are of usual length."""
-    return dims.evaluate(size, dict.fromkeys(dims.names(size), TYPICAL))
+    return dims.estimate(size, TYPICAL)
 
 
 def conditions(nest: Nest) -> list[Pred]:

@@ -337,12 +337,12 @@ class _Slots:
     def add(self, size: Size) -> int:
         """A new slot."""
         self.sizes.append(size)
-        self._weights.append(_weight(size))
+        self._weights.append(dims.estimate(size, REPRESENTATIVE))
         return len(self.sizes) - 1
 
     def take(self, size: Size) -> int:
         """The free slot that fits best, as large as it takes, or a new one."""
-        weight, weights = _weight(size), self._weights
+        weight, weights = dims.estimate(size, REPRESENTATIVE), self._weights
         best = min(self.free, key=lambda s: (abs(weights[s] - weight), s), default=None)
         if best is None or weights[best] < weight // 2 or weight < weights[best] // 8:
             return self.add(size)
@@ -350,10 +350,6 @@ class _Slots:
         self.sizes[best] = dims.maximum(self.sizes[best], size)
         weights[best] = max(weights[best], weight)
         return best
-
-
-def _weight(size: Size) -> int:
-    return dims.evaluate(size, dict.fromkeys(dims.names(size), REPRESENTATIVE))
 
 
 def _show(p: Place, v: Value) -> str:

@@ -439,3 +439,8 @@ def evaluate(x: Size, env: Mapping[str, int]) -> int:
         missing = [n for n in names(out) if n not in env]
         raise KeyError(missing[0] if missing else str(out))
     return out
+
+
+def estimate(x: Size, each: int) -> int:
+    """The value of x where every dimension is `each`: for choices before a call gives them."""
+    return evaluate(x, dict.fromkeys(names(x), each))

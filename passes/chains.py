@@ -285,7 +285,7 @@ def _typical_bytes(t: TensorType) -> int:
 
 
 def _typical(size: Size) -> int:
-    return dims.evaluate(size, dict.fromkeys(dims.names(size), TYPICAL))
+    return dims.estimate(size, TYPICAL)
 
 
 def _place(chain: Chain, order: list[Unit | None], position: dict[Unit, int]) -> bool:

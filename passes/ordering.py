@@ -48,11 +48,6 @@ def is_kernel(u: Unit) -> bool:
     return u.kernel is not None or u.node.op.name == "fused"
 
 
-def weight(size: dims.Size) -> int:
-    """A size where every dimension is REPRESENTATIVE."""
-    return dims.evaluate(size, dict.fromkeys(dims.names(size), REPRESENTATIVE))
-
-
 class _Order:
     """One run: what each unit waits for, and who still reads a value."""
 
@@ -129,7 +124,7 @@ class _Order:
 
     def size(self, v: Value) -> int:
         if v not in self.bytes:
-            self.bytes[v] = weight(v.type.size) * v.type.dtype.itemsize
+            self.bytes[v] = dims.estimate(v.type.size, REPRESENTATIVE) * v.type.dtype.itemsize
         return self.bytes[v]
 
     def next(self) -> int | None:

@@ -157,7 +157,7 @@ def _weights(g: Graph) -> dict[Value, int]:
     for n in g.nodes:
         for o in n.outs:
             size = o.type.size * o.type.dtype.itemsize
-            known = dims.evaluate(size, dict.fromkeys(dims.names(size), REPRESENTATIVE))
+            known = dims.estimate(size, REPRESENTATIVE)
             if n.op.kind is Kind.LEAF or o.type.size == 1:
                 known = 0
             elif is_lazy(n):
