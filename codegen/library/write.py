@@ -25,15 +25,28 @@ SHARED = tuple(dict.fromkeys(p.shared for p in PLATFORMS.values()))
 WINDOWS = (".obj", ".lib")  # what objects and archives are called there
 IMPORTS = ".dll.lib"        # by which programs find what a DLL exports
 KINDS = (*SHARED, ".a", ".o", ".ll", ".s", ".h", ".hpp", *WINDOWS)
+# Libraries (`-lm`) and headers (`<math.h>`) of C and of systems: ours would be found before these.
+SYSTEM = re.compile(
+    r"lib(c|m|pthread|dl|rt|util|gcc|gcc_s|(std)?c\+\+|System)|kernel32|ntdll|msvcrt|ucrtbase|"
+    r"assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|"
+    r"stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|"
+    r"threads|time|uchar|wchar|wctype|dlfcn|fcntl|pthread|sched|unistd"
+)
 
 
 def prefix_of(path: Path) -> str:
-    """The prefix of C names: `build/libdigits.so` -> `digits`; CompileError for unknown kinds."""
+    """The prefix of C names: `build/libdigits.so` -> `digits`; CompileError for unknown kinds
+    and names of the system's."""
     if path.suffix not in KINDS:
         raise CompileError(
             f"export: the name must end in one of {', '.join(KINDS)}, got {str(path)!r}"
         )
     stem = path.name.removesuffix(path.suffix)
+    if SYSTEM.fullmatch(stem):
+        raise CompileError(
+            f"export: programs would find {path.name} or {stem}.h in the place of the system's; "
+            "choose a name that the system does not have"
+        )
     if stem.startswith("lib") and stem != "lib":
         stem = stem[3:]
     return identifier(stem).removesuffix("_") or "lib"

@@ -6,7 +6,8 @@ the indexed axis of the operand. Gathered elements (and the updates u) have the 
     x.shape[:axis] + idx.shape[batch:] + x.shape[axis + 1:]
 
 An index outside the axis is an error at run time; `negative=True` accepts -n..n-1. Where nothing
-is gathered or written, since another axis is empty, indices are not looked at.
+is gathered or written, since another axis is empty, indices are not looked at. An empty axis has
+no place for one update, whatever the index: sizes say so before anything runs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc import prim
-from graphc.dims import Size
+from graphc.dims import Size, minimum
 from graphc.errors import IndexOutOfRangeError
 from graphc.ops.batching import broadcast_to_batch, move_axis_to_front
 from graphc.ops.numeric import widened
-from graphc.ops.row import Attrs, Grads, Kind, op
+from graphc.ops.row import Attrs, Condition, Grads, Kind, op
 from graphc.ops.typerules import NUMBER, Types, bad_dtype, bad_shape, check_dtype, is_axis
 from graphc.types import Array, Shape, TensorType, i64
 
@@ -64,6 +65,16 @@ def _scatter_type(name: str) -> Any:
         return x
 
     return rule
+
+
+def _scatter_conditions(types: Types, attrs: Attrs) -> list[Condition]:
+    """One update per row makes each element from its old value: of an empty axis none is made, and
+    nothing would look at the index."""
+    x, idx, u = types
+    n = x.shape[attrs["axis"]]
+    if idx.ndim != attrs["batch"] or (isinstance(n, int) and n > 0):
+        return []
+    return [Condition(n - minimum(u.size, 1), "an empty axis has no place for an update")]
 
 
 # References
@@ -208,9 +219,10 @@ op(
 op(
     "scatter", Kind.INDEX, 3, attrs=ATTRS, fallible=True,
     type=_scatter_type("scatter"), ref=_scatter, vjp=_scatter_vjp, batch=_index_batch("scatter"),
+    conditions=_scatter_conditions,
 )
 op(
     "scatter_add", Kind.INDEX, 3, attrs=ATTRS, fallible=True,
     type=_scatter_type("scatter_add"), ref=_scatter_add, vjp=_scatter_add_vjp,
-    batch=_index_batch("scatter_add"),
+    batch=_index_batch("scatter_add"), conditions=_scatter_conditions,
 )

@@ -174,6 +174,8 @@ def fails(path, match, functions=None, error=CompileError, **options):
 
 def test_outputs_that_cannot_be(tmp_path):
     fails(tmp_path / "f.xyz", "must end in one of .so, .wasm")
+    for name in ("libm.so", "libc.a", "math.o", "string.h"):
+        fails(tmp_path / name, f"would find {name} or .*choose a name")
     fails(tmp_path / "nowhere" / "libf.so", "there is no directory")
     (tmp_path / "libdir.so").mkdir()
     fails(tmp_path / "libdir.so", "is a directory")

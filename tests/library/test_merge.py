@@ -103,12 +103,12 @@ def test_sizes_that_no_input_has(tmp_path):
     m = gx.dim("m")
     size = gx.dim_value(m).astype("float32")
     f = gx.function([x], gx.sum(x) + gx.arange(m, dtype="float32") * size, name="f")
-    path = gx.export(f, tmp_path / "libm.so")
+    path = gx.export(f, tmp_path / "libsizes.so")
     header = " ".join(path.with_suffix(".h").read_text().split())
     assert "int64_t n, int64_t m, void *arena" in header
     lib = ctypes.CDLL(str(path))
     a, out = np.ones(4, "float32"), np.zeros(6, "float32")
-    status = lib.m_f(ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(out.ctypes.data),
+    status = lib.sizes_f(ctypes.c_void_p(a.ctypes.data), ctypes.c_void_p(out.ctypes.data),
                      ctypes.c_int64(4), ctypes.c_int64(5), None)
     assert status == 0 and out.tolist() == [4, 9, 14, 19, 24, 0]
     assert same_bits(out[:5], f(a, m=5))

@@ -262,3 +262,22 @@ def test_positions_at_which_nothing_stands_are_not_looked_at(mode):
     static = gx.input("s", (2, 5, 0))
     f = gx.function([static, i], [gx.sum(static[:, i]), static.at[:, i].add(1)], mode=mode)
     assert f(ones(2, 5, 0), bad)[0] == 0
+
+
+@pytest.mark.parametrize("mode", ["jit", "interpret"])
+@pytest.mark.parametrize("rule", [
+    lambda x, i, u: x.at[i].set(u), lambda x, i, u: x.at[i].add(u),
+    lambda x, i, u: gx.grad(gx.sum(x[i] * u), [x])[0],
+])
+def test_an_empty_axis_has_no_place_for_an_update(rule, mode):
+    """The interpreter looked at the position, native code at none: it had no element to make."""
+    n, m = gx.dim("n"), gx.dim("m")
+    x, i, u = gx.input("x", (n, m)), gx.input("i", (), "int64"), gx.input("u", (m,))
+    f = gx.function([x, i, u], rule(x, i, u), mode=mode)
+    b = gx.input("b", (3, n, m))
+    rows = gx.function([b, i, u], gx.vmap(rule, (0, None, None))(b, i, u), mode=mode)
+    for g, shape in ((f, ()), (rows, (3,))):
+        for size in ((2, 0), (0, 0)):
+            assert g(np.ones((*shape, *size), "f4"), 1, np.ones(size[1], "f4")).shape[-2:] == size
+        with pytest.raises(gx.errors.ShapeError, match=r"an empty axis has no place .*test_errors"):
+            g(np.ones((*shape, 0, 2), "f4"), 0, np.ones(2, "f4"))
