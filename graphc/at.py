@@ -8,7 +8,7 @@ from graphc import dims, prim
 from graphc.convert import ArrayLike, as_tensor, broadcast_to, common_dtype
 from graphc.dims import Dim, Size
 from graphc.errors import UsageError, user_loc
-from graphc.indexing import Span, apply_spans, getitem, plan_index
+from graphc.indexing import Span, apply_spans, getitem, merged_arrays, plan_index
 from graphc.manipulation import moveaxis, reshape
 from graphc.tensor import Tensor
 from graphc.types import bool_
@@ -66,6 +66,8 @@ class Updater:
 
     def _update(self, what: str, value: ArrayLike) -> Tensor:
         x, u = self._x, self._operand(value)
+        if (merged := merged_arrays(x, self._key)) is not None:
+            return merged.restored(Updater(merged.x, merged.key)._update(what, u))
         plan = plan_index(x, self._key)
         indexed = dict(plan.gathers)
         shape: list[Size] = []  # of x[key]

@@ -1,7 +1,8 @@
 """x[...]: an index brought to a span of positions for each axis.
 
-An index is made of ints, slices, None and one `...`, and at most one integer array on one axis.
-As in NumPy, the array's axes stand first in the result where an int is apart from the array.
+An index is made of ints, slices, None, one `...`, and integer arrays, of which several become one
+on one axis first (`index_arrays`). As in NumPy, the array's axes stand first in the result where an
+int is apart from the array.
 Sizes of slices of symbolic axes are brought to one form, so that x[1:] and x[:-1] agree:
 len(x[i:]) = len(x[:-i]) = max(n - i, 0).
 """
@@ -16,6 +17,7 @@ from graphc import dims, prim
 from graphc.convert import as_tensor, check_range
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
+from graphc.index_arrays import Merged, axes_at, merge
 from graphc.manipulation import moveaxis, reshape
 from graphc.tensor import Tensor
 from graphc.types import bool_, i64
@@ -48,7 +50,9 @@ class Plan(NamedTuple):
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """x[key] for basic indices and one integer array on one axis."""
+    """x[key] for ints, slices and integer arrays."""
+    if (merged := merged_arrays(x, key)) is not None:
+        return getitem(merged.x, merged.key)
     plan = plan_index(x, key)
     t = apply_spans(x, plan.spans)
     kept = [i for i in range(t.ndim) if i not in plan.removed]
@@ -69,6 +73,17 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         else:
             shape.extend(t.shape[where[item] : where[item] + widths[item]])
     return moveaxis(reshape(t, shape), plan.front, range(len(plan.front)))
+
+
+def merged_arrays(x: Tensor, key: Any) -> Merged | None:
+    """x and its key with several index arrays made one; None where there are fewer."""
+    items = _expand(x, key if isinstance(key, tuple) else (key,))
+    picks = {k: i for k, i in enumerate(items) if i is not None and not isinstance(i, slice)}
+    if sum(not isinstance(i, (int, np.integer, Dim)) for i in picks.values()) < 2:
+        return None
+    axes = axes_at(items)
+    arrays = {k: index_array("index", i, x.shape[axes[k]]) for k, i in picks.items()}
+    return merge(x, items, arrays) if sum(i.ndim > 0 for i in arrays.values()) > 1 else None
 
 
 def plan_index(x: Tensor, key: Any) -> Plan:
@@ -104,11 +119,6 @@ def plan_index(x: Tensor, key: Any) -> Plan:
             spans.append(Span(0, n, 1))
             gathers.append((axis, index_array("index", item, n)))
             layout.append(axis)
-    if sum(idx.ndim > 0 for _, idx in gathers) > 1:
-        raise UsageError(
-            f"index: only one axis may be indexed by an array, got {_describe(items)} on {x.type}; "
-            "use gx.take_along_axis, or gx.take one axis after the other", user_loc(),
-        )
     return Plan(
         tuple(spans), tuple(gathers), tuple(layout), frozenset(removed),
         _front(items, layout, dict(gathers)),

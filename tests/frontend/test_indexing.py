@@ -258,6 +258,54 @@ def test_an_array_and_an_int_apart(run, key, sizes):
     np.testing.assert_array_equal(got, [changed, slope])
 
 
+ROWS, COLUMNS = np.array([1, -2, 1]), np.array([[0, 2, -3], [1, 1, 0]], "i1")
+SEVERAL = [
+    S[ROWS, COLUMNS], S[:, COLUMNS, ROWS], S[..., ROWS, COLUMNS, [[1], [0]]],
+    S[ROWS, None, COLUMNS], S[ROWS, :, COLUMNS], S[ROWS, 1, COLUMNS], S[ROWS, ..., -1, [0, 1, 0]],
+    S[1, COLUMNS, ROWS, None], S[ROWS, COLUMNS, 1:, ::-1], S[None, 1:, ROWS, COLUMNS],
+    S[[0, 1], [2, 1], [0, 0], [1, 1]],
+]
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 3, 2), ("p", "q", "r", "s")], ids=str)
+@pytest.mark.parametrize("key", SEVERAL, ids=str)
+def test_several_index_arrays(run, key, sizes):
+    """Reading, writing, adding where positions repeat, and slopes; indices are inputs here."""
+    a = np.arange(36, dtype="f4").reshape(2, 3, 3, 2)
+    x, values = gx.input("x", sizes), {"x": a}
+    declared = list(key)
+    for k, item in enumerate(key):
+        if isinstance(item, np.ndarray):
+            declared[k] = gx.input(f"i{k}", item.shape, item.dtype.name)
+            values[f"i{k}"] = item
+    at = tuple(declared)
+    want = a[key]
+    v = gx.input("v", x[at].shape)
+    values["v"] = value = 1 + np.arange(want.size, dtype="f4").reshape(want.shape)
+    added, slope, seven = a.copy(), np.zeros_like(a), a.copy()
+    np.add.at(added, key, value)
+    np.add.at(slope, key, value)
+    seven[key] = 7
+    got = run(
+        [x[at], x[key], x.at[at].add(v), gx.grad(gx.sum(x[at] * v), x), x.at[at].set(7)], **values
+    )
+    for y, z in zip(got, [want, want, added, slope, seven], strict=True):
+        np.testing.assert_array_equal(y, z)
+
+
+def test_each_of_several_indices_is_checked_on_its_axis(refuses):
+    x, i, j = gx.input("x", (4, 5)), gx.input("i", (3,), "int64"), gx.input("j", (3,), "int64")
+    a = np.arange(20, dtype="f4").reshape(4, 5)
+    for mode in ("jit", "interpret"):
+        f = gx.function([x, i, j], x[i, j], mode=mode)
+        with pytest.raises(IndexOutOfRangeError, match=r"index 5 at \[1\] is out .* of size 5"):
+            f(a, [0, 1, 2], [0, 5, 1])  # inside x as a row of 20
+        with pytest.raises(IndexOutOfRangeError, match=r"index -5 at \[2\] is out .* of size 4"):
+            f(a, [0, 1, -5], [0, 1, 1])
+    with refuses("index 4 is out of range for an axis of size 4", kind=IndexOutOfRangeError):
+        x[[4, 0], j[:2]]
+
+
 def test_adding_keeps_the_sign_of_zeros_beside():
     x = gx.input("x", ("n",))
     for key in (S[:1], S[::2], S[-1::-2], S[3:]):
@@ -296,8 +344,10 @@ def test_refusals(refuses):
     with refuses("out of range for an axis of size 4"):
         x[:, [0, 4]]
     i = gx.input("i", (2,), "int64")
-    with refuses("only one axis may be indexed by an array", "gx.take_along_axis"):
-        x[i, i]
+    with refuses("index: sizes must be equal or a declared 1, got i64[2] and i64[3]"):
+        x[i, [0, 1, 2]]
+    with refuses("indices must be integers, got f32[3,4]"):
+        x[i, x]
     with refuses("the bounds of a slice cannot be Tensors", "gx.take"):
         x[: gx.input("s", (), "int64")]
     with refuses("the bound -2*t of a slice is never inside", "use x.shape[axis]-2*t"):
