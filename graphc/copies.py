@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphc import ir
-from graphc.ir import Graph, Node, Origin, Value
+from graphc.ir import Graph, Node, Value
+from graphc.origins import Origin
 
 
 def copy_node(n: Node, args: tuple[Value, ...], caller: Node | None = None) -> Node:

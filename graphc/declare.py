@@ -10,7 +10,8 @@ from graphc import dims, ir, prim
 from graphc.convert import ArrayLike, as_shape, as_tensor, axis_of, dtype_of, literal_array
 from graphc.dims import Dim, Size
 from graphc.errors import ShapeError, UsageError, user_loc
-from graphc.ir import DeclaringAs, State
+from graphc.ir import State
+from graphc.origins import DeclaringAs
 from graphc.tensor import Tensor
 from graphc.types import Array, TensorType, as_dtype
 

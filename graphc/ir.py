@@ -4,8 +4,8 @@
     Node  ::= op, args: Value*, attrs, outs: Value*
     Value ::= node, index, type
 
-Nodes are immutable, compared by identity, and do not know their users. Their origin (line, scope
-and name) rides along but is never part of what makes two nodes equal.
+Nodes are immutable, compared by identity, and do not know their users. Their origin rides along
+but is never part of what makes two nodes equal.
 
 `apply` makes a node at declaration, uninterned. `collect` gathers what some values need into a
 Graph. `rebuild` is how passes make a new Graph from an old one; it interns equal pure nodes.
@@ -14,9 +14,8 @@ Graph. `rebuild` is how passes make a new Graph from an old one; it interns equa
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,11 +25,10 @@ from graphc.dims import Dim
 from graphc.dims import names as dim_names
 from graphc.errors import GraphcError, Loc, UsageError, user_loc
 from graphc.ops.row import OPS, Kind, Op
+from graphc.origins import NOWHERE, Origin, here
 from graphc.types import TensorType
 
 _serial = itertools.count()
-_scope = threading.local()
-NO_LINE = Loc("", 0)  # what `DeclaringAs` takes where nodes are to have no line
 
 
 class Value:
@@ -43,21 +41,6 @@ class Value:
 
     def __repr__(self) -> str:
         return f"<{self.node.op.name}: {self.type}>"
-
-
-class Origin(NamedTuple):
-    """Where a node comes from: the user's line, the name scope, a name of its own."""
-
-    loc: Loc | None = None
-    scope: str = ""
-    name: str = ""
-
-    def unnamed(self) -> Origin:
-        """The same without the name, for nodes that are only parts of what they replace."""
-        return Origin(self.loc, self.scope) if self.name else self
-
-
-NOWHERE = Origin()
 
 
 class Node:
@@ -143,44 +126,14 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> tupl
 def apply(op: Op | str, args: Sequence[Value], **attrs: Any) -> tuple[Value, ...]:
     """Declare a node: infer its types, remember the user's line and scope. Nothing is interned."""
     row = OPS[op] if isinstance(op, str) else op
-    current = getattr(_scope, "current", None)
-    loc = current.loc if current is not None and current.loc is not None else user_loc()
-    if loc is NO_LINE:
-        loc = None
-    ordered = _in_order(row, attrs)
+    origin, ordered = here(), _in_order(row, attrs)
     try:
         types = infer(row, [a.type for a in args], ordered)
     except GraphcError as e:
-        if e.loc is None and loc is not None:
-            raise type(e)(e.message, loc) from None
+        if e.loc is None and origin.loc is not None:
+            raise type(e)(e.message, origin.loc) from None
         raise
-    origin = Origin(loc, current.scope if current is not None else "")
     return Node(row, tuple(args), ordered, types, origin).outs
-
-
-class DeclaringAs:
-    """While active, declared nodes take this loc and/or an inner scope name.
-
-    Gradients carry the forward node's line this way; `gx.name_scope` adds a scope.
-    """
-
-    __slots__ = ("_outer", "loc", "scope")
-
-    def __init__(self, loc: Loc | None = None, scope: str | None = None, push: str | None = None):
-        outer = getattr(_scope, "current", None)
-        self.loc = loc if loc is not None or outer is None else outer.loc
-        base = outer.scope if outer is not None else ""
-        self.scope = scope if scope is not None else base
-        if push:
-            self.scope = f"{base}/{push}" if base else push
-
-    def __enter__(self) -> DeclaringAs:
-        self._outer = getattr(_scope, "current", None)
-        _scope.current = self
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _scope.current = self._outer
 
 
 class Graph:

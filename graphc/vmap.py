@@ -22,6 +22,7 @@ from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.ops.batching import add_batch, move_axis_to_front
+from graphc.origins import DeclaringAs
 from graphc.passes.bodies import collector_paused
 from graphc.structure import Container, count_leaves, put_together, results_apart, take_apart
 from graphc.tensor import Tensor
@@ -96,7 +97,7 @@ def batch_values(
             batched = tuple([a in done for a in n.args])
             if not any(batched):
                 continue
-            with ir.DeclaringAs(loc=n.loc, scope=n.scope):
+            with DeclaringAs(loc=n.loc, scope=n.scope):
                 if n.op.kind is Kind.REGION:
                     results = _batch_call(size, n, batched, done, bodies)
                 else:

@@ -36,6 +36,7 @@ from graphc.copies import inline
 from graphc.errors import GradientError
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
+from graphc.origins import NO_LINE, DeclaringAs
 from graphc.passes.bodies import collector_paused
 from graphc.passes.cotangents import add_up
 from graphc.passes.factors import out_of_sum
@@ -64,7 +65,7 @@ def run(g: Graph) -> Graph:
         if n.op.name == "variable" and n.out.type.dtype.is_float:
             wrt.append(n.out)
             names.append(n.attrs["state"].name)
-    with ir.DeclaringAs(loc=ir.NO_LINE, scope=""):
+    with DeclaringAs(loc=NO_LINE, scope=""):
         found = backward([cost], [prim.full(cost.type, 1)._value], wrt)
         grads = [zeros(w.type) if v is None else v for w, v in zip(wrt, found, strict=True)]
     named = any(g.output_names)
@@ -112,7 +113,7 @@ class _Sweep:
                     found[o] = total
             if all(ct is None for ct in cts) or self.active.isdisjoint(n.args):
                 continue
-            with ir.DeclaringAs(loc=n.loc, scope=n.scope):
+            with DeclaringAs(loc=n.loc, scope=n.scope):
                 if n.op.kind is Kind.REGION:
                     stack += self.enter_body(n, cts)
                 else:
@@ -128,7 +129,7 @@ class _Sweep:
         parts = self.pending.pop(v, None)
         if parts is None or len(parts) == 1:
             return parts[0] if parts else None
-        with ir.DeclaringAs(loc=v.node.loc, scope=v.node.scope):
+        with DeclaringAs(loc=v.node.loc, scope=v.node.scope):
             return add_up(parts)
 
     def pull(self, n: Node, cts: Sequence[Value | None]) -> None:

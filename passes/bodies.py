@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from graphc.errors import Loc
-from graphc.ir import Builder, Graph, Literal, Node, Origin, Value, rebuild
+from graphc.ir import Builder, Graph, Literal, Node, Value, rebuild
 from graphc.ops.row import OPS, Kind
+from graphc.origins import Origin
 from graphc.text.literals import MissingLiteral
 from graphc.types import Array, TensorType
 

@@ -67,9 +67,6 @@ class Chain:
         return self.results
 
 
-Unit = Node | Chain
-
-
 def run(g: Graph, fuse: Callable[[Graph], Graph]) -> Graph:
     """Make the chains of a graph of kernels; `fuse` makes kernels."""
     order, readers = find(g)
@@ -94,14 +91,14 @@ def is_chain(n: Node) -> bool:
     return any(m.op.name == "fused" for m in n.attrs["body"].nodes)
 
 
-def find(g: Graph) -> tuple[list[Unit], Readers]:
+def find(g: Graph) -> tuple[list[Node | Chain], Readers]:
     """The nodes of g in order, with chains in the place of their kernels; what reads each value."""
     readers: Readers = {v: [None] for v in g.results}
     for n in g.nodes:
         for a in n.args:
             readers.setdefault(a, []).append(n)
-    position: dict[Unit, int] = {n: k for k, n in enumerate(g.nodes)}
-    order: list[Unit | None] = [*g.nodes]
+    position: dict[Node | Chain, int] = {n: k for k, n in enumerate(g.nodes)}
+    order: list[Node | Chain | None] = [*g.nodes]
     search = Search(readers, position)
     for n in reversed(g.nodes):
         chain = search.chain(n)
@@ -131,7 +128,7 @@ def _shared(last: Node, rows: int) -> tuple[list[Size], list[Label]]:
 class Search:
     """Looks for chains, from the end of a graph to its beginning."""
 
-    def __init__(self, readers: Readers, position: dict[Unit, int]):
+    def __init__(self, readers: Readers, position: dict[Node | Chain, int]):
         self.readers, self.position = readers, position
         self.taken: set[Node] = set()
 
@@ -288,7 +285,9 @@ def _typical(size: Size) -> int:
     return dims.estimate(size, TYPICAL)
 
 
-def _place(chain: Chain, order: list[Unit | None], position: dict[Unit, int]) -> bool:
+def _place(
+    chain: Chain, order: list[Node | Chain | None], position: dict[Node | Chain, int]
+) -> bool:
     """Put a chain where its last kernel stands, and behind it what needs its results.
 
     False where it would need them itself, by way of something else.
@@ -297,8 +296,8 @@ def _place(chain: Chain, order: list[Unit | None], position: dict[Unit, int]) ->
     places = [position[n] for n in inside]
     first, end = min(places), max(places) + 1
     late = set(chain.results)
-    before: list[Unit | None] = []
-    after: list[Unit] = []
+    before: list[Node | Chain | None] = []
+    after: list[Node | Chain] = []
     for u in order[first:end]:
         if u is None or u in inside:
             continue
@@ -309,8 +308,8 @@ def _place(chain: Chain, order: list[Unit | None], position: dict[Unit, int]) ->
             late.update(u.outs)
     if not late.isdisjoint(chain.args):
         return False
-    units = [*before, chain, *after]
-    order[first:end] = [None] * (end - first - len(units)) + units
+    here = [*before, chain, *after]
+    order[first:end] = [None] * (end - first - len(here)) + here
     position.update((u, k) for k, u in enumerate(order[first:end], first) if u is not None)
     return True
 

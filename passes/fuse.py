@@ -24,7 +24,7 @@ from graphc.passes import both, chains, copies, repeated
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group, combine, own_label
 from graphc.passes.joining import Joining
-from graphc.passes.ordering import Unit, in_order
+from graphc.passes.ordering import Step, in_order
 from graphc.passes.roles import in_memory, is_free, is_kept
 
 
@@ -46,17 +46,17 @@ class Fusion(Joining):
             lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
         self.stored |= read
-        units = [Unit((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
+        steps = [Step((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
         for n in g.nodes:
             if n in owner:
                 continue
             leaf = n.op.kind is Kind.LEAF and (n.op.name == "constant" or not is_free(n.outs[0]))
             view = self.is_view(n) and not self.needed.isdisjoint(n.outs)
             if leaf or view or is_kept(n):
-                units.append(Unit((position[n], -1), n, n.args, n.outs))
+                steps.append(Step((position[n], -1), n, n.args, n.outs))
         b = Builder()
         env: dict[Value, Value] = {v: v for v in g.inputs}
-        for u in in_order(units, [*g.outputs, *(v for _, v in g.updates)]):
+        for u in in_order(steps, [*g.outputs, *(v for _, v in g.updates)]):
             args = tuple([env[a] for a in u.reads])
             if u.kernel is None:
                 new = b.copy(u.node, args)

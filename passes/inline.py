@@ -31,7 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graphc.ir import NOWHERE, Builder, Graph, Node, Origin, Value, finish_as
+from graphc.ir import Builder, Graph, Node, Value, finish_as
+from graphc.origins import NOWHERE, Origin
 from graphc.passes.bodies import deep
 
 CALL = "call"

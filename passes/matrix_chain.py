@@ -26,7 +26,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphc.ir import Builder, Graph, Node, Origin, Value, rebuild
+from graphc.ir import Builder, Graph, Node, Value, rebuild
+from graphc.origins import Origin
 from graphc.passes.bodies import deep
 from graphc.passes.rewrite import count_uses
 

@@ -23,7 +23,7 @@ REPRESENTATIVE = 64  # what a symbolic dimension counts as
 FEW = 4              # readers that a value still has, each of which is said to free its share
 
 
-class Unit(NamedTuple):
+class Step(NamedTuple):
     """A node of the fused graph to be: a kernel, or a leaf or view that stands by itself."""
 
     rank: tuple[int, int]  # place in the program
@@ -33,35 +33,35 @@ class Unit(NamedTuple):
     kernel: dict[str, object] | None = None  # attributes of the `fused` node
 
 
-def in_order(units: Sequence[Unit], kept: Iterable[Value]) -> Iterator[Unit]:
-    """Units after those whose values they read; `kept`: what lives to the end."""
-    return _Order(units, kept).run()
+def in_order(steps: Sequence[Step], kept: Iterable[Value]) -> Iterator[Step]:
+    """Steps after those whose values they read; `kept`: what lives to the end."""
+    return _Order(steps, kept).run()
 
 
-def is_view(u: Unit) -> bool:
-    """Whether a unit makes nothing: its result shows the buffer of its operand."""
+def is_view(u: Step) -> bool:
+    """Whether a step makes nothing: its result shows the buffer of its operand."""
     return u.kernel is None and u.node.op.name == "reshape"
 
 
-def is_kernel(u: Unit) -> bool:
-    """Whether a unit's results take memory of the arena."""
+def is_kernel(u: Step) -> bool:
+    """Whether a step's results take memory of the arena."""
     return u.kernel is not None or u.node.op.name == "fused"
 
 
 class _Order:
-    """One run: what each unit waits for, and who still reads a value."""
+    """One run: what each step waits for, and who still reads a value."""
 
-    def __init__(self, units: Sequence[Unit], kept: Iterable[Value]):
-        self.units = units
-        made_by = {v: k for k, u in enumerate(units) for v in u.makes}
-        self.users: list[list[int]] = [[] for _ in units]
-        self.waiting = [0] * len(units)
-        for k, u in enumerate(units):
+    def __init__(self, steps: Sequence[Step], kept: Iterable[Value]):
+        self.steps = steps
+        made_by = {v: k for k, u in enumerate(steps) for v in u.makes}
+        self.users: list[list[int]] = [[] for _ in steps]
+        self.waiting = [0] * len(steps)
+        for k, u in enumerate(steps):
             sources = {made_by[v] for v in u.reads if v in made_by}
             self.waiting[k] = len(sources)
             for s in sources:
                 self.users[s].append(k)
-        roots = {u.makes[0]: u.reads[0] for u in units if is_view(u)}
+        roots = {u.makes[0]: u.reads[0] for u in steps if is_view(u)}
 
         def root(v: Value) -> Value:
             while v in roots:
@@ -70,30 +70,30 @@ class _Order:
 
         stays = {root(v) for v in kept}
         self.readers: dict[Value, set[int]] = {}  # of values that the arena holds
-        self.reads: list[list[Value]] = []        # such values, of each unit
-        for k, u in enumerate(units):
+        self.reads: list[list[Value]] = []        # such values, of each step
+        for k, u in enumerate(steps):
             read = dict.fromkeys(map(root, () if is_view(u) else u.reads))
             self.reads.append([
                 v for v in read
-                if v in made_by and v not in stays and is_kernel(units[made_by[v]])
+                if v in made_by and v not in stays and is_kernel(steps[made_by[v]])
             ])
             for v in self.reads[k]:
                 self.readers.setdefault(v, set()).add(k)
         self.bytes: dict[Value, int] = {}
         self.ready: list[tuple[tuple[int, int], int]] = []
         self.freeing: list[tuple[int, tuple[int, int], int]] = []
-        self.since: dict[int, int] = {}  # when a unit could first have begun
-        self.done = [False] * len(units)
+        self.since: dict[int, int] = {}  # when a step could first have begun
+        self.done = [False] * len(steps)
 
-    def run(self) -> Iterator[Unit]:
-        """The units, each once."""
+    def run(self) -> Iterator[Step]:
+        """The steps, each once."""
         now = 0
         for free, waits in enumerate(self.waiting):
             if not waits:
                 self.begin(free, now)
         while (k := self.next()) is not None:
             now += 1
-            yield self.units[k]
+            yield self.steps[k]
             for t in self.users[k]:
                 self.waiting[t] -= 1
                 if not self.waiting[t]:
@@ -106,14 +106,14 @@ class _Order:
                         self.look(t)
 
     def begin(self, k: int, now: int) -> None:
-        """Unit k may run from now on."""
+        """Step k may run from now on."""
         self.since[k] = now
-        heapq.heappush(self.ready, (self.units[k].rank, k))
+        heapq.heappush(self.ready, (self.steps[k].rank, k))
         self.look(k)
 
     def look(self, k: int) -> None:
-        """Let unit k run soon if it can and frees more than it makes, or costs nothing."""
-        u = self.units[k]
+        """Let step k run soon if it can and frees more than it makes, or costs nothing."""
+        u = self.steps[k]
         if k in self.since and (is_view(u) or self.frees(k) > sum(map(self.size, u.makes))):
             heapq.heappush(self.freeing, (self.since[k], u.rank, k))
 
@@ -128,7 +128,7 @@ class _Order:
         return self.bytes[v]
 
     def next(self) -> int | None:
-        """The unit to run next, or None at the end."""
+        """The step to run next, or None at the end."""
         while self.freeing or self.ready:
             k = heapq.heappop(self.freeing)[-1] if self.freeing else heapq.heappop(self.ready)[-1]
             if not self.done[k]:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import ShapeError, VerifyError
-from graphc.ir import Builder, Graph, Node, Origin, Value, infer, reachable, rebuild
+from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild
 from graphc.ops.row import OPS, Kind, Op
+from graphc.origins import Origin
 from graphc.passes.bodies import deep
 from graphc.passes.folding import fold_splat
 from graphc.passes.patterns import Apply, Attr, Const, Lit, Pattern, Right, Rule, Var

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from graphc.errors import GraphcError, Loc, did_you_mean
-from graphc.ir import Graph, Node, Origin, State, Value, infer
+from graphc.ir import Graph, Node, State, Value, infer
 from graphc.ops import OPS, Op
+from graphc.origins import Origin
 from graphc.text.attributes import AttributeReader
 from graphc.text.literals import STRING, string_value
 from graphc.types import Array, TensorType

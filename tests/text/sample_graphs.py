@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from graphc import ir
 from graphc.dims import dim, floordiv, maximum
 from graphc.ir import Graph, Literal, State, Value
+from graphc.origins import DeclaringAs
 from graphc.types import TensorType, f16, f32, f64, i8, i32, i64, u8, u32, u64
 
 B, N = dim("batch"), dim("n")
@@ -111,7 +112,7 @@ def graphs(draw, depth: int = 1) -> Graph:
     for _ in range(draw(st.integers(0, 12))):
         scope = draw(SCOPES)
         pick = st.sampled_from(values)
-        with ir.DeclaringAs(scope=scope):
+        with DeclaringAs(scope=scope):
             kind = draw(st.sampled_from(["unary", "binary", "constant", "dim", "region", "state",
                                          "reshape", "polygamma", "barrier", "iota"]))
             if kind == "unary":

@@ -15,6 +15,7 @@ from graphc.dims import dim
 from graphc.errors import Loc
 from graphc.interpret import evaluate
 from graphc.ops import OPS
+from graphc.origins import DeclaringAs
 from graphc.text import parse, to_text
 from graphc.types import TensorType, f32
 from graphc.verify import verify
@@ -96,7 +97,7 @@ def test_the_form():
     x = graph_input("x", f32, B, 64)
     state = ir.State("w", TensorType(f32, (64, 10)), None)
     w = one("variable", state=state)
-    with ir.DeclaringAs(push="dense"):
+    with DeclaringAs(push="dense"):
         y = one("dot", x, w, contract=((1,), (0,)), batch=((), ()))
     half = one("mul", y, one("broadcast", constant(np.float32(0.5)), shape=(B, 10), axes=()))
     half.node.origin = half.node.origin._replace(name="half y")
@@ -141,10 +142,10 @@ graph @swap() {
 
 def test_paths_are_relative_to_the_declaring_folder():
     def at(file, op, *args):
-        with ir.DeclaringAs(loc=Loc(file, 7)):
+        with DeclaringAs(loc=Loc(file, 7)):
             return one(op, *args)
 
-    with ir.DeclaringAs(loc=Loc("/srv/project/job/main.py", 3)):
+    with DeclaringAs(loc=Loc("/srv/project/job/main.py", 3)):
         x = graph_input("x", f32, B)
     y = at("/srv/project/job/main.py", "exp", x)
     y = at("/srv/project/job/lib/layers.py", "exp", y)

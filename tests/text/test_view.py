@@ -11,6 +11,7 @@ from sample_graphs import B, constant, every_op, given, one
 from graphc import ir
 from graphc.dims import dim, evaluate
 from graphc.errors import UsageError
+from graphc.origins import DeclaringAs
 from graphc.types import TensorType, f32, i64
 from graphc.view import bytes_moved, flops, op_counts, to_dot, to_networkx, to_svg
 
@@ -22,9 +23,9 @@ def small() -> ir.Graph:
     body = ir.collect("double", [a], [one("add", a, a)])
     state = ir.State("w", TensorType(f32, (4, 3)), np.ones((4, 3), np.float32))
     w = one("variable", state=state)
-    with ir.DeclaringAs(push="net"):
+    with DeclaringAs(push="net"):
         (h,) = ir.apply("call", (x,), name="double", body=body)
-        with ir.DeclaringAs(push="dense"):
+        with DeclaringAs(push="dense"):
             y = one("dot", h, w, contract=((1,), (0,)), batch=((), ()))
     half = one("broadcast", constant(np.float32(0.5)), shape=(4, 3), axes=())
     return ir.collect("f", [x], [y, x], [(state, one("mul", w, half))], ["y", "x"])
