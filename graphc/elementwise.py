@@ -216,9 +216,9 @@ def clip(x: ArrayLike, min: ArrayLike = None, max: ArrayLike = None) -> Tensor:
     """x limited to [min, max]; where min > max, max."""
     t = as_tensor(x)
     if min is not None:
-        t = maximum(t, min)
+        t = maximum(*strict("clip", t, min))
     if max is not None:
-        t = minimum(t, max)
+        t = minimum(*strict("clip", t, max))
     return t
 
 

@@ -50,10 +50,8 @@ def export(
     UsageError, ArgumentError.
     """
     loc = user_loc()
-    given = [functions] if isinstance(functions, Function) else functions
-    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Tensor)):
-        raise UsageError(f"export: takes functions, got {type(functions).__name__}", loc)
-    chosen = list(given)
+    alone = not isinstance(functions, Iterable) or isinstance(functions, (str, bytes, Tensor))
+    chosen: list[Any] = [functions] if alone else [*functions]
     for f in chosen:
         if not isinstance(f, Function):
             raise UsageError(

@@ -183,6 +183,9 @@ def test_operation_refusals(refuses):
             fn(b)
     with refuses("bitwise_and: takes bools or integers", "gx.logical_and", kind=DTypeError):
         x & x
+    for limits in (("a", 1), (0, "a")):
+        with refuses("clip: an operand must be a number", "got str 'a'"):
+            gx.clip(x, *limits)
     with refuses("where: takes a bool condition (write x != 0), got f32[n,3]"):
         gx.where(x, 1, 2)
     with refuses("pow: integers to the negative power -1 are not integers, got i32[]"):

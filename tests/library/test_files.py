@@ -253,9 +253,9 @@ def test_every_linker_at_hand(tmp_path, monkeypatch):
 def test_wrong_calls(tmp_path):
     path = tmp_path / "libf.so"
     v = gx.variable(np.zeros(2, "float32"), "v")
-    fails(path, "takes functions", [3], UsageError)
-    fails(path, "takes functions, got int", 3, UsageError)
-    fails(path, "takes functions, got Tensor", gx.input("x", ("n",)) + 1, UsageError)
+    given = ((3, "int"), ([3], "int"), (small, "function"), (gx.input("x", ("n",)) + 1, "Tensor"))
+    for what, kind in given:
+        fails(path, f"takes functions made by gx.function, got {kind}", what, UsageError)
     with pytest.raises(UsageError, match="at least one"):
         gx.export([], path)
     fails(path, "two functions are both called 'f'", [small(), small()])
