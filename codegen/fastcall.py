@@ -66,12 +66,16 @@ def compile_program(
     """
     from graphc.codegen import units
 
-    texts = [program.llvm] if perf_map.wanted() else units.split(program.llvm)
+    texts, plain = [program.llvm], list[str]()
+    if not perf_map.wanted():
+        own, *templates = units.split(program.llvm)
+        kernels, calling = units.around(own)
+        texts, plain = [kernels, *templates], [calling] * bool(calling)
     builtins = []
     if shape is not None and _callable(program, locks):
         builtins.append(_builtin_text(program, shape, locks))
     pool = [jit.parallel_address] if program.parallel else []
-    objects = llvm.compile_objects(texts, target, plain=builtins, beside=pool)
+    objects = llvm.compile_objects(texts, target, plain=[*plain, *builtins], beside=pool)
     builtin = objects.pop() if builtins else None
     return Image.of(program, tuple(objects), builtin)
 

@@ -1,8 +1,13 @@
-"""Partitions of a module's text, which are compiled apart: shared by programs, or side by side.
+"""Partitions of a module's text, which are compiled apart: shared by programs, with less effort,
+or side by side.
 
 `split` takes the templates that programs share from what is a program's own. Templates (matrix
 products) are functions called `graphc_*`. As a module of their own they have the same text in every
 program that uses them, so the object cache serves them after the first.
+
+`around` takes the kernels from the code around them, which only calls: the entry point of a long
+program, and what hands operands on to templates. That is as fast without LLVM's optimisations, of
+which some take longer than linear time.
 
 `shards` cuts a long text into parts of equal length, which `llvm.compile_objects` gives to
 several threads. LLVM works on one function at a time, so the code is the same.
@@ -16,7 +21,13 @@ _NAME = re.compile(r"@([\w.]+)")
 _LINKAGE = re.compile(r"^define (?:internal |private |hidden )?")
 _LOCAL = re.compile(r"^define (?:internal|private) ")
 _CONSTANT = re.compile(r"^@[\w.]+ = (?:internal|private) (?:unnamed_addr )?constant ")
+# Of functions that only call others, neither computing nor looping.
+_CALLS = re.compile(r" call [^@\n]*@(?!llvm\.)")
+_WORKS = re.compile(r"!llvm\.loop|\b(?:half|bfloat|float|double)\b|<\d+ x ")
 PREFIX = "graphc_"
+# Of code around kernels, from which it is a module of its own: LLVM takes 60 ms for it as part of
+# the kernels', and 8 apart, of which 1 is what a module takes by itself.
+AROUND_BYTES = 1 << 15
 
 
 def split(text: str) -> list[str]:
@@ -40,24 +51,41 @@ def split(text: str) -> list[str]:
     ]
 
 
+def around(text: str) -> tuple[str, str]:
+    """(kernels, the code around them), which is empty where little is to be gained."""
+    functions, rest = _functions(text)
+    calling = [n for n, f in functions.items() if _CALLS.search(f) and not _WORKS.search(f)]
+    if sum(len(functions[n]) for n in calling) < AROUND_BYTES:
+        return text, ""
+    callers = set(calling)
+    parts = _parts(functions, rest, [[n for n in functions if n not in callers], calling])
+    return (parts[0], parts[1]) if len(parts) == 2 else (text, "")
+
+
 def shards(text: str, count: int) -> list[str]:
     """At most `count` modules that together are this one; what several need they all have.
 
     A text with global variables, which must be one, stays whole.
     """
     functions, rest = _functions(text)
-    lines = rest.split("\n")
-    shared = [line for line in lines if line.startswith("@")]
-    if count < 2 or len(functions) < 2 or not all(map(_CONSTANT.match, shared)):
+    if count < 2 or len(functions) < 2:
         return [text]
-    declared = {_name(line): line for line in lines if line.startswith("declare ")}
-    rest = "\n".join(line for line in lines if not line.startswith("declare "))
-    heads = {n: _head(f) for n, f in functions.items()}
     parts: list[list[str]] = [[] for _ in range(count)]
     total, done = sum(map(len, functions.values())), 0
     for name, f in functions.items():
         parts[(2 * done + len(f)) * count // (2 * total)].append(name)  # where its middle falls
         done += len(f)
+    return _parts(functions, rest, parts) or [text]
+
+
+def _parts(functions: dict[str, str], rest: str, parts: list[list[str]]) -> list[str]:
+    """Modules of the functions of each part; none where they share a variable."""
+    lines = rest.split("\n")
+    if not all(_CONSTANT.match(line) for line in lines if line.startswith("@")):
+        return []
+    declared = {_name(line): line for line in lines if line.startswith("declare ")}
+    rest = "\n".join(line for line in lines if not line.startswith("declare "))
+    heads = {n: _head(f) for n, f in functions.items()}
     made = []
     for names in filter(None, parts):
         own = [_LOCAL.sub("define hidden ", functions[n], count=1) for n in names]

@@ -71,6 +71,38 @@ def test_shards_compute_what_the_whole_does():
     assert units.shards(variable, 2) == [variable]
 
 
+def test_code_around_many_kernels_is_compiled_plainly(monkeypatch):
+    """The entry point and what hands operands to templates are apart; kernels are not, nor is the
+    code around few of them. No bit changes."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    plainly = []
+    compile_object = llvm.compile_object
+
+    def compiled(text, target, **options):
+        if options.get("optimisation") == llvm.PLAIN:
+            plainly.append(text)
+        return compile_object(text, target, **options)
+
+    monkeypatch.setattr(llvm, "compile_object", compiled)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(5, 16)).astype("f4"), rng.normal(size=(16, 16)).astype("f4")
+    results = []
+    for layers, least in ((2, units.AROUND_BYTES), (150, units.AROUND_BYTES), (150, 1 << 40)):
+        monkeypatch.setattr(units, "AROUND_BYTES", least)
+        x, w = gx.input("x", ("n", 16)), gx.input("w", (16, 16))
+        h = x
+        for _ in range(layers):
+            h = gx.nn.softmax(gx.tanh(h @ w) + x, axis=1)
+        plainly.clear()
+        f = gx.function([x, w], h, name="f")
+        results.append(f(a, b))
+        around = [t for t in plainly if "define i32 @f(" in t]
+        assert len(around) == (layers == 150 and least < 1 << 40)
+        for text in around:
+            assert "@graphc_matmul" in text and "!llvm.loop" not in text and "float" not in text
+    assert results[1].tobytes() == results[2].tobytes()
+
+
 def test_modules_are_compiled_side_by_side(monkeypatch):
     """As one after the other: the same objects, in order; the first mistake is told."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
