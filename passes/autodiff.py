@@ -40,6 +40,7 @@ from graphc.origins import NO_LINE, DeclaringAs
 from graphc.passes.bodies import collector_paused
 from graphc.passes.cotangents import add_up
 from graphc.passes.factors import out_of_sum
+from graphc.passes.slopes import of_sigmoid
 from graphc.tensor import Tensor
 from graphc.types import TensorType
 
@@ -96,6 +97,7 @@ class _Sweep:
         self.wrt = wrt
         self.wanted = set(wrt)
         self.stop = set(stop)
+        self.kept = self.wanted | self.stop
         self.active = set(wrt)
         self.pending: dict[Value, list[Value]] = {}
 
@@ -116,7 +118,7 @@ class _Sweep:
             with DeclaringAs(loc=n.loc, scope=n.scope):
                 if n.op.kind is Kind.REGION:
                     stack += self.enter_body(n, cts)
-                else:
+                elif not self.pull_form(n, cts):
                     self.pull(n, cts)
         return [found[w] if w in found else self.take(w) for w in self.wrt]
 
@@ -131,6 +133,16 @@ class _Sweep:
             return parts[0] if parts else None
         with DeclaringAs(loc=v.node.loc, scope=v.node.scope):
             return add_up(parts)
+
+    def pull_form(self, n: Node, cts: Sequence[Value | None]) -> bool:
+        """Whether n ends a form whose derivative is known as a whole; then that is handed on."""
+        ct = cts[0]
+        if ct is None:
+            return False
+        found = of_sigmoid(n, ct, self.kept)
+        if found is not None:
+            self.add(*found)
+        return found is not None
 
     def pull(self, n: Node, cts: Sequence[Value | None]) -> None:
         """Apply the row's vjp."""
