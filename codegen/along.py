@@ -93,26 +93,30 @@ class Along(Body):
                 e.for_each(begin, main_end, lambda i: emit(places(i)), step)
         if fits:
             return
-
-        def singly(start: str, end: str) -> None:
-            def body(i: str, _: list[str]) -> list[str]:
-                mask = self.mask(i, end) if s.width > 1 else None
-                emit([self.vectors_at(grid, i, mask)])
-                return []
-
-            e.loop(start, end, s.width, [], body)
-
         if heads is None:
-            singly(main_end, high)
+            self.singly(grid, main_end, high, emit)
             return
 
         def side(k: str) -> None:
             before = e(f"icmp eq i64 {k}, 0")
             start = e(f"select i1 {before}, i64 {low}, i64 {main_end}")
-            singly(start, e(f"select i1 {before}, i64 {begin}, i64 {high}"))
+            end = e(f"select i1 {before}, i64 {begin}, i64 {high}")
+            self.singly(grid, start, end, emit)
 
         none = e(f"icmp eq i64 {begin}, {low}")  # in most short rows
         e.for_each(e(f"zext i1 {none} to i64"), "2", side, some=True)
+
+    def singly(
+        self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None]
+    ) -> None:
+        """A loop over vectors from low to high, lanes beyond which are masked."""
+
+        def body(i: str, _: list[str]) -> list[str]:
+            mask = self.mask(i, high) if self.s.width > 1 else None
+            emit([self.vectors_at(grid, i, mask)])
+            return []
+
+        self.e.loop(low, high, self.s.width, [], body)
 
     def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""

@@ -38,6 +38,11 @@ def expr_polynomials(e: Expr) -> list[Size]:
     return []
 
 
+def needs(nest: Nest, e: Expr) -> list[Expr]:
+    """What one expression is computed from: its operands, and positions in its polynomials."""
+    return [*e.args, *(d for p in expr_polynomials(e) for d in nest.dynamic(p))]
+
+
 def _of_preds(preds: Iterable[Pred]) -> list[Size]:
     return [size for p in preds for size in p.sizes]
 

@@ -96,8 +96,8 @@ class DotKernel:
             self.kept_free and self.c_output is None and self.nest.stores
             and passing_rows(c.type.dtype, *self._sizes[:2])
         )
-        own = c.type.size * c.type.dtype.itemsize
-        self.workspace: Size = 0 if self.c_output is not None or self.passing else own
+        alone = self.c_output is None and not self.passing
+        self.workspace: Size = c.type.bytes if alone else 0
 
     def _axis_groups(self) -> list[list[str]]:
         """The loop axes of batch, rows and columns (dimensions of size 1 have none)."""

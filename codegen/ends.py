@@ -171,7 +171,7 @@ class EndsKernel:
     @property
     def _bytes(self) -> list[Size]:
         """What stands in the workspace: the rows, then the accumulators."""
-        lines = [dims.round_up(t.size * t.dtype.itemsize, LINE) for t in self.rows]
+        lines = [dims.round_up(t.bytes, LINE) for t in self.rows]
         return [*lines, self.elements.workspace]
 
     @property

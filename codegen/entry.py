@@ -17,7 +17,7 @@ from graphc.codegen.addresses import Addresses
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.fpmode import can_flush, define_flushed
 from graphc.codegen.kernels import Call
-from graphc.codegen.plan import Place, Plan, size_of
+from graphc.codegen.plan import Place, Plan
 from graphc.codegen.program import Status
 from graphc.codegen.sizes import SizeCode
 from graphc.codegen.target import Target
@@ -90,7 +90,7 @@ class Entry:
             e.return_if(e(f"icmp slt i64 {n}, 0"), Status.NEGATIVE_DIMENSION)
         seen: dict[Size, None] = {self.plan.arena: None}
         for v in (*self.g.inputs, *(o for n in self.g.nodes for o in n.outs)):
-            seen.setdefault(size_of(v))
+            seen.setdefault(v.type.bytes)
         for size, _, _ in self.checks:
             seen.setdefault(size)
         for s in seen:
@@ -161,7 +161,7 @@ class Entry:
     def _copy(self, to: str, v: Value, source: str = "") -> None:
         """Copy v from where it stands, or from `source`."""
         source = source or self._where(v)
-        self.e.copy(to, source, self.sizes.value(size_of(v)))
+        self.e.copy(to, source, self.sizes.value(v.type.bytes))
 
     # --- addresses -------------------------------------------------------------------------------
 

@@ -52,11 +52,6 @@ class Plan:
     text: str = ""
 
 
-def size_of(v: Value) -> Size:
-    """Bytes of a value."""
-    return v.type.size * v.type.dtype.itemsize
-
-
 def align(size: Size) -> Size:
     """Rounded up to ALIGN bytes."""
     return dims.round_up(size, ALIGN)
@@ -255,7 +250,7 @@ class _Planner:
                     continue
                 for read in self._replaced(c, index):
                     if (read in self.made_at and read not in self.places
-                            and size_of(read) == size_of(made) and self._ends(read, k, wave)):
+                            and read.type.bytes == made.type.bytes and self._ends(read, k, wave)):
                         self.places[read] = self.places[made]
                         break
 
@@ -287,10 +282,10 @@ class _Planner:
                         continue
                     dying = (
                         a for a in self._replaced(c, o_index)
-                        if a in slot_of and size_of(a) == size_of(o) and self._ends(a, k, wave)
+                        if a in slot_of and a.type.bytes == o.type.bytes and self._ends(a, k, wave)
                     )
                     reused = next(dying, None)
-                    slot_of[o] = slots.take(size_of(o)) if reused is None else slot_of.pop(reused)
+                    slot_of[o] = slots.take(o.type.bytes) if reused is None else slot_of.pop(reused)
                     holds[slot_of[o]] = o
                     last = self.wave_of.get(self.last_read.get(o, k), len(ending))
                     if last < len(ending):
@@ -311,7 +306,7 @@ class _Planner:
         """The plan: behind the slots of values, those of states that move and of scratch."""
         calls = self.calls
         olds = [v for v, _ in self.commits if v.node.op.name == "variable"]
-        shadows = {v: slots.add(size_of(v)) for v in dict.fromkeys(olds)}
+        shadows = {v: slots.add(v.type.bytes) for v in dict.fromkeys(olds)}
         scratch = None
         if wanted := list(dict.fromkeys(c.scratch for c in calls if c.scratch != 0)):
             scratch = slots.add(reduce(dims.maximum, wanted))

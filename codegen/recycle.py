@@ -342,8 +342,8 @@ def _code() -> tuple[jit.Code, _State]:
 
 def may_be_large(t: TensorType) -> bool:
     """Whether an array of this type can be one that the hook is for."""
-    size = t.size
-    return not isinstance(size, int) or size * t.dtype.itemsize >= FROM_BYTES
+    size = t.bytes
+    return not isinstance(size, int) or size >= FROM_BYTES
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from graphc import dims
 from graphc.codegen import bands, interleaving, narrow, tiles
-from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.axes import coefficient, needs
 from graphc.codegen.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved
 from graphc.codegen.loops import Expr, Nest, Store, axis
 from graphc.codegen.target import VIRTUAL_BITS, Target
@@ -290,8 +290,7 @@ def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
         seen.add(e)
         if e.kind == "reduce" or cached.get(e, p) < p:
             continue
-        roots += e.args
-        roots += [d for q in expr_polynomials(e) for d in s.nest.dynamic(q)]
+        roots += needs(s.nest, e)
     return seen
 
 
@@ -304,9 +303,9 @@ def _sweeps(
     final: set[Expr] = set()
     last = -1
     for e in nest.exprs:
-        needs = [*e.args, *(d for p in expr_polynomials(e) for d in nest.dynamic(p))]
-        at = max((ready[a] for a in needs), default=0)
-        if any(a in final for a in needs) or e in sums_rows:
+        before = needs(nest, e)
+        at = max((ready[a] for a in before), default=0)
+        if any(a in final for a in before) or e in sums_rows:
             final.add(e)
         if e.kind == "reduce" and e not in sums_rows:
             sweep[e] = at

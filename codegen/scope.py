@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.codegen import interleaving, philox
-from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.axes import coefficient, needs
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes, most_apart
 from graphc.codegen.literals import register_type
@@ -65,8 +65,7 @@ class Scope(Positions):
             missing.add(x)
             if frame.schedule.cached.get(x, frame.sweeping) < frame.sweeping:
                 continue
-            stack.extend(x.args)
-            stack.extend(d for p in expr_polynomials(x) for d in frame.nest.dynamic(p))
+            stack.extend(needs(frame.nest, x))
         for x in sorted(missing, key=lambda x: x.id):
             home = self.home(x.axes, frame.schedule.ready[x])
             if not self.is_vector(x):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphc.codegen.axes import coefficient, expr_polynomials
+from graphc.codegen.axes import coefficient, needs
 from graphc.codegen.bands import ROWS
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
@@ -97,13 +97,12 @@ def _bytes(t: str) -> int:
 
 def between(body: Along) -> list[Expr]:
     """What elements of rows need that is known for a column after some of the sweeps."""
-    s = body.s
+    s, nest = body.s, body.nest
     loop, found = s.loops[0], dict[Expr, None]()
-    for x in body.nest.exprs:
+    for x in nest.exprs:
         if loop in x.axes and x.kind != "reduce":
-            needs = [*x.args, *(d for p in expr_polynomials(x) for d in body.nest.dynamic(p))]
-            found.update((a, None) for a in needs if loop not in a.axes and s.ready[a])
-    for st in body.nest.stores:
+            found.update((a, None) for a in needs(nest, x) if loop not in a.axes and s.ready[a])
+    for st in nest.stores:
         if loop in st.axes and loop not in st.expr.axes and s.ready[st.expr]:
             found[st.expr] = None
     return [x for x in found if s.vector in x.axes]

@@ -190,7 +190,7 @@ class Wrapper:
         out_bytes = [s.bytes(o.type.shape, o.type.dtype.itemsize) for o in p.outputs]
         self.arena_bytes = s.size(p.arena)
         in_bytes = [s.bytes(q.type.shape, q.type.dtype.itemsize) for q in p.inputs]
-        held = sum(evaluate(t.type.size, {}) * t.type.dtype.itemsize for t in p.states)
+        held = sum(evaluate(t.type.bytes, {}) for t in p.states)
         total = str(held)
         # The matrix kernels' scratch, which stands at the end of an arena, says nothing of work.
         scratch = p.arena - SCRATCH_BYTES

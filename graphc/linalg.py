@@ -24,6 +24,7 @@ from graphc.creation import eye
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
 from graphc.manipulation import broadcast_to, concat, cut, matrix_transpose, moveaxis
 from graphc.products import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphc.refused import module_hooks
 from graphc.tensor import Tensor
 
 __all__ = [
@@ -32,14 +33,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    from graphc.elsewhere import lookup
-
-    return lookup("linalg", name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = module_hooks("linalg", __all__)
 
 
 def vector_norm(

@@ -8,7 +8,7 @@ are computed in f32 inside them. Losses average unless `reduction=` says "sum" o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphc import elementwise as ew
 from graphc import prim, reals, types
@@ -53,6 +53,7 @@ from graphc.losses import (
 from graphc.manipulation import matrix_transpose
 from graphc.products import matmul
 from graphc.reals import erf, tanh
+from graphc.refused import module_hooks
 from graphc.selection import one_hot, tril
 from graphc.tensor import Tensor
 from graphc.types import shape_text
@@ -65,15 +66,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # types are checked by what is there
-
-    def __getattr__(name: str) -> Any:
-        from graphc.elsewhere import lookup
-
-        return lookup("nn", name)
-
-    def __dir__() -> list[str]:
-        return [*__all__]
-
+    __getattr__, __dir__ = module_hooks("nn", __all__)
 
 
 def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike = None) -> Tensor:

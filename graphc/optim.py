@@ -22,19 +22,13 @@ from graphc import prim, reals, reductions
 from graphc.convert import ArrayLike, as_float, as_tensor, cast, listed
 from graphc.declare import Variable, variable
 from graphc.errors import ArgumentError, ShapeError, UsageError, user_loc
+from graphc.refused import module_hooks
 from graphc.tensor import Tensor
 
 __all__ = ["adam", "adamw", "clip_grad_norm", "rmsprop", "sgd"]
 
 if not TYPE_CHECKING:  # types are checked by what is there
-
-    def __getattr__(name: str) -> Any:
-        from graphc.elsewhere import lookup
-
-        return lookup("optim", name)
-
-    def __dir__() -> list[str]:
-        return [*__all__]
+    __getattr__, __dir__ = module_hooks("optim", __all__)
 
 
 Updates: TypeAlias = list[tuple[Variable, Tensor]]

@@ -32,6 +32,7 @@ from graphc.errors import ArgumentError, ShapeError, user_loc
 from graphc.floats import nextafter
 from graphc.manipulation import concat, cut, reshape
 from graphc.reductions import argmax
+from graphc.refused import module_hooks
 from graphc.tensor import Tensor
 from graphc.types import DType, Shape
 
@@ -41,14 +42,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # types are checked by what is there
-
-    def __getattr__(name: str) -> Any:
-        from graphc.elsewhere import lookup
-
-        return lookup("random", name)
-
-    def __dir__() -> list[str]:
-        return [*__all__]
+    __getattr__, __dir__ = module_hooks("random", __all__)
 
 
 # split and fold_in draw from streams of their own: the key is changed by one of these first.

@@ -125,3 +125,17 @@ def refusal(name: str, reason: str) -> Callable[..., NoReturn]:
     refuse.__name__ = refuse.__qualname__ = name
     refuse.__doc__ = f"Refused: {reason}."
     return refuse
+
+
+def module_hooks(
+    home: str, names: list[str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module of gx: it shows its names, and what it lacks is
+    refused with the reason, or an AttributeError that says what to write."""
+
+    def lacking(name: str) -> Any:
+        from graphc.elsewhere import lookup
+
+        return lookup(home, name)
+
+    return lacking, names.copy

@@ -192,6 +192,11 @@ class TensorType:
         return product(self.shape)
 
     @property
+    def bytes(self) -> Size:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
     def is_static(self) -> bool:
         return not any(isinstance(s, Dim) for s in self.shape)
 

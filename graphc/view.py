@@ -112,7 +112,7 @@ def bytes_moved(g: Graph) -> Size:
         if n.op.kind is Kind.LEAF or n.op.name in _FREE:
             continue
         for v in (*dict.fromkeys(n.args), *n.outs):
-            total = total + v.type.size * v.type.dtype.itemsize
+            total = total + v.type.bytes
     return total
 
 

@@ -278,7 +278,7 @@ def _bytes(values: Iterable[Value]) -> int:
 
 @cache
 def _typical_bytes(t: TensorType) -> int:
-    return _typical(t.size * t.dtype.itemsize)
+    return _typical(t.bytes)
 
 
 def _typical(size: Size) -> int:

@@ -124,7 +124,7 @@ class _Order:
 
     def size(self, v: Value) -> int:
         if v not in self.bytes:
-            self.bytes[v] = dims.estimate(v.type.size, REPRESENTATIVE) * v.type.dtype.itemsize
+            self.bytes[v] = dims.estimate(v.type.bytes, REPRESENTATIVE)
         return self.bytes[v]
 
     def next(self) -> int | None:

@@ -156,8 +156,7 @@ def _weights(g: Graph) -> dict[Value, int]:
     weight: dict[Value, int] = dict.fromkeys(g.inputs, 0)
     for n in g.nodes:
         for o in n.outs:
-            size = o.type.size * o.type.dtype.itemsize
-            known = dims.estimate(size, REPRESENTATIVE)
+            known = dims.estimate(o.type.bytes, REPRESENTATIVE)
             if n.op.kind is Kind.LEAF or o.type.size == 1:
                 known = 0
             elif is_lazy(n):

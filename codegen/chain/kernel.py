@@ -24,7 +24,7 @@ from graphc.codegen.job import Job
 from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.plan import ALIGN, align, make_plan, size_of
+from graphc.codegen.plan import ALIGN, align, make_plan
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Size
@@ -51,7 +51,7 @@ class ChainKernel:
         self.calls = [self._member(job.part(str(k), n)) for k, n in enumerate(blocks.body.nodes)]
         self.plan = make_plan(blocks.body, self.calls, (), [])
         # what a block has in scratch: the plan's arrays, and probes
-        self.slots_of_block = [*self.plan.slots, *(size_of(v) for v in blocks.probes)]
+        self.slots_of_block = [*self.plan.slots, *(v.type.bytes for v in blocks.probes)]
         seen: dict[str, None] = {}
         for v in (*node.args, *node.outs, *(o for n in node.attrs["body"].nodes for o in n.outs)):
             for size in v.type.shape:
@@ -95,7 +95,7 @@ class ChainKernel:
     @property
     def workspace(self) -> Size:
         """Bytes of what kernels that sum over blocks have begun."""
-        return dims.total(align(size_of(v)) for v in self.sums)
+        return dims.total(align(v.type.bytes) for v in self.sums)
 
     @property
     def sums(self) -> list[Value]:

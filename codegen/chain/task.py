@@ -16,7 +16,7 @@ from graphc.codegen.chain.masks import USED
 from graphc.codegen.kernels import Call
 from graphc.codegen.loops import strides
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.plan import Place, align, size_of
+from graphc.codegen.plan import Place, align
 from graphc.codegen.sizes import SizeCode
 from graphc.ir import Value
 from graphc.passes.grouping import ONE, Label
@@ -87,7 +87,7 @@ class Task:
         self.parts: dict[Value, str] = {}
         for v in chain.sums:
             self.parts[v] = begun
-            begun = f.at(begun, self.whole.value(align(size_of(v))))
+            begun = f.at(begun, self.whole.value(align(v.type.bytes)))
         self.guards: Guards | None = None
         if chain.blocks.masked is not None:
             columns = self.whole.value(chain.blocks.masked.columns)

@@ -159,7 +159,7 @@ def _hash(lines: Iterable[str]) -> int:
 
 def nbytes(s: State) -> int:
     """Bytes of a variable."""
-    return dims.evaluate(s.type.size, {}) * s.type.dtype.itemsize
+    return dims.evaluate(s.type.bytes, {})
 
 
 def identifier(name: str) -> str:
@@ -279,7 +279,7 @@ def _entry(
     if outputs:
         arena = arena + SLACK
         for a in outputs:
-            arena = arena + a.type.size * a.type.dtype.itemsize
+            arena = arena + a.type.bytes
     order = u.graph.dims()
     return Entry(
         u, c, arena_c, in_c, state, inputs, tuple(outputs),

@@ -133,7 +133,7 @@ class EntryText:
         e.do(f"%args = alloca [{max(1, slots)} x i64], align 16")
         e.do(f"%dims = alloca [{max(1, len(entry.dims))} x i64], align 16")
         self._check_dims(Status.NEGATIVE_DIMENSION)
-        bytes_ = [sizes.value(a.type.size * a.type.dtype.itemsize) for a in arrays]
+        bytes_ = [sizes.value(a.type.bytes) for a in arrays]
         promised = sizes.value(entry.arena)
         work = sizes.value(entry.work)
         e.return_if(sizes.bad(), Status.SIZE_OVERFLOW)

@@ -22,7 +22,6 @@ from graphc.codegen.emitter import Module
 from graphc.codegen.frame import Slots
 from graphc.codegen.job import Job, body_sites
 from graphc.codegen.kernels import Call
-from graphc.codegen.plan import size_of
 from graphc.codegen.straight.function import (
     LINES_A_KERNEL,
     MAX_LINES,
@@ -101,7 +100,7 @@ def define(job: Job) -> Call:
     job.module.take(own)
     # all operands are read before anything is written
     in_place = {
-        k: [p for p, v in enumerate(body.inputs) if p not in at and size_of(v) == size_of(o)]
+        k: [p for p, v in enumerate(body.inputs) if p not in at and v.type.bytes == o.type.bytes]
         for k, o in enumerate(body.outputs)
     }
     work = sum(map(lines_of, body.nodes))
@@ -236,7 +235,7 @@ class _Body:
     def given(self, v: Value) -> Value:
         """What stands for a value of the graph."""
         if v not in self.env:
-            if v.node.op.name == "constant" and size_of(v) <= KEPT_BYTES:
+            if v.node.op.name == "constant" and v.type.bytes <= KEPT_BYTES:
                 self.b.repeat(v.node, self.env)
             else:
                 self.env[v] = self.parameter(v, v.type)
