@@ -197,12 +197,11 @@ class Across(Body):
             if s.flat and name == self.nest.reduced[0]:
                 first, last = low, high
 
-            def body(i: str, _: list[str]) -> list[str]:
+            def body(i: str) -> None:
                 inner = Scope(self.f, around, e.section(), {name: i}, ready=around.ready)
                 nested(depth + 1, inner)
-                return []
 
-            e.loop(first, last, 1, [], body)
+            e.for_each(first, last, body)
 
         nested(0, scope)
         out: dict[Expr, list[str]] = {}
@@ -361,7 +360,7 @@ class Across(Body):
         """A loop over single vectors, with the states of reductions in memory."""
         s, e = self.s, self.e
 
-        def body(i: str, _: list[str]) -> list[str]:
+        def body(i: str) -> None:
             inner = self.vectors_at(scope, i, self.mask(i, end) if masked else None)
             if self.f.sweeping == self.prefetch.sweep and not masked:
                 self.prefetch.ask(inner, 0)
@@ -378,6 +377,5 @@ class Across(Body):
                 new = kind.step(L, old, self.arriving(inner, r, i))
                 for t, c, v in zip(kind.types, at, new, strict=True):
                     e.do(f"store {L.vec(t)} {v}, ptr {c}, align 8")
-            return []
 
-        e.loop(begin, end, s.width, [], body)
+        e.for_each(begin, end, body, s.width)

@@ -111,12 +111,11 @@ class Along(Body):
     ) -> None:
         """A loop over vectors from low to high, lanes beyond which are masked."""
 
-        def body(i: str, _: list[str]) -> list[str]:
+        def body(i: str) -> None:
             mask = self.mask(i, high) if self.s.width > 1 else None
             emit([self.vectors_at(grid, i, mask)])
-            return []
 
-        self.e.loop(low, high, self.s.width, [], body)
+        self.e.for_each(low, high, body, self.s.width)
 
     def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""
@@ -174,7 +173,7 @@ class Along(Body):
                 e.do(f"store <{width} x {t}> {end.vector(a)}, ptr {cell}, align 8")
                 cells[r].append((t, cell))
 
-        def row(i: str, _: list[str]) -> list[str]:
+        def row(i: str) -> None:
             states = {
                 r: [
                     e(f"load {t}, ptr {e(f'getelementptr inbounds {t}, ptr {cell}, i64 {i}')}, "
@@ -183,9 +182,8 @@ class Along(Body):
                 for r, found in cells.items()
             }
             self.add_up(states, totals)
-            return []
 
-        e.loop("0", count, 1, [], row)
+        e.for_each("0", count, row)
 
     def reduce_rows(
         self, grid: Scope, scopes: Sequence[Scope], p: int, wide: bool,

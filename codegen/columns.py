@@ -66,17 +66,16 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
 
     def nested(loops: list[str], around: Scope) -> None:
         if not loops:
-            e.loop("0", end, s.width, [], lambda i, _: vector(around, i))
+            e.for_each("0", end, lambda i: vector(around, i), s.width)
             return
         name, *rest = loops
 
-        def body(i: str, _: list[str]) -> list[str]:
+        def body(i: str) -> None:
             nested(rest, Scope(f, around, e.section(), {name: i}, ready=FINAL))
-            return []
 
-        e.loop("0", f.top.size(s.nest.sizes[name]), 1, [], body)
+        e.for_each("0", f.top.size(s.nest.sizes[name]), body)
 
-    def vector(around: Scope, i: str) -> list[str]:
+    def vector(around: Scope, i: str) -> None:
         mask = free.below(i, end)
         scope = Scope(f, around, e, {str(s.vector): i}, ready=FINAL, mask=mask)
         L, place = scope.lanes(True), scope.size(s.place)
@@ -92,6 +91,5 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
         (scope.vectors if s.width > 1 else scope.scalars)[r] = kind.finish(L, total, r.dtype)
         for x in stores:
             scope.store(x.output, x.offset, r, vector=s.width > 1)
-        return []
 
     nested(s.loops, f.top)

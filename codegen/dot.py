@@ -230,28 +230,26 @@ class DotKernel:
         bound: dict[str, str] = {}
         _decompose(f, self.batch, "%batch", bound)
 
-        def element(row: str, column: str) -> list[str]:
+        def element(row: str, column: str) -> None:
             here = dict(bound)
             _decompose(f, self.rows, row, here)
             _decompose(f, self.cols, column, here)
             body.run(Scope(f, f.top, e.section(), here), "0", "1", {})
-            return []
 
-        def row(i: str, _: list[str]) -> list[str]:
+        def row(i: str) -> None:
             if vector:
                 here = dict(bound)
                 _decompose(f, self.rows, i, here)
                 grid = Scope(f, f.top, e.section(), here)
                 body.run(grid, "%c0", "%c1", {}, partial=True)
             else:
-                e.loop("%c0", "%c1", 1, [], lambda j, _: element(i, j), some=True)
-            return []
+                e.for_each("%c0", "%c1", lambda j: element(i, j), some=True)
 
         if vector and not self.cols:
             grid = Scope(f, f.top, e.section(), bound)
             body.run(grid, "%r0", "%r1", {}, partial=True)
         else:
-            e.loop("%r0", "%r1", 1, [], row, some=True)
+            e.for_each("%r0", "%r1", row, some=True)
         return f.finish(
             f"define internal void @{self.name}.epilogue(ptr %ctx, i64 %batch, i64 %r0, i64 %r1, "
             "i64 %c0, i64 %c1, ptr %c, ptr %scratch)"

@@ -209,14 +209,15 @@ class Emitter:
         ]
 
     def for_each(
-        self, begin: str, end: str, body: Callable[[str], None], step: int = 1, some: bool = False
+        self, begin: str, end: str, body: Callable[[str], None], step: int = 1,
+        strided: bool = False, some: bool = False,
     ) -> None:
-        """for (i = begin; i < end; i += step) body(i)."""
+        """for (i = begin; i < end; i += step) body(i): a `loop` that carries nothing."""
         def once(i: str, _: list[str]) -> list[str]:
             body(i)
             return []
 
-        self.loop(begin, end, step, [], once, some=some)
+        self.loop(begin, end, step, [], once, strided, some)
 
     def prefetch(self, at: str, locality: int = 3, write: bool = False) -> None:
         """Ask for a line that will be read, or written; `locality` 3 is the nearest cache, 2 the

@@ -123,9 +123,8 @@ class _Piece:
         at = [e(f"add nuw nsw i64 {i}, {k}") if k else i for k in range(count)]
         rows = [Scope(body.f, around, e.section(), {self.s.loops[0]: a}) for a in at]
 
-        def vector(j: str, _: list[str]) -> list[str]:
+        def vector(j: str) -> None:
             self.vector(body.vectors_at(around, j, None), rows)
-            return []
 
         def side(k: str) -> None:
             before = e(f"icmp eq i64 {k}, 0")
@@ -134,7 +133,7 @@ class _Piece:
             e.for_each(start, end, lambda j: self.vector(
                 body.vectors_at(around, j, body.mask(j, end)), rows), self.s.width)
 
-        e.loop(begin, whole, self.s.width, [], vector, strided=True)
+        e.for_each(begin, whole, vector, self.s.width, strided=True)
         e.for_each("0", "2", side)
 
     def vector(self, c: Scope, rows: list[Scope]) -> None:

@@ -71,12 +71,11 @@ def run(body: Along, grid: Scope, low: str, high: str) -> None:
     up = e(f"add nsw i64 {length}, {e(f'sub nsw i64 {step}, 1')}")
     pieces = e(f"udiv i64 {up}, {step}")
 
-    def piece(k: str, _: list[str]) -> list[str]:
+    def piece(k: str) -> None:
         first = e(f"add nsw i64 {low}, {e(f'mul nsw i64 {k}, {step}')}")
         stripes.piece(grid, first, least(e, e(f"add nsw i64 {first}, {step}"), high))
-        return []
 
-    e.loop("0", pieces, 1, [], piece)
+    e.for_each("0", pieces, piece)
 
 
 def _columns(body: Along) -> int:
@@ -216,7 +215,7 @@ class Stripes:
             around = Scope(f, grid, e.section(), {}, ready=p)
             self.clear(self.totals, p, length)
 
-            def block(i: str, _: list[str], p: int = p, around: Scope = around) -> list[str]:
+            def block(i: str, p: int = p, around: Scope = around) -> None:
                 end = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows)
                 later = e(f"zext i1 {e(f'icmp ne i64 {i}, 0')} to i64")
                 self.clear(self.blocks, p, e(f"mul nsw i64 {length}, {later}"))
@@ -229,34 +228,31 @@ class Stripes:
                 }  # nothing and the first block is the first block
                 self.strips(around, p, states, (i, end), (low, whole, high))
                 self.join(p, e(f"mul nsw i64 {length}, {later}"))
-                return []
 
-            e.loop("0", rows, ROWS, [], block)
+            e.for_each("0", rows, block, ROWS)
             self.settle(grid, p + 1, low, high)
 
     def clear(self, cells: dict[Expr, list[str]], p: int, length: str) -> None:
         """The states of a sweep's reductions over no rows."""
-        def vector(at: str, _: list[str]) -> list[str]:
+        def vector(at: str) -> None:
             for r in self.body.reduces[p]:
                 kind = reduction_of(r)
                 self.write(kind.types, cells[r], at, kind.start(self.free))
-            return []
 
         if self.body.reduces[p]:
-            self.e.loop("0", length, self.s.width, [], vector)
+            self.e.for_each("0", length, vector, self.s.width)
 
     def join(self, p: int, length: str) -> None:
         """A block's states join the totals."""
-        def vector(at: str, _: list[str]) -> list[str]:
+        def vector(at: str) -> None:
             for r in self.body.reduces[p]:
                 kind, cells = reduction_of(r), self.totals[r]
                 old = self.read(self.e, kind.types, cells, at)
                 new = self.read(self.e, kind.types, self.blocks[r], at)
                 self.write(kind.types, cells, at, kind.merge(self.free, old, new))
-            return []
 
         if self.body.reduces[p]:
-            self.e.loop("0", length, self.s.width, [], vector)
+            self.e.for_each("0", length, vector, self.s.width)
 
     def strips(
         self, around: Scope, p: int, states: dict[Expr, list[str]], rows: tuple[str, str],
@@ -274,32 +270,29 @@ class Stripes:
             main = e(f"select i1 {some}, i64 {main}, i64 {begin}")
             end = e(f"select i1 {some}, i64 {end}, i64 {begin}")
 
-        def rows_from(i: str, count: int) -> list[str]:
+        def rows_from(i: str, count: int) -> None:
             at = [e(f"add nuw nsw i64 {i}, {k}") if k else i for k in range(count)]
             scopes = [Scope(self.f, around, e.section(), {s.loops[0]: a}, ready=p) for a in at]
 
-            def vector(j: str, _: list[str]) -> list[str]:
+            def vector(j: str) -> None:
                 self.vector(self.body.vectors_at(around, j, None), scopes, p, states)
-                return []
 
-            e.loop(low, whole, s.width, [], vector, strided=True)
-            return []
+            e.for_each(low, whole, vector, s.width, strided=True)
 
-        e.loop(begin, main, strip, [], lambda i, _: rows_from(i, strip))
+        e.for_each(begin, main, lambda i: rows_from(i, strip), strip)
         if strip > 1:
-            e.loop(main, end, 1, [], lambda i, _: rows_from(i, 1))
+            e.for_each(main, end, lambda i: rows_from(i, 1))
         if whole == high:
             return
 
-        def last(j: str, _: list[str]) -> list[str]:
+        def last(j: str) -> None:
             c = self.body.vectors_at(around, j, self.body.mask(j, high))
             self.recall(c, p)
             (now,) = self.body.reduce_rows(around, [c], p, True, rows)
             for r, state in now.items():
                 self.write(reduction_of(r).types, states[r], self.at(c), state)
-            return []
 
-        e.loop(whole, high, s.width, [], last)
+        e.for_each(whole, high, last, s.width)
 
     def vector(
         self, c: Scope, rows: list[Scope], p: int, states: dict[Expr, list[str]]

@@ -82,7 +82,7 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
     if other == tile.rows:
         count = e(f"sub nsw i64 {last}, {first}")
 
-    def block(start: str, _: list[str]) -> list[str]:
+    def block(start: str) -> None:
         end = least(e, e(f"add nsw i64 {start}, {COLUMNS}"), high)
         columns = e(f"sub nsw i64 {end}, {start}")
         corner = Scope(f, grid, e.section(), {other: origin, vector: start})
@@ -102,9 +102,8 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
         whole = isinstance(n, int) and n <= COLUMNS
         _rows(body, grid, (first, last), (start, end), totals, partial=not whole)
         f.turned = None
-        return []
 
-    e.loop(low, high, COLUMNS, [], block)
+    e.for_each(low, high, block, COLUMNS)
 
 
 def _rows(

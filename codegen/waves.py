@@ -126,7 +126,7 @@ class WaveRunner:
         t = Emitter(self.module)
         t.label("entry")
 
-        def body(i: str, _: list[str]) -> list[str]:
+        def body(i: str) -> None:
             at = t(f"mul nsw i64 {i}, {self.slots}")
             ctx = t(f"getelementptr inbounds i64, ptr %ctx, i64 {at}")
             done = t.fresh("done")
@@ -138,9 +138,8 @@ class WaveRunner:
                 self._call(t, k, c, ctx, "%scratch", _sizes_of(t, c, ctx))
                 t.do(f"br label %{done}")
             t.label(done)
-            return []
 
-        t.loop("%begin", "%end", 1, [], body)
+        t.for_each("%begin", "%end", body)
         t.do("ret void")
         self.module.define(
             f"{self.name}.w{number}",
