@@ -34,11 +34,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
+from graphc.passes.unstored import matrix_side, summed
 from graphc.types import f32, f64
 
 OUTER = 4096  # elements of a large product
@@ -52,9 +53,14 @@ def run(g: Graph) -> Graph:
     if not any(n.op.kind is Kind.CONTRACT for n in g.nodes):
         return g
     uses = Counter(n.args[1] for n in g.nodes if _sums_over_rows(n))
+    readers = Counter(a for n in g.nodes for a in n.args)
+    readers.update((*g.outputs, *(v for _, v in g.updates)))
+    ids = count(1 + max((n.attrs["id"] for n in g.nodes if n.op.name == "barrier"), default=0))
     turned: dict[Value, Value] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if n.op.kind is Kind.CONTRACT and (side := matrix_side(n, readers)) is not None:
+            return summed(b, n, args, side, next(ids))
         if not _sums_over_rows(n) or uses[n.args[1]] < SEVERAL:
             return _straight(b, n, args)
         x, w = args

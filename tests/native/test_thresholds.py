@@ -122,6 +122,7 @@ ORDERS = {
     "passes.joining": {"SCALARS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
     "passes.straighten": {"OUTER": (4, 64), "SEVERAL": (1, 2)},
+    "passes.unstored": {"LEAST": (1, 1 << 20), "LESS": (0, 1)},
 }
 SHARED = {"SHARED_CYCLES": 300, "CHUNK_CYCLES": 50, "COLUMN_CHUNK_CYCLES": 100}  # together
 
