@@ -110,17 +110,27 @@ def by_peer(report: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, list[f
 
 
 def gradients(report: Mapping[str, Any], primals: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Time of each gradient over that of its primal, for graphc and the peers that have both."""
+    """Time of each gradient over that of its primal, for graphc and the peers that have both; and
+    of graphc's, the same of its arithmetic."""
     times = {
         (r["case"], r["threads"]): {
             n: p["fresh"]["min"] for n, p in r["peers"].items() if "fresh" in p
         }
         for r in report["cases"]
     }
+    counts = {
+        (r["case"], r["threads"]): w["products"] + w["slots"]
+        for r in report["cases"] if (w := r["peers"].get("graphc", {}).get("work"))
+    }
     found = []
     for (case, threads), mine in times.items():
-        base = times.get((primals.get(case, ""), threads), {})
+        primal = (primals.get(case, ""), threads)
+        base = times.get(primal, {})
         ratios = {n: mine[n] / base[n] for n in mine if n in base}
         if ratios:
-            found.append({"case": case, "threads": threads, "ratios": ratios})
+            less, more = counts.get(primal, 0), counts.get((case, threads), 0)
+            found.append({
+                "case": case, "threads": threads, "ratios": ratios,
+                "arithmetic": more / less if less and more else None,
+            })
     return found

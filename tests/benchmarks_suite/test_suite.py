@@ -91,6 +91,23 @@ def test_ratios():
     ET.fromstring(chart.draw(summary.rows(result), LETTERS, "<&>"))
 
 
+def test_gradients_stand_beside_their_arithmetic():
+    """A gradient in 4 times its primal's time, with 3 times the arithmetic."""
+    work = {"products": 80.0, "slots": 20.0}
+    primal = {"case": "d/x/f32/1", "threads": 1, "peers": {
+        "graphc": {**peer(2.0), "work": work}, "jax": peer(3.0)}}
+    slope = {"case": "d/x_grad/f32/1", "threads": 1, "peers": {
+        "graphc": {**peer(8.0), "work": {"products": 240.0, "slots": 60.0}}, "jax": peer(15.0)}}
+    other = {**slope, "case": "d/y_grad/f32/1"}
+    lines = report.table_of_gradients(
+        {"cases": [primal, slope, other]}, {"d/x_grad/f32/1": "d/x/f32/1"}
+    )
+    assert lines[-1] == "| d/x_grad/f32/1 | 1 | 4.00 | 3.00 | jax 5.00 |"
+    del primal["peers"]["graphc"]["work"]
+    lines = report.table_of_gradients({"cases": [primal, slope]}, {slope["case"]: primal["case"]})
+    assert lines[-1] == "| d/x_grad/f32/1 | 1 | 4.00 |  | jax 5.00 |"
+
+
 def test_errors():
     one = np.array([1.0, -1.0])
     assert error([one], [one]) == 0 and error([one + 2e-3], [one]) == pytest.approx(1e-3, rel=1e-6)
