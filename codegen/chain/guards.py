@@ -9,9 +9,9 @@ that sum over blocks come after that; what they sum for columns that no block ha
 
 from __future__ import annotations
 
+from graphc.aligned import LINE
 from graphc.codegen.chain.masks import STEP
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul.block import LINE
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.target import Target
 from graphc.types import DType

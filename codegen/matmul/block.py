@@ -5,18 +5,19 @@
 with m <= most_rows(), n <= COLUMNS, k >= 1, strides in bytes, scratch aligned. The loops are:
 blocks of k; strips of rows; tiles of columns (in the micro-kernel). B is packed once for each block
 of k, as panels: by the first strip's kernel on its way where B's rows are contiguous, before it
-where they are not. A strip of A is packed just before its use where its rows are strided, and
-copied where they share cache sets. Products of f16 and bf16 pack both, as f32, and add up in f32
-scratch; so does a product whose last registers would be partial on a target without masks.
+where they are not or lie far apart. A strip of A is packed just before its use where its rows are
+strided, and copied where they share cache sets. Products of f16 and bf16 pack both, as f32, and add
+up in f32 scratch; so does one whose last registers would be partial on a target without masks.
 """
 
 from __future__ import annotations
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import PITCH, strip
-from graphc.codegen.matmul.pack import define_pack, define_unpack
+from graphc.codegen.matmul.pack import define_pack, define_spread, define_unpack
 from graphc.codegen.matmul.row import define_row
 from graphc.codegen.matmul.tiling import Tiling, prefix, tiling
 from graphc.codegen.target import Target
@@ -29,8 +30,8 @@ K_BLOCK = {4: 256, 8: 192}
 ROWS = 504          # most rows of a block whose C is added up in scratch: whole strips anywhere
 LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise
 COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
-LINE = 64           # between packed rows, so that they do not share cache sets
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
+FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
 FLAT_TILES = 4      # up to so many tiles A is read where it is, not packed
 MANY_TILES = 8      # with more, the kernel asks for the next strip of rows while at one
@@ -85,7 +86,8 @@ class _Block:
 
     staged: whether C is added up in scratch, `out`. begin: columns that a single row takes from B
     as it stands, before the n others from `b` on. keep: whether the first strip packs B on its way,
-    which are `whole` columns; before: whether all of B is packed before it.
+    which are `whole` columns; far: whether these are packed before it, row by row; before: whether
+    all of B is, panel by panel.
     """
 
     def __init__(self, f: Function, dtype: DType):
@@ -109,14 +111,20 @@ class _Block:
             self.b = f.at("%b", f.mul(self.begin, "%b_col"))
         before = f(f"or i1 {strided}, {self.staged}")
         self.full, self.eights = _strips_of(f, tiles)
-        self.keep = "false" if self.narrow else f.all_of([
+        again = "false" if self.narrow else f.all_of([
             f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
             f.cmp("sgt", self.full, "0"),
+        ])
+        far = f.cmp("sgt", f.mul("%b_row", "%k"), str(FAR_BYTES))
+        self.far = f.all_of([again, far, f.cmp("sge", self.n, str(tiles.columns))])
+        self.keep = f.all_of([
+            again, f(f"xor i1 {far}, true"),
             f.cmp("sgt", f.mul(self.n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
         ])
-        self.in_panels = f(f"or i1 {before}, {self.keep}")
+        self.in_panels = f.any_of([before, self.far, self.keep])
         self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
-        self.packed_from = f.select(before, "0", f.select(self.keep, self.whole, self.n))
+        some = f(f"or i1 {self.far}, {self.keep}")
+        self.packed_from = f.select(before, "0", f.select(some, self.whole, self.n))
         self.a = Strips(f, dtype, tiles, self.pack, packed_a, self.n)
 
     def _place_c(self, packed_a: str, deepest: str, padded: str) -> None:
@@ -153,8 +161,17 @@ class _Block:
         self._strips(first, b, c, depth, later)
 
     def _pack_b(self, b: str, depth: str) -> None:
-        """All of B, or what is less than a panel beside those that the first strip packs."""
+        """All of B, or what is less than a panel beside those that the first strip packs.
+
+        What comes from far away is read row by row and spread over the panels: hardware looks ahead
+        along a row, and asking for a panel's pieces of rows does not make up for it. 32x4096x256
+        f64 takes a quarter less where strangers use the shared cache, 1024x1024x1024 1 %.
+        """
         f, tiles = self.f, self.tiles
+        if not self.narrow:
+            spread = define_spread(f.module, f.target, tiles)
+            f.do(f"call void @{spread}(i64 {f.select(self.far, depth, '0')}, i64 {depth}, "
+                 f"i64 {self.whole}, ptr {b}, i64 %b_row, ptr %scratch)")
         with f.each(self.packed_from, self.n, tiles.columns) as col:
             width = f.min(str(tiles.columns), f.sub(self.n, col.index))
             f.do(f"call void @{self.pack}(i64 {depth}, i64 {width}, "

@@ -18,11 +18,12 @@ Jessup, Karlin, Siek, "Build to order linear algebra kernels", IPDPS 2008.
 from __future__ import annotations
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
 from graphc.codegen.grain import BOTH_ELEMENTS
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
-from graphc.codegen.matmul.block import LINE, k_block
+from graphc.codegen.matmul.block import k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.row import add_up, clear, define_add, row_parts

@@ -37,10 +37,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.steps import AHEAD, LINE, Strip, chains, opaque
+from graphc.codegen.matmul.steps import AHEAD, Strip, chains, opaque
 from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
 from graphc.codegen.target import Target
 

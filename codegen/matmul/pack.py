@@ -5,18 +5,23 @@
 writes dst[r, c] = src[r, c] in the compute type, dst with unit column stride; strides in bytes.
 Where src is contiguous along its rows it is read in squares that are transposed in registers,
 and up to a register more of each row of dst is written than `cols`.
+
+    spread(rows, depth, cols, src, src_row, dst)
+
+copies rows, contiguous and in the compute type, to the panels of a block of `depth` rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from graphc.aligned import LINE
 from graphc.codegen.casts import round_to
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.tiling import prefix, tail_mask
+from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
 from graphc.codegen.target import Target
 from graphc.types import DType
 
@@ -99,6 +104,34 @@ def _gather(f: Function, dtype: DType, first_row: str) -> None:
 def side(target: Target, dtype: DType) -> int:
     """Elements of a square's side."""
     return min(PIECE_BITS // dtype.compute.bits, target.lanes(dtype))
+
+
+def define_spread(module: Module, target: Target, tiles: Tiling) -> str:
+    """Define `spread` for whole panels; returns its name."""
+    name = f"{prefix(tiles.dtype)}_spread"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name,
+        "i64 %rows, i64 %depth, i64 %cols, ptr %src, i64 %src_row, ptr noalias %dst", target,
+        tuned=True,
+    )
+    L, size = Lanes(f, tiles.lanes, target), tiles.lanes * tiles.bytes
+    line = tiles.panel * size
+    with f.each("0", "%rows") as row:
+        src = f.at("%src", f.mul(row.index, "%src_row"))
+        dst = f.at("%dst", f.mul(row.index, line))
+        with f.each("0", f.mul("%cols", tiles.bytes), line) as panel:
+            piece = f.at(src, panel.index)
+            following = f.at(piece, "%src_row")
+            for along in range(0, line, LINE):
+                f.prefetch(f.at(following, along))
+            pieces = [L.load(tiles.dtype, f.at(piece, j * size)) for j in range(tiles.panel)]
+            out = f.at(dst, f.mul(panel.index, "%depth"))
+            for j, x in enumerate(pieces):
+                L.store(tiles.dtype, x, f.at(out, j * size))
+    f.finish()
+    return name
 
 
 def _transpose(f: Function, dtype: DType, whole: str) -> None:

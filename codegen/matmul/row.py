@@ -11,6 +11,7 @@ sums in a near cache.
 
 from __future__ import annotations
 
+from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
@@ -23,7 +24,6 @@ from graphc.types import DType
 STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
 STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most goes by the others
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
-LINE = 64               # bytes
 
 
 def define_row(module: Module, target: Target, dtype: DType) -> str:

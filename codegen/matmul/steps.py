@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from graphc.aligned import LINE
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
 from graphc.codegen.matmul.ir import Function
@@ -17,7 +18,6 @@ from graphc.codegen.matmul.tiling import Tiling
 # Rows of B between what is read and what is asked for. Rows that are 4 KiB apart share a set of the
 # nearest cache, which holds 8 or 12 of them: with 20, a product of few rows took a fifth longer.
 AHEAD = 8
-LINE = 64  # bytes of a line of a cache
 
 
 class Strip(NamedTuple):

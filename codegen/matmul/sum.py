@@ -18,8 +18,9 @@ packed at once.
 from __future__ import annotations
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul.block import LINE, LONG_ROWS, Strips, k_block
+from graphc.codegen.matmul.block import LONG_ROWS, Strips, k_block
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import PITCH, strip
 from graphc.codegen.matmul.pack import define_pack

@@ -14,6 +14,7 @@ from scalar_harness import levels
 
 import graphc as gx
 from graphc.codegen.llvm import assembly
+from graphc.codegen.matmul.block import FAR_BYTES
 from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import x86
@@ -272,6 +273,27 @@ def test_rows_of_a_that_share_cache_sets(dtype):
                 found.add(c.tobytes())
         assert len(found) == 1, m
         check(c, even, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_b_that_are_far_apart(dtype):
+    """Packed row by row, for several strips: every width beside whole panels, up to B's end."""
+    rng = np.random.default_rng(13)
+    k, most = 270, 43
+    far = guarded((1, k, (FAR_BYTES // k + 64) // np.dtype(dtype).itemsize), dtype)
+    far[:, :, -81:] = numbers(rng, (1, k, 81), dtype)
+    a = numbers(rng, (1, most, k), dtype)
+    for n in (7, 8, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 81):
+        b = far[:, :, -n:]
+        assert b.strides[1] * k > FAR_BYTES
+        found = set()
+        for level in [level for level in levels() if level != "v2"]:
+            for x, m in itertools.product((b, b.copy()), (7, 15, 16, 29, 32, most)):
+                c = guarded((1, m, n), dtype)
+                call(compiled(dtype, level), a[:, :m], x, c)
+                found.add(c[:, :7].tobytes())
+        assert len(found) == 1, n
+        check(c, a, b)
 
 
 @pytest.mark.parametrize("parallel", [ALONE, BACKWARDS])

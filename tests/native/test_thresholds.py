@@ -48,8 +48,9 @@ PLACES = {
         "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
     },
     "codegen.matmul.block": {
-        "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100),
-        "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256), "TALL_ROWS": (1, 1000),
+        "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,),
+        "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
+        "TALL_ROWS": (1, 1000),
     },
     "codegen.delayed": {
         "LEAST_BYTES": (16,), "BLOCK_BYTES": (16, 256, 2048), "NEAR_ROWS": (1, 9),
