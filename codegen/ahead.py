@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from graphc import dims
 from graphc.codegen.axes import step
 from graphc.codegen.costs import ALIASED, most_carried
 from graphc.codegen.lanes import Lanes
@@ -57,7 +56,7 @@ def of(f: Frame) -> list[Expr]:
     if n <= LONG_ROW if isinstance(n, int) else not (s.spans or f.streaming is not None):
         return []
     streams = [e for e in nest.exprs if e.kind == "load" and e.axes == whole]
-    points = dims.product(nest.sizes[a] for a in nest.outer)
+    points = nest.points
     each = sum(nest.outputs[x.output].dtype.itemsize for x in nest.stores)
     each += sum(x.dtype.itemsize for x in streams)
     if isinstance(points, int) and points * each <= ALIASED:  # arrays side by side are nearer

@@ -57,11 +57,9 @@ def suit(s: Schedule) -> bool:
 
 def take(s: Schedule) -> None:
     """Make items of bands of rows, each for all results."""
-    sizes = s.nest.sizes
     s.bands = True
-    s.items = dims.ceildiv(sizes[s.loops[0]], ROWS)
-    each = s.cost * dims.product(sizes[n] for n in s.nest.outer)
-    s.cycles = dims.floordiv(ROWS * each, _line(s)) + 20
+    s.items = dims.ceildiv(s.nest.sizes[s.loops[0]], ROWS)
+    s.cycles = dims.floordiv(ROWS * s.cost * s.nest.points, _line(s)) + 20
 
 
 def _line(s: Schedule) -> int:

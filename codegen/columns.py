@@ -6,7 +6,6 @@ chunks are added up in order at the end, so the sums do not depend on the number
 
 from __future__ import annotations
 
-from graphc import dims
 from graphc.codegen.frame import Frame
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.loops import Expr
@@ -18,7 +17,7 @@ from graphc.dims import Size
 
 def chunk_bytes(s: Schedule) -> Size:
     """Bytes of the accumulators of one chunk."""
-    row = dims.product(s.nest.sizes[n] for n in s.nest.reduced)
+    row = s.nest.row
     return 8 * len(s.columns) * row
 
 
@@ -53,7 +52,7 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
     e, s = f.e, f.schedule
     assert s.vector is not None
     size = f.top.size(chunk_bytes(s))
-    row = f.top.size(dims.product(s.nest.sizes[n] for n in s.nest.reduced))
+    row = f.top.size(s.nest.row)
     end = f.top.size(s.nest.sizes[s.vector])
     kind = reduction_of(r)
     (t,) = kind.types

@@ -159,7 +159,7 @@ class Frame:
         """The array that keeps an expression of the row between sweeps, a vector longer than it."""
         if x not in self._kept:
             s = self.schedule
-            n = dims.product(s.nest.sizes[a] for a in s.nest.reduced)
+            n = s.nest.row
             assert isinstance(n, int)
             self._kept[x] = self.alloca(f"[{n + s.width} x {register_type(x.dtype)}]")
         return self._kept[x]

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc import dims
-from graphc.dims import Apply, Dim, Size, atom
+from graphc.dims import Apply, Dim, Size, atom, product
 from graphc.ir import Node
 from graphc.types import DType, TensorType
 
@@ -123,6 +123,16 @@ class Nest:
     exprs: list[Expr]
     stores: list[Store]
     sites: list[Node] = field(default_factory=list)
+
+    @property
+    def points(self) -> Size:
+        """How often the outer axes are walked."""
+        return product(self.sizes[n] for n in self.outer)
+
+    @property
+    def row(self) -> Size:
+        """Elements of the reduced axes, all consumed for one point."""
+        return product(self.sizes[n] for n in self.reduced)
 
     def dynamic(self, size: Size) -> list[Expr]:
         """The expressions standing as atoms in a polynomial."""

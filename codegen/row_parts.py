@@ -50,7 +50,7 @@ def pays(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
     whole = plan(coalesce(nest), target)
     bits = target.vector_bits // whole.width
     wide = len(conditions(nest)) * (64 // bits - 1) if bits < 32 else 0
-    lines = typical(dims.product(nest.sizes[n] for n in nest.outer)) * bits // 512
+    lines = typical(nest.points) * bits // 512
     before = typical(whole.items * whole.cycles) + lines * (MEMORY + wide)
     after = sum(typical(s.items * s.cycles) for s in schedules) + lines * MEMORY
     return before >= GAIN * after

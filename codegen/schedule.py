@@ -182,7 +182,7 @@ def _width(size: Size, lanes: int) -> int:
 
 def _work(nest: Nest, vector: str | None, flat: bool, cost: int) -> tuple[Size, Size]:
     """How many items there are, and cycles of one if vectors were an element wide."""
-    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    row = nest.row
     if flat:
         first = nest.reduced[0]
         each = BLOCK if first == vector else 1
@@ -227,7 +227,7 @@ def _take_columns(s: Schedule, columns: int) -> None:
         return
     s.block = columns
     s.items = dims.ceildiv(size, columns)
-    each = s.cost * dims.product(s.nest.sizes[n] for n in s.nest.reduced)
+    each = s.cost * s.nest.row
     s.cycles = dims.floordiv(dims.minimum(size, columns) * each, s.lanes // 4) + 20
 
 
@@ -235,7 +235,7 @@ def _side_by_side(s: Schedule) -> Tile | None:
     """Rows that are summed side by side, where what is read for one serves the others."""
     nest = s.nest
     assert s.vector is not None
-    size, row = nest.sizes[s.vector], dims.product(nest.sizes[n] for n in nest.reduced)
+    size, row = nest.sizes[s.vector], nest.row
     short = isinstance(row, int) and row <= SHORT_COLUMN
     if not (short or (isinstance(size, int) and size <= tiles.SIDE_BY_SIDE * s.width)):
         return None  # long columns side by side: see `stripes`
@@ -255,7 +255,7 @@ def group_of(s: Schedule) -> int:
 
 def _cached(s: Schedule) -> dict[Expr, int]:
     """Costly elements of a row that a later sweep wants again, and the sweep that makes them."""
-    size = dims.product(s.nest.sizes[n] for n in s.nest.reduced)
+    size = s.nest.row
     if not (s.across and s.sweeps > 1 and isinstance(size, int) and size <= MAX_CACHED_ROW):
         return {}
     if s.straight:  # registers keep everything

@@ -54,7 +54,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.axes import coefficient, step
 from graphc.codegen.lanes import Lanes
@@ -89,7 +88,7 @@ class Streaming:
         if not each:
             return
         e, nest = f.e, f.nest
-        points = f.top.size(dims.product(nest.sizes[n] for n in nest.outer))
+        points = f.top.size(nest.points)
         conds = [f"icmp ugt i64 {points}, {BYTES // each}"]
         read = dict.fromkeys(x.attrs[:2] for x in nest.exprs if x.kind == "load")
         for x in nest.stores:  # what was just read is in a cache, and written fastest there
@@ -191,7 +190,7 @@ def of(f: Frame) -> Streaming | None:
         return None
     operands = [e for e in nest.exprs if e.kind == "load" and e.axes == whole]  # anew at each point
     each = sum(written) + sum(x.dtype.itemsize for x in operands)
-    points, row = dims.product(nest.sizes[n] for n in nest.outer), nest.sizes[axis]
+    points, row = nest.points, nest.sizes[axis]
     past, far = len(written) == 1 and s.cost <= MOST_COST, True
     if isinstance(points, int):
         past, far = points * each > BYTES, points * each > NEAR

@@ -6,7 +6,6 @@ that are known to be short take a lane each where folding registers would take l
 
 from __future__ import annotations
 
-from graphc import dims
 from graphc.codegen import interleaving, narrow, tiles
 from graphc.codegen.axes import coefficient
 from graphc.codegen.costs import VECTOR_COST, is_long
@@ -37,7 +36,7 @@ def axis_and_tile(
     if found is not None:
         return *found, ""
     long = _vector_axis(nest, scans, rows_summed)
-    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    row = nest.row
     if not (nest.outer and nest.reduced and isinstance(row, int) and row < LONG_ROW):
         if long in nest.outer and _long_sums(nest) and not scans and not rows_summed:
             long = tiles.fuller(nest, long, VECTOR_COST, 512 // lane_bits(nest, long))
@@ -132,5 +131,5 @@ def lane_bits(nest: Nest, vector: str | None) -> int:
 
 def _long_sums(nest: Nest) -> bool:
     """Whether what comes before and after the sums matters little."""
-    row = dims.product(nest.sizes[n] for n in nest.reduced)
+    row = nest.row
     return bool(nest.reduced) and not (isinstance(row, int) and row < LONG_COLUMN)
