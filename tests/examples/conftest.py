@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import pathlib
 import shutil
 import subprocess
 import sys
 
 import pytest
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+from example_files import EXAMPLES
 
 
 @pytest.fixture(scope="session")

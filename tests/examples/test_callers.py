@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 import pytest
+from example_files import EXAMPLES
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"]
 
 

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
-import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from example_files import EXAMPLES, load
 
 
 def accuracy(said):

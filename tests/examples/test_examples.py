@@ -9,18 +9,9 @@ import sys
 
 import numpy as np
 import pytest
+from example_files import EXAMPLES, load
 
 import graphc as gx
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-
-
-def load(name):
-    """The example as a fresh module: its variables have their initial values."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_example_is_run_here():

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from example_files import EXAMPLES
 
 from graphc.codegen.library.foreign import linkers
 from graphc.codegen.platforms import platform
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 pytestmark = [
     pytest.mark.skipif(shutil.which("node") is None, reason="not installed: node"),
     pytest.mark.skipif(not linkers(platform("wasm32")), reason="no linker for wasm: wasm-ld, "

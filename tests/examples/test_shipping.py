@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 import pytest
+from example_files import EXAMPLES
 
 from graphc.codegen.platforms import PLATFORMS
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 GUIDE = (EXAMPLES / "shipping.md").read_text()
 BLOCKS = re.findall(
     r"(?:<!-- needs (?P<needs>.*?) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```\n", GUIDE,

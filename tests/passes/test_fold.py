@@ -7,10 +7,11 @@ import mpmath
 import numpy as np
 import pytest
 from rule_cases import ALL, specials
+from sample_graphs import constant
 
 from graphc import ir
 from graphc.errors import IntegerDivisionError
-from graphc.ir import Literal, Value
+from graphc.ir import Value
 from graphc.ops import OPS, Kind
 from graphc.passes import fold, simplify
 from graphc.passes.folding import _EXTENDED, _HAS_WIDE
@@ -25,11 +26,6 @@ MATH = {
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), "tanh": mpmath.tanh,
     "atan": mpmath.atan, "atan2": mpmath.atan2, "pow": mpmath.power,
 }  # fmt: skip
-
-
-def constant(array: np.ndarray) -> Value:
-    (c,) = ir.apply("constant", (), value=Literal(array))
-    return c
 
 
 def folded(out: Value) -> np.ndarray | None:

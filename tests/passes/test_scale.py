@@ -6,62 +6,58 @@ import sys
 import time
 
 import numpy as np
+from sample_graphs import constant, given, one
 
 from graphc import ir
-from graphc.ir import Graph, Literal, Value
+from graphc.ir import Graph
 from graphc.passes import PIPELINE, run_pipeline
-from graphc.types import TensorType, f32
+from graphc.types import f32
 
 PASSES = tuple(p for p in PIPELINE if p != "fuse")
 
 
-def make(op: str, *args: Value, **attrs: object) -> Value:
-    (out,) = ir.apply(op, args, **attrs)
-    return out
-
-
 def mixed(nodes: int) -> Graph:
     """Elementwise ops, products, reductions with broadcasts, constants and transposes."""
-    x = make("input", name="x", type=TensorType(f32, (32, 64)))
-    w = make("input", name="w", type=TensorType(f32, (64, 64)))
+    x = given("x", f32, 32, 64)
+    w = given("w", f32, 64, 64)
     values, rng, made = [x], np.random.default_rng(0), 0
     while made < nodes:
         a, b = values[-1], values[rng.integers(max(0, len(values) - 20), len(values))]
         kind, made = rng.integers(0, 7), made + 1
         if kind == 0:
-            v = make("dot", a, w, contract=((1,), (0,)), batch=((), ()))
+            v = one("dot", a, w, contract=((1,), (0,)), batch=((), ()))
         elif kind == 1:
-            c = make("constant", value=Literal(np.float32(rng.normal())))
-            v = make("mul", a, make("broadcast", c, shape=(32, 64), axes=()))
+            c = constant(np.float32(rng.normal()))
+            v = one("mul", a, one("broadcast", c, shape=(32, 64), axes=()))
             made += 2
         elif kind == 2:
-            s = make("reduce_sum", a, axes=(1,))
-            v = make("sub", a, make("broadcast", s, shape=(32, 64), axes=(0,)))
+            s = one("reduce_sum", a, axes=(1,))
+            v = one("sub", a, one("broadcast", s, shape=(32, 64), axes=(0,)))
             made += 2
         elif kind == 3:
-            t = make("transpose", a, perm=(1, 0))
-            v = make("transpose", t, perm=(1, 0))
+            t = one("transpose", a, perm=(1, 0))
+            v = one("transpose", t, perm=(1, 0))
             made += 1
         elif kind == 4:
-            v = make("tanh", a)
+            v = one("tanh", a)
         else:
-            v = make("add" if kind == 5 else "maximum", a, b)
+            v = one("add" if kind == 5 else "maximum", a, b)
         values.append(v)
     return ir.collect("mixed", [x, w], values[-1:])
 
 
 def chain(depth: int, *ops: str) -> Graph:
-    x = v = make("input", name="x", type=TensorType(f32, (4,)))
+    x = v = given("x", f32, 4)
     for i in range(depth):
-        v = make(ops[i % len(ops)], v)
+        v = one(ops[i % len(ops)], v)
     return ir.collect("chain", [x], [v])
 
 
 def concats(count: int) -> Graph:
     """What a loop collects, an array at a time."""
-    x = v = make("input", name="x", type=TensorType(f32, (4,)))
+    x = v = given("x", f32, 4)
     for _ in range(count):
-        v = make("concat", v, x, axis=0)
+        v = one("concat", v, x, axis=0)
     return ir.collect("concats", [x], [v])
 
 
@@ -111,23 +107,23 @@ def test_fifty_thousand_deep() -> None:
 
 
 def test_deep_stable_and_fastmath_forms() -> None:
-    x = v = make("input", name="x", type=TensorType(f32, (4,)))
+    x = v = given("x", f32, 4)
     for _ in range(5_000):
-        v = make("log", make("exp", v))
+        v = one("log", one("exp", v))
     g = ir.collect("chain", [x], [v])
     assert len(run_pipeline(g, ("stabilize",)).nodes) == 0
     assert len(run_pipeline(g, ("fastmath",), fastmath=True).nodes) == 0
 
 
 def test_nested_calls() -> None:
-    a = make("input", name="a", type=TensorType(f32, (4,)))
-    body = ir.collect("leaf", [a], [make("neg", a)])
+    a = given("a", f32, 4)
+    body = ir.collect("leaf", [a], [one("neg", a)])
     for i in range(300):
-        a = make("input", name="a", type=TensorType(f32, (4,)))
-        inner = make("call", a, name=f"level{i}", body=body)
-        body = ir.collect(f"level{i}", [a], [make("exp", inner)])
-    x = make("input", name="x", type=TensorType(f32, (4,)))
-    g = ir.collect("nested", [x], [make("call", x, name="top", body=body)])
+        a = given("a", f32, 4)
+        inner = one("call", a, name=f"level{i}", body=body)
+        body = ir.collect(f"level{i}", [a], [one("exp", inner)])
+    x = given("x", f32, 4)
+    g = ir.collect("nested", [x], [one("call", x, name="top", body=body)])
     assert [n.op.name for n in run_pipeline(g, PASSES).nodes] == ["neg"] + ["exp"] * 300
     for name in PASSES:  # each by itself, on the nested graph
         run_pipeline(g, (name,), fastmath=True)
