@@ -5,7 +5,7 @@ import pytest
 
 from graphc import errors, ir, prim, reals
 from graphc.composite import composite
-from graphc.declare import input, variable
+from graphc.declare import constant, input, variable
 from graphc.products import matmul
 from graphc.reductions import sum
 from graphc.transforms import grad, hessian, hvp, jacobian, jvp, vjp
@@ -211,6 +211,33 @@ def test_jacobian_through_a_composite_and_of_a_list(run):
     got = run([jx, js], {x: v, s: 1.0})
     np.testing.assert_allclose(got[0], expected, rtol=1e-13)
     np.testing.assert_allclose(got[1], expected @ v, rtol=1e-12)
+
+
+def test_jacobian_of_many_outputs_in_few_inputs(run):
+    """Column by column, beside one that is made row by row: nothing has two axes of outputs."""
+    p, t, w, u = vector("p", 6), input("t", ("n", 50), "float64"), vector("w", 100), vector("u", 3)
+    bumps = p[0] * reals.exp(-(((t - p[1]) / p[2]) ** 2)) + reals.sin(p[3] * p[4]) * t
+    values = {
+        p: np.array([1.5, 0.2, 0.7, 0.1, -0.4, 0.3]), t: np.linspace(-1, 1, 150).reshape(3, 50),
+    }
+    got = jacobian(bumps, p)
+    assert got.shape == (*t.shape, 6)
+    found = run(got, values)
+    for k in range(6):
+        column = run(jvp(bumps, p, constant(np.eye(6)[k])), values)
+        np.testing.assert_allclose(found[..., k], column, rtol=1e-12, atol=1e-14)
+    g = ir.collect("g", [p._value, t._value], [got._value])
+    assert max(v.type.ndim for n in g.nodes for v in n.outs) <= 3
+    both = w * u[0] + sum(p * p)
+    values = {w: np.arange(100.0), u: np.array([2.0, 0, 0]), p: values[p]}
+    by_w, by_u, by_p = run(jacobian(both, [w, u, p]), values)
+    np.testing.assert_array_equal(by_w, 2 * np.eye(100))
+    np.testing.assert_array_equal(by_u, np.stack([values[w], 0 * values[w], 0 * values[w]], 1))
+    np.testing.assert_allclose(by_p, np.tile(2 * values[p], (100, 1)), rtol=1e-12)
+    nothing = run(jacobian(w * 2, u, unconnected="zero"), values)
+    np.testing.assert_array_equal(nothing, np.zeros((100, 3)))
+    with pytest.raises(errors.GradientError):
+        jacobian(w * 2, u)
 
 
 def test_hessian_times_vector(run):
