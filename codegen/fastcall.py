@@ -84,7 +84,7 @@ def _builtin_text(program: Program, shape: str, locks: int, *, given: bool = Fal
     """A program's wrapper."""
     from graphc.codegen.wrapper import Wrapper
 
-    return Wrapper(program, shape, locks, given=given).text()
+    return Wrapper(program, shape, locks, given).text()
 
 
 def _callable(program: Program, locks: int) -> bool:

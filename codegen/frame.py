@@ -144,10 +144,10 @@ class Frame:
         """The value of a symbolic dimension."""
         return self._dims[self.slots.dims.index(name)]
 
-    def set_slot(self, ty: str, k: int, value: str) -> None:
+    def set_slot(self, k: int, pointer: str) -> None:
         """Store ctx[k]."""
         p = self.e(f"getelementptr inbounds i64, ptr %ctx, i64 {k}")
-        self.e.do(f"store {ty} {value}, ptr {p}, align 8")
+        self.e.do(f"store ptr {pointer}, ptr {p}, align 8")
 
     def alloca(self, ty: str, align: int = 64) -> str:
         """Memory of the function for one value of a type; its address."""

@@ -247,7 +247,7 @@ class NestKernel:
         partials = ""
         if s.sums:
             partials = f.alloca(f"[{MAX_CHUNKS * self.partial_words} x i64]")
-            f.set_slot("ptr", self.slots.partials, partials)
+            f.set_slot(self.slots.partials, partials)
         chunks = self.launch.start(e, f.top.size)
         if self.totals:
             self.combine(f, partials, chunks)

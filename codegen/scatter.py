@@ -43,7 +43,7 @@ class ScatterKernel:
     checked: its positions were looked at before; it reports none.
     """
 
-    def __init__(self, job: Job, checked: bool = False):
+    def __init__(self, job: Job, checked: bool):
         self.job, self.checked = job, checked
         result = job.body.outputs[0]
         inputs = tuple(v.type for v in job.body.inputs)

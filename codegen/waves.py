@@ -27,7 +27,7 @@ class WaveRunner:
 
     def __init__(
         self, module: Module, name: str, plan: Plan, e: Emitter, allocas: list[str],
-        sizes: SizeCode, scratch: str, timed: bool = False,
+        sizes: SizeCode, scratch: str, timed: bool,
     ):
         self.module, self.name, self.e, self.sizes, self.scratch = module, name, e, sizes, scratch
         self.timed = timed

@@ -45,7 +45,7 @@ class Wrapper:
     result is None.
     """
 
-    def __init__(self, program: Program, shape: str, locks: int, *, given: bool = False):
+    def __init__(self, program: Program, shape: str, locks: int, given: bool):
         self.program, self.locks, self.given = program, locks, given
         self.shape = "none" if given else shape
         self.module = Module()

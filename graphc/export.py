@@ -46,8 +46,8 @@ def export(
     debug_info: add DWARF line tables that map machine code to the declaring lines, for gdb, perf,
         objdump -dl and addr2line. Results stay the same.
 
-    Nothing is left behind when it fails: CompileError (no linker, cannot write),
-    UsageError, ArgumentError.
+    Nothing is left behind when it fails: CompileError (no linker, cannot write, a name of the
+    system's such as libm.so), UsageError, ArgumentError.
     """
     loc = user_loc()
     alone = not isinstance(functions, Iterable) or isinstance(functions, (str, bytes, Tensor))

@@ -179,7 +179,7 @@ def identifier(name: str) -> str:
 class Names:
     """Gives out names, each once."""
 
-    def __init__(self, taken: Iterable[str] = ()):
+    def __init__(self, taken: Iterable[str]):
         self._taken = set(taken)
 
     def __call__(self, wanted: str) -> str:

@@ -71,7 +71,7 @@ class Library:
 
 def make_library(
     prefix: str, units: Sequence[Unit], platform: Platform, values: Mapping[State, Any],
-    kept: Iterable[State] = (), debug: bool = False,
+    kept: Iterable[State], debug: bool,
 ) -> Library:
     """Put functions together.
 

@@ -52,7 +52,7 @@ def prefix_of(path: Path) -> str:
     return identifier(stem).removesuffix("_") or "lib"
 
 
-def files_of(path: Path, kinds: Sequence[str] = ()) -> list[Path]:
+def files_of(path: Path, kinds: Sequence[str]) -> list[Path]:
     """What is written: `path`, the same of other kinds ("a", ".ll"), and the header, each once."""
     for kind in kinds:
         if f".{kind.removeprefix('.')}" not in KINDS:
@@ -79,7 +79,7 @@ def check_kinds(files: Sequence[Path], platform: Platform) -> None:
             )
 
 
-def write_library(library: Library, path: Path, kinds: Sequence[str] = ()) -> None:
+def write_library(library: Library, path: Path, kinds: Sequence[str]) -> None:
     """Write the files of `files_of`: all of them or none."""
     files = files_of(path, kinds)
     for p in files:

@@ -31,7 +31,7 @@ def _dropped(t: TensorType, axes: Sequence[int]) -> TensorType:
     return t.with_shape([s for i, s in enumerate(t.shape) if i not in axes])
 
 
-def _reduce_type(name: str, kinds: str, empty: str = "") -> Any:
+def _reduce_type(name: str, kinds: str, empty: str) -> Any:
     """`empty`: what an empty axis lacks, where that is an error."""
 
     def rule(types: Types, attrs: Attrs) -> TensorType:

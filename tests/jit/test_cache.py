@@ -102,7 +102,7 @@ def test_objects_hold_no_addresses(home):
     code = (
         f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import handmade, hashlib;"
         "from graphc.codegen import llvm, wrapper; from graphc.codegen.target import host;"
-        "t = wrapper.Wrapper(handmade.increment(), 'one', 0).text();"
+        "t = wrapper.Wrapper(handmade.increment(), 'one', 0, False).text();"
         "print(hashlib.sha256(llvm.compile_object(t, host(), use_cache=False)).hexdigest())"
     )
     runs = [
