@@ -7,7 +7,15 @@ import subprocess
 
 import numpy as np
 import pytest
-from library_samples import batch, digits_functions, export_loaded, needs_cc, needs_cxx, same_bits
+from library_samples import (
+    Loaded,
+    batch,
+    digits_functions,
+    export_loaded,
+    needs_cc,
+    needs_cxx,
+    same_bits,
+)
 
 import graphc as gx
 from graphc.codegen.library.abi import Names, identifier
@@ -137,7 +145,8 @@ def test_prefixes_that_are_taken(tmp_path):
     """libc's functions, which the library calls, and graphc's own."""
     x = gx.input("x", ("n",))
     functions = [gx.function([x], x + 1, name=name) for name in ("create", "join")]
-    lib = export_loaded(functions, tmp_path / "libpthread.so", cpu="v2")
+    path = gx.export(functions, tmp_path / "libpthread_.so", cpu="v2")  # libpthread is refused
+    lib = Loaded(path, functions, "pthread")
     assert "pthread_create_2(" in lib.header and "pthread_create(" not in lib.header
     with pytest.raises(CompileError, match="cannot be called graphc"):
         gx.export(functions, tmp_path / "libgraphc.so")
