@@ -10,8 +10,10 @@ width and for every layout, so that the bits depend on k alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
@@ -25,7 +27,8 @@ from graphc.types import DType
 
 DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
-LINE = 64          # bytes of a virtual vector; there are four
+ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
+ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 
 
 def dots_scratch(dtype: DType, m: Size, k: Size) -> Size:
@@ -93,7 +96,9 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
     """Dot products of contiguous rows with contiguous x, stored or added to C.
 
     As many rows together as there are registers for their lanes: they share what is read of x, and
-    the shuffles of their trees.
+    the shuffles of their trees. Those of an A from far away ask for the next, since hardware looks
+    ahead within a page: 2048x1x2048 f64 takes 6 to 9 % less. What is near had better not be asked
+    for, 128x1x128 f32 would take a fifth longer, nor what comes much later.
     """
     name = f"{prefix(dtype)}_rows"
     f = Function(
@@ -108,13 +113,19 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
     whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
     tail = RowTail(f, L, dtype, whole, count)
     done = "0"
-    for together in (4, 1) if target.registers >= 4 * count + 8 else (1,):
+    ways = [(4, True), (4, False)] if target.registers >= 4 * count + 8 else []
+    for together, asking in [*ways, (1, False)]:
         groups = f.udiv(f.sub("%m", done), together)
         end = f.add(done, f.mul(groups, together))
+        if asking:
+            far = f.cmp("sgt", f.mul("%m", "%a_row"), str(ASK_BYTES))
+            short = f.cmp("sle", "%a_row", str(ASK_ROW))
+            end = f.select(f.all_of([far, short]), end, done)
+        ask = partial(_ask, f) if asking else None
         with f.each(done, end, together) as row:
             first = f.at("%a", f.mul(row.index, "%a_row"))
             a = [f.at(first, f.mul("%a_row", i)) for i in range(together)]
-            sums = tail(a, lane_sums(f, L, dtype, a, whole, count))
+            sums = tail(a, lane_sums(f, L, dtype, a, whole, count, ask=ask))
             found = totals(f, L, t, [line_sum(L, t, q) for q in sums])
             out = f.at("%c", f.mul(row.index, "%c_row"))
             places = [f.at(out, f.mul("%c_row", i)) for i in range(together)]
@@ -127,6 +138,14 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
         done = end
     f.finish()
     return name
+
+
+def _ask(f: Function, places: list[str]) -> None:
+    """Ask for what stands as many rows behind."""
+    for place in places:
+        later = f.at(place, f.mul("%a_row", len(places)))
+        for along in range(0, VIRTUAL_BITS // 8, LINE):
+            f.prefetch(f.at(later, along), 2)
 
 
 class RowTail:
@@ -187,11 +206,12 @@ class RowTail:
 
 def lane_sums(
     f: Function, L: Lanes, dtype: DType, rows: list[str], stop: str, count: int,
-    beside: Callable[[str], None] | None = None,
+    beside: Callable[[str], None] | None = None, ask: Callable[[list[str]], None] | None = None,
 ) -> list[list[str]]:
     """The loop over the first `stop` elements of rows; for each its registers of lanes.
 
-    `beside` emits what is done for the register at an offset in the same turn.
+    `beside` emits what is done for the register at an offset in the same turn, `ask` what asks for
+    later ones, by the places of these.
     """
     size, v = dtype.itemsize, L.reg(dtype)
     step = VIRTUAL_BITS // dtype.bits
@@ -211,10 +231,12 @@ def lane_sums(
             out.append(L.fma(register_type(dtype), L.load(dtype, f.at(p, place)), x, q[i]))
         if beside is not None:
             beside(f.add(shift, str(place)))
-    following = f.add(f"%{head}i", str(step))
-    phis = [f"  %{head}i = phi i64 [0, %{before}], [{following}, %{head}]"]
+    if ask is not None:
+        ask(pa)
+    following, last = f.add(f"%{head}i", str(step)), f.block
+    phis = [f"  %{head}i = phi i64 [0, %{before}], [{following}, %{last}]"]
     phis += [
-        f"  {s} = phi {v} [zeroinitializer, %{before}], [{n}, %{head}]"
+        f"  {s} = phi {v} [zeroinitializer, %{before}], [{n}, %{last}]"
         for q, out in zip(sums, new, strict=True) for s, n in zip(q, out, strict=True)
     ]
     f.lines[at:at] = phis
@@ -222,7 +244,7 @@ def lane_sums(
     f.do(f"br i1 {again}, label %{head}, label %{end}, !llvm.loop !0")
     f.label(end)
     return [
-        [f(f"phi {v} [zeroinitializer, %{before}], [{n}, %{head}]") for n in out] for out in new
+        [f(f"phi {v} [zeroinitializer, %{before}], [{n}, %{last}]") for n in out] for out in new
     ]
 
 

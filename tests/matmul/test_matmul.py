@@ -15,6 +15,7 @@ from scalar_harness import levels
 import graphc as gx
 from graphc.codegen.llvm import assembly
 from graphc.codegen.matmul.block import FAR_BYTES
+from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
 from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.target import x86
@@ -294,6 +295,26 @@ def test_rows_of_b_that_are_far_apart(dtype):
                 found.add(c[:, :7].tobytes())
         assert len(found) == 1, n
         check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_a_that_are_far_apart_beside_a_vector(dtype):
+    """Those behind are asked for, and the last are what four at a time leave."""
+    rng = np.random.default_rng(14)
+    m, row = ASK_BYTES // ASK_ROW + 6, ASK_ROW // np.dtype(dtype).itemsize
+    far = guarded((1, m, row), dtype)
+    for k in (1, 31, 32, 64, 65, 131):
+        a, x = far[:, :, -k:], numbers(rng, (1, k, 1), dtype)
+        a[...] = numbers(rng, a.shape, dtype)
+        found = set()
+        for level in [level for level in levels() if level != "v2"]:
+            for y, rows in itertools.product((a, a.copy()), (m, m - 1, m - 3)):
+                assert (rows * y.strides[1] > ASK_BYTES) == (y is a)
+                c = guarded((1, rows, 1), dtype)
+                call(compiled(dtype, level), y[:, -rows:], x, c)
+                found.add(c[:, -9:].tobytes())
+        assert len(found) == 1, k
+        check(c, a[:, -rows:], x)
 
 
 @pytest.mark.parametrize("parallel", [ALONE, BACKWARDS])

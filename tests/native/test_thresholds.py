@@ -56,6 +56,7 @@ PLACES = {
         "LEAST_BYTES": (16,), "BLOCK_BYTES": (16, 256, 2048), "NEAR_ROWS": (1, 9),
         "ROUND": (1, 16), "CHUNK_BLOCKS": (1, 4), "SHARE": (1,),
     },
+    "codegen.matmul.dot": {"ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
