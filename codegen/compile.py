@@ -11,6 +11,7 @@ import numpy as np
 from graphc import dims
 from graphc.codegen import merge_functions
 from graphc.codegen.chain.kernel import ChainKernel
+from graphc.codegen.costs import FUNCTIONS, MOST_LONG
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.delayed import stepped
 from graphc.codegen.emitter import Module
@@ -166,21 +167,28 @@ class _Compiler:
         g, begins = blocks.gather(self.g) if self.may_be_straight else (self.g, {})
         self.updates = frozenset(v for _, v in g.updates)
         self.in_place, self.stepped = written_in_place(g), stepped(g)
+        nodes = [n for n in g.nodes if n.op.name == "fused"]
+        shapes = {n: self.shape(n) for n in nodes}
+        different = {shape or n: n for n, shape in shapes.items()}.values()
+        long = sum(any(m.op.name in FUNCTIONS for m in kernel_nodes(n)) for n in different)
+        self.module.sparing = long > MOST_LONG
         calls: list[Call] = []
-        for n in g.nodes:
-            if n.op.name == "fused":
-                c = self.kernel(n, len(calls), n in begins)
-                calls += [c] if c.check is None else [c.check, c]
+        for n in nodes:
+            c = self.kernel(n, shapes[n], len(calls), n in begins)
+            calls += [c] if c.check is None else [c.check, c]
         return g, [
             replace(c, slots=replace(c.slots, numbers=begins[c.node])) if c.node in begins else c
             for c in merge_functions.share(self.module, calls)
         ]
 
-    def kernel(self, n: Node, k: int, block: bool) -> Call:
+    def shape(self, n: Node) -> tuple[object, ...] | None:
+        """What decides the code of a kernel; None where it tells which node failed."""
+        if body_sites(n.attrs["body"]):
+            return None
+        return kernel_shape(n, self.updates, n in self.in_place, self.stepped.get(n, {}))
+
+    def kernel(self, n: Node, shape: tuple[object, ...] | None, k: int, block: bool) -> Call:
         """Define the kernel of a fused node; equal nodes share their code."""
-        in_place, steps = n in self.in_place, self.stepped.get(n, {})
-        sites = body_sites(n.attrs["body"])
-        shape = None if sites else kernel_shape(n, self.updates, in_place, steps)
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
@@ -193,7 +201,8 @@ class _Compiler:
             self.members += chain.calls
         else:
             call = define_kernel(
-                job, self.updates, driver=False, in_place=in_place, stepped=steps
+                job, self.updates, driver=False, in_place=n in self.in_place,
+                stepped=self.stepped.get(n, {}),
             )
         if shape is not None:
             self.shapes[shape] = call

@@ -21,10 +21,12 @@ class Module:
     debug: whether functions note what their lines compute (see `debug`).
     attributes: of functions that are called with vectors; where those stand in registers depends
         on what the widest ones are, so caller and called must say the same of it.
+    sparing: whether functions such as sin, and sums of a vector's lanes, are written once and
+        called, not where they are needed (see `costs.MOST_LONG`).
     """
 
     def __init__(self, debug: bool = False, attributes: str = "") -> None:
-        self.debug, self.attributes = debug, attributes
+        self.debug, self.attributes, self.sparing = debug, attributes, False
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}

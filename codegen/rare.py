@@ -125,12 +125,14 @@ def _each_lane(L: Lanes, symbol: str, args: Sequence[str], results: Sequence[str
 
 
 def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
-             body: Callable[[Lanes, Sequence[str]], str]) -> str:
+             body: Callable[[Lanes, Sequence[str]], str], across: bool = False) -> str:
     """Call a function of the module, defined by `body` on first use, on registers of type `t`.
 
     For long functions that would bloat every kernel. It sees no mask; name and width identify it.
+    across: it makes one element of all lanes.
     """
     v, full = L.vec(t), f"graphc.{name}.{L.suffix(t)}"
+    made = t if across else v
     if full not in L.e.module.functions:
         e = Emitter(L.e.module)
         e.label("entry")
@@ -139,7 +141,7 @@ def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
         signature = ", ".join(f"{v} {p}" for p in params)
         attributes = L.e.module.attributes or f'"prefer-vector-width"="{L.target.vector_bits}"'
         L.e.module.define(
-            full, f"define internal {v} @{full}({signature}) noinline nounwind {attributes} {{\n"
-                  f"{e.text()}\n  ret {v} {result}\n}}",
+            full, f"define internal {made} @{full}({signature}) noinline nounwind {attributes} {{\n"
+                  f"{e.text()}\n  ret {made} {result}\n}}",
         )
-    return L.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")
+    return L.e(f"call {made} @{full}({', '.join(f'{v} {a}' for a in args)})")

@@ -20,6 +20,7 @@ from graphc.codegen.halves import narrow_to_odd
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
 from graphc.codegen.loops import Expr
+from graphc.codegen.rare import outlined
 from graphc.codegen.scalars import emit
 from graphc.codegen.target import Target
 from graphc.types import DType, bool_, f16, f64, i8, i16, i32, i64
@@ -186,6 +187,15 @@ class Reduction:
                     vectors[k] = b
         state = vectors[0]
         assert state is not None
+        if L.e.module.sparing and L.width > 1:
+            return [outlined(
+                L, f"{self.name}.{self.dtype.name}", self.types[0], state,
+                lambda lanes, given: self._across(lanes, given)[0], across=True,
+            )]
+        return self._across(L, state)
+
+    def _across(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A scalar state from one of a vector."""
         h = L.width
         while h > 1:
             h //= 2
@@ -198,7 +208,7 @@ class Reduction:
             ]
             state = self.merge(L, state, high)
         if L.width == 1:
-            return state
+            return list(state)
         return [
             L.e(f"extractelement {L.vec(t)} {r}, i64 0")
             for t, r in zip(self.types, state, strict=True)

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphc.codegen import casts, integers
+from graphc.codegen.costs import FUNCTIONS
 from graphc.codegen.floats import Floats
 from graphc.codegen.lanes import Lanes
 from graphc.codegen.literals import register_type
+from graphc.codegen.rare import outlined
 from graphc.codegen.vecmath import arc, cbrt, erf, exp, gamma, hyper, log, pow, rem, trig
 from graphc.errors import CompileError
 from graphc.types import DType
@@ -32,6 +34,13 @@ def emit(
     row = EMIT.get(op)
     if row is None:
         raise CompileError(f"there is no code for an op {op!r}: not among {', '.join(EMIT)}")
+    if L.e.module.sparing and op in FUNCTIONS and out.is_float and not attrs and all(
+        a.startswith("%") for a in args  # pow has code of its own for many a constant
+    ):
+        return outlined(
+            L, f"{op}.{out.name}", register_type(out), args,
+            lambda lanes, given: row(lanes, given, arg_dtypes, out, attrs),
+        )
     register = row(L, args, arg_dtypes, out, attrs)
     if not isinstance(register, str):
         raise CompileError(

@@ -12,6 +12,7 @@ import pytest
 import graphc as gx
 from graphc import interpret
 from graphc.codegen import addresses
+from graphc.codegen import compile as compiler
 
 WIDTH = 16
 
@@ -124,6 +125,30 @@ def test_nothing_lives_throughout_a_long_entry_point(rows):
     for got, expected in zip(f(*arrays), want, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     assert np.array_equal(states[3].value, np.full((2, 3), 4))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_functions_of_many_kernels_are_called(monkeypatch, dtype):
+    """Each is written once where kernels that differ are many, and no bit changes."""
+    x, w = gx.input("x", ("n", WIDTH), dtype), gx.input("w", (WIDTH, WIDTH), dtype)
+    h = x
+    for op in (gx.sin, gx.exp, gx.tanh, gx.log1p, gx.cos, lambda v: (v * v + 1) ** x, gx.erf):
+        h = op(h - gx.max(h, axis=1, keepdims=True) * 0.1) @ w
+        h = gx.cos(h) - gx.sum(gx.sin(h), axis=1, keepdims=True) * 0.01
+    rng = np.random.default_rng(0)
+    arrays = [(rng.normal(size=s) / 4).astype(dtype) for s in ((37, WIDTH), (WIDTH, WIDTH))]
+    arrays[0][3, 2], arrays[0][5, 1], arrays[0][6, 0] = np.nan, -0.0, np.inf
+    written = gx.function([x, w], [h, gx.grad(gx.sum(h), w)], name="f")
+    assert "@graphc.reduce_max" not in written.compile().llvm_ir()
+    expected = written(*arrays)
+    monkeypatch.setattr(compiler, "MOST_LONG", 3)
+    called = gx.function([x, w], [h, gx.grad(gx.sum(h), w)], name="f")
+    text = called.compile().llvm_ir()
+    for name in ("sin", "exp", "reduce_max"):
+        assert f" @graphc.{name}.{dtype.replace('loat', '')}." in text
+    assert len(text) < len(written.llvm_ir())
+    for a, b in zip(called(*arrays), expected, strict=True):
+        assert a.tobytes() == b.tobytes()
 
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0

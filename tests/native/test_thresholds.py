@@ -29,6 +29,7 @@ PLACES = {
     "codegen.costs": {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
         "MAX_AVX2": (1, 9999), "ALIASED": (0,), "CARRIED": (1, 4), "CARRIED_LONG": (1,),
+        "MOST_LONG": (0,),
     },
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
