@@ -100,6 +100,7 @@ ORDERS = {
         "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
+        "CHEAP_LOOKUP": (0, 100),
     },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},

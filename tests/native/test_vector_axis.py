@@ -77,3 +77,25 @@ def test_rows_that_a_vector_holds(dtype):
             a[1::2] = -0.0
             for got, want in zip(f(a), g(a), strict=True):
                 assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool"])
+def test_bytes_are_looked_up_one_by_one(dtype):
+    """No instruction gathers them; halves and wider numbers go by vectors."""
+    table = RNG.integers(0, 2 if dtype == "bool" else 100, 256).astype(dtype)
+    for size in (256, "k"):
+        t = gx.input("t", (size,), dtype)
+        for kind in ("uint8", "int64"):
+            i = gx.input("i", ("n", 3), kind)
+            f = gx.function([t, i], [t[i], gx.astype(t[i], "int32")])
+            assert "masked.gather" not in f.llvm_ir()
+            for n in (0, 1, 5, 11, 1000, 70001):
+                at = RNG.integers(0, 256, (n, 3)).astype(kind)
+                for got in f(table, at):
+                    np.testing.assert_array_equal(got, table[at])
+            if kind == "int64":
+                with pytest.raises(gx.errors.IndexOutOfRangeError, match=r"256 at \[3,1\]"):
+                    f(table, np.where(np.arange(15).reshape(5, 3) == 10, 256, -1))
+    h = gx.input("h", (256,), "float32")
+    text = gx.function([h, i], h[i]).llvm_ir()
+    assert "gather" in text or not host().masked
