@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import literal
-from graphc.types import f32, f64
 
 Operand = str | float
 Pair = tuple[str, str]
@@ -234,82 +231,6 @@ class Floats:
                 f"{v} poison, {m} -1, i32 4)")
             for parts in zip(*(L.parts(self.t, x, one) for x in args), strict=True)
         ])
-
-    def lookup(self, table: Sequence[float], index: str) -> str:
-        """The element of a table of 16, of f64s also of 8, for each lane: by the low bits of an
-        integer register.
-
-        In registers where AVX-512 or AVX2 permutes them, else from memory.
-        """
-        if self.avx512:
-            return self._permuted_512(table, index)
-        if self._avx2:
-            halves = [self._permuted(table[k:k + 8], index) for k in range(0, len(table), 8)]
-            if len(halves) == 1:
-                return halves[0]
-            upper = self.icmp("slt", self.ints("shl", index, self.bits - 4), 0)
-            return self.select(upper, halves[1], halves[0])
-        L, index = self.L, self.ints("and", index, len(table) - 1)
-        values = self._row(table)[1:-1]
-        name = f"graphc.table.{zlib.crc32(values.encode()):08x}"
-        L.e.module.define_global(
-            name, f"@{name} = internal constant [{len(table)} x {self.t}] [{values}], align 64"
-        )
-        if self.double:
-            return L.gather(f64, f"@{name}", index)
-        return L.gather(f32, f"@{name}", L.convert("zext", index, "i32", "i64"))
-
-    def _row(self, table: Sequence[float]) -> str:
-        """A vector of constants."""
-        return f"<{', '.join(f'{self.t} {literal(self.t, c)}' for c in table)}>"
-
-    def _permuted_512(self, table: Sequence[float], index: str) -> str:
-        """`lookup` by AVX-512, which permutes one register, of f64s also two."""
-        L, one = self.L, 512 // self.bits
-        v, w = f"<{one} x {self.t}>", f"<{one} x {self.i}>"
-        rows = [f"{v} {self._row(table[k:k + one])}" for k in range(0, len(table), one)]
-        kind = "permvar.sf" if not self.double else ("permvar.df", "vpermi2var.pd")[len(rows) - 1]
-        name = f"llvm.x86.avx512.{kind}.512"
-        L.e.module.declare(name, f"declare {v} @{name}({', '.join([v, w, v][:len(rows) + 1])})")
-        return L.joined(self.t, [
-            L.e(f"call {v} @{name}({', '.join([rows[0], f'{w} {i}', *rows[1:]])})")
-            for i in L.parts(self.i, index, one)
-        ])
-
-    @property
-    def _avx2(self) -> bool:
-        """Whether registers are whole ones of AVX2; of f64, whose lookups take more instructions
-        than AVX-512's, they have to be the largest."""
-        L = self.L
-        if L.target.arch != "x86_64" or L.width * self.bits % 256:
-            return False
-        if not self.double:
-            return L.target.vector_bits >= 256
-        return L.target.vector_bits == 256 and not L.e.module.attributes
-
-    def _permuted(self, table: Sequence[float], index: str) -> str:
-        """A lookup among 8 by AVX2, which permutes words: low halves and high ones of f64s."""
-        L = self.L
-        name = "llvm.x86.avx2.permps"
-        L.e.module.declare(name, f"declare <8 x float> @{name}(<8 x float>, <8 x i32>)")
-        if not self.double:
-            return L.joined(self.t, [
-                L.e(f"call <8 x float> @{name}(<8 x float> {self._row(table)}, <8 x i32> {i})")
-                for i in L.parts("i32", index, 8)
-            ])
-        both = self.ints("or", self.ints("and", index, 7), self.ints("shl", index, 32))
-        words = zip(*(struct.unpack("<2I", struct.pack("<d", c)) for c in table), strict=True)
-        texts = (", ".join(f"i32 {literal('i32', w)}" for w in half) for half in words)
-        halves = [L.e(f"bitcast <8 x i32> <{text}> to <8 x float>") for text in texts]
-        order = ", ".join(f"i32 {k + 8 * (k % 2)}" for k in range(8))
-        found = []
-        for part in L.parts("i64", both, 4):
-            i = L.e(f"bitcast <4 x i64> {part} to <8 x i32>")
-            low, high = (L.e(f"call <8 x float> @{name}(<8 x float> {half}, <8 x i32> {i})")
-                         for half in halves)
-            mixed = L.e(f"shufflevector <8 x float> {low}, <8 x float> {high}, <8 x i32> <{order}>")
-            found.append(L.e(f"bitcast <8 x float> {mixed} to <4 x double>"))
-        return L.joined(self.t, found)
 
     # --- polynomials -----------------------------------------------------------------------
 

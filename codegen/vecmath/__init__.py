@@ -9,5 +9,6 @@
     erf          erf, the normal distribution
     gamma        lgamma, polygamma
     rem          the remainder
+    lookup       elements of a table, each lane its own
     coefficients their polynomials and tables, made by tests/benchmarks/fit_coefficients.py
 """

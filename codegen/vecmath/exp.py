@@ -10,6 +10,7 @@ import math
 
 from graphc.codegen.floats import Floats, Pair
 from graphc.codegen.vecmath import coefficients as co
+from graphc.codegen.vecmath.lookup import lookup
 
 
 def reduce_ln2(F: Floats, x: str, low: str | None = None) -> tuple[Pair, str]:
@@ -53,7 +54,7 @@ def exp(F: Floats, x: str) -> str:
     x = F.at_most(F.select(gone, low, x), high)
     if F.double:
         whole, counted, r = reduce_16th(F, x)
-        p = exp_16th(F, counted, r, F.add(r, F.lookup(co.EXP16_LOW, counted)))
+        p = exp_16th(F, counted, r, F.add(r, lookup(F, co.EXP16_LOW, counted)))
         return F.scale_16th(F.select(gone, 0.0, p), whole, counted)
     n, r = reduce_ln2(F, x)
     return F.scale(F.select(gone, 0.0, exp_reduced(F, r)), *n)
@@ -71,7 +72,7 @@ def exp_16th(F: Floats, counted: str, r: str, first: str) -> str:
     """e^r times 2 to the fraction that the low bits of `counted` hold; `first`: r, or made good
     for the rounding of that power."""
     q = F.fma(F.mul(r, r), F.poly_wide(r, co.EXP16_F64), first)
-    power = F.lookup(co.EXP16, counted)
+    power = lookup(F, co.EXP16, counted)
     return F.fma(power, q, power)
 
 

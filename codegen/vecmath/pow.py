@@ -14,6 +14,7 @@ from graphc.codegen.floats import INF, NAN, Floats, Pair
 from graphc.codegen.rare import outlined, unless
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_16th, exp_reduced, reduce_16th
+from graphc.codegen.vecmath.lookup import lookup
 from graphc.codegen.vecmath.powers import power_to
 
 # Powers of 1 +- 1 ulp to so much overflow and underflow already.
@@ -105,13 +106,13 @@ def _log_f32(F: Floats, x: str, down: str | None) -> Pair:
     e, m = F.binade(x)
     e = e if down is None else F.add(e, down)
     place = F.ints("lshr", F.to_bits(m), F.mantissa - 4)
-    r = F.residue(m, F.lookup(co.LOG16_C_F32, place), 1.0)
+    r = F.residue(m, lookup(F, co.LOG16_C_F32, place), 1.0)
     hi, lo = co.LN2_F32
-    whole = F.fma(e, hi, F.lookup(co.LOG16_HI_F32, place))  # exact
+    whole = F.fma(e, hi, lookup(F, co.LOG16_HI_F32, place))  # exact
     first, first_low = F.fast_two_sum(whole, r)
     square, square_low = F.two_prod(r, F.mul(r, -0.5))
     second, second_low = F.fast_two_sum(first, square)
-    low = F.add(F.fma(e, lo, F.lookup(co.LOG16_LOW_F32, place)), first_low)
+    low = F.add(F.fma(e, lo, lookup(F, co.LOG16_LOW_F32, place)), first_low)
     low = F.add(F.add(low, square_low), second_low)
     return second, F.fma(F.mul(square, r), F.poly(r, co.LOG16_POW_F32), low)
 
@@ -124,14 +125,14 @@ def _log_f64(F: Floats, x: str) -> Pair:
     """
     e, m = F.split_exponent(x)
     _, counted = F.nearest_16th(m)
-    r = F.residue(m, F.lookup(co.LOG16_POW_C, counted), 1.0)
+    r = F.residue(m, lookup(F, co.LOG16_POW_C, counted), 1.0)
     hi, lo = co.LN2_F64
-    whole = F.fma(e, hi, F.lookup(co.LOG16_POW, counted))  # exact
+    whole = F.fma(e, hi, lookup(F, co.LOG16_POW, counted))  # exact
     first, first_low = F.fast_two_sum(whole, r)
     half = F.mul(r, -0.5)
     square, square_low = F.two_prod(r, half)
     second, second_low = F.fast_two_sum(first, square)
-    low = F.add(F.fma(e, lo, F.lookup(co.LOG16_POW_LOW, counted)), first_low)
+    low = F.add(F.fma(e, lo, lookup(F, co.LOG16_POW_LOW, counted)), first_low)
     low = F.add(F.add(low, square_low), second_low)
     cube = F.mul(F.mul(r, r), r)
     low = F.fma(cube, F.poly_wide(r, co.LOG16_POW_F64), low)
