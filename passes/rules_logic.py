@@ -15,10 +15,8 @@ from graphc.passes.patterns import (
     Rule,
     X,
     Y,
-    const,
     exact,
     heads,
-    ints,
     not_floats,
     rule,
     unsigned,
@@ -32,7 +30,6 @@ equal, less, less_equal, cast, is_finite = heads("equal less less_equal cast is_
 N = var("n", not_floats)
 NY = var("m", not_floats)
 U = var("u", unsigned)
-IK = const("k", ints)
 E = var("e")
 
 
