@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.aligned import LINE
 from graphc.codegen.casts import round_to
 from graphc.codegen.emitter import Module
 from graphc.codegen.lanes import Lanes
@@ -123,9 +122,6 @@ def define_spread(module: Module, target: Target, tiles: Tiling) -> str:
         dst = f.at("%dst", f.mul(row.index, line))
         with f.each("0", f.mul("%cols", tiles.bytes), line) as panel:
             piece = f.at(src, panel.index)
-            following = f.at(piece, "%src_row")
-            for along in range(0, line, LINE):
-                f.prefetch(f.at(following, along))
             pieces = [L.load(tiles.dtype, f.at(piece, j * size)) for j in range(tiles.panel)]
             out = f.at(dst, f.mul(panel.index, "%depth"))
             for j, x in enumerate(pieces):
