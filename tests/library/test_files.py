@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -153,14 +154,18 @@ def test_threads_end_when_the_library_is_unloaded(tmp_path):
 
     before = tasks()
     lib = ctypes.CDLL(str(path))
-    assert tasks() == before
+    assert tasks() <= before
     lib.gone_set_threads(3)
     lib.gone_warmup()
-    assert len(tasks() - before) == 2
+    started = tasks() - before
+    assert len(started) == 2
     handle = lib._handle
     del lib
     ctypes.CDLL(None).dlclose(ctypes.c_void_p(handle))
-    assert tasks() == before
+    until = time.monotonic() + 5  # the system lists a thread that was joined for a moment longer
+    while tasks() & started and time.monotonic() < until:
+        time.sleep(0.001)
+    assert not tasks() & started
 
 
 # -- failures --------------------------------------------------------------------------------------
