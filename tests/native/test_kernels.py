@@ -90,6 +90,40 @@ def test_value_and_gradient_of_layer_norm_in_each_input_alone():
         assert kernels(gx.function(inputs, g)) == 1
 
 
+def sums_after_sums():
+    """Programs of a reduction and a consumer of it, and in how many kernels they go fastest."""
+    a, b, x = gx.input("a", (40, 40)), gx.input("b", (40, 40)), gx.input("x", (40,))
+    s, n = gx.input("s", ("n", "n")), gx.input("t", ("n", "n"))
+    h, columns = gx.tanh(gx.sum(a * x, axis=1)), gx.tanh(gx.sum(a * x[:, None], axis=0))
+    softmax = gx.nn.softmax
+    narrow, few = gx.input("narrow", (300, 3)), gx.input("few", (300, 20))
+    scaled = a * (x * 2)  # whose loops are those of x and one more
+    return {
+        "b h": ([a, b, x], gx.sum(b * h, axis=1), 2),
+        "b h, exp": ([a, b, x], gx.sum(gx.exp(b) * h, axis=1), 2),
+        "b h, any size": ([s, n], gx.sum(n * gx.tanh(gx.sum(s * s, axis=1)), axis=1), 2),
+        "a h": ([a, x], gx.sum(a * h, axis=1), 2),
+        "rows times h": ([a, b, x], b * h, 2),
+        "outer product": ([a, x], x[:, None] * h, 2),
+        "columns, then rows": ([a, b, x], gx.sum(b * columns, axis=1), 2),
+        "softmax of columns": ([few], gx.sum(softmax(few, axis=0) ** 2, axis=1), 2),
+        "softmax of 3 columns": ([narrow], gx.sum(softmax(narrow, axis=0) ** 2, axis=1), 1),
+        "softmax of rows": ([few], gx.sum(softmax(few, axis=1) ** 2, axis=0), 1),
+        "rows times columns": ([a, b, x], b * columns, 1),
+        "a' h": ([a, x], gx.sum(a.T * h, axis=1), 1),
+        "b' h": ([a, b, x], gx.sum(b.T * h, axis=1), 1),
+        "scaled": ([a, x], gx.sum(scaled / gx.sum(scaled, axis=1, keepdims=True), axis=0), 1),
+    }
+
+
+@pytest.mark.parametrize("name", sums_after_sums())
+def test_a_sum_is_made_beside_another_where_both_walk_rows(name):
+    inputs, y, count = sums_after_sums()[name]
+    f = gx.function(inputs, y)
+    assert kernels(f) == count, f"{f.optimized}"
+    agree(f, *(np.abs(t) + 0.1 for t in arrays(inputs, 40)), rtol=1e-4)
+
+
 def test_thirty_elementwise_ops_with_broadcasts_are_one_kernel():
     x, row, column = gx.input("x", ("n", "m")), gx.input("r", ("m",)), gx.input("c", ("n", 1))
     y = x

@@ -121,7 +121,7 @@ ORDERS = {
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
         "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
-        "MAX_DEPTH": (0, 2),
+        "MAX_DEPTH": (0, 2), "NARROW": (1, 100),
     },
     "passes.joining": {"SCALARS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
