@@ -14,6 +14,7 @@ from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.costs import FUNCTIONS, MOST_LONG
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.delayed import stepped
+from graphc.codegen.earlier import store_earlier
 from graphc.codegen.emitter import Module
 from graphc.codegen.entry import Check, Entry
 from graphc.codegen.job import Job, body_sites
@@ -164,7 +165,8 @@ class _Compiler:
 
     def kernels(self) -> tuple[Graph, list[Call]]:
         """The graph with runs of small kernels as blocks, and the kernels of all its nodes."""
-        g, begins = blocks.gather(self.g) if self.may_be_straight else (self.g, {})
+        g = store_earlier(self.g)
+        g, begins = blocks.gather(g) if self.may_be_straight else (g, {})
         self.updates = frozenset(v for _, v in g.updates)
         self.in_place, self.stepped = written_in_place(g), stepped(g)
         nodes = [n for n in g.nodes if n.op.name == "fused"]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
-from graphc.codegen import delayed
+from graphc.codegen import delayed, earlier
 
 SIZES = {"LEAST_BYTES": 16, "BLOCK_BYTES": 64, "CHUNK_BLOCKS": 2, "SHARE": 1, "ROUND": 4}
 
@@ -84,6 +84,56 @@ def test_two_states_of_one_kernel():
     assert len(f.kernels) == 1 or arena(f) < 2 * start.nbytes
 
 
+EARLIER = {
+    "waves": lambda u, p, q: {u: 2 * u - p + 0.25 * (heat(u) - u), p: u},
+    "first": lambda u, p, q: {p: u, u: 2 * u - p + 0.25 * (heat(u) - u)},
+    "around": lambda u, p, q: {u: torus(u, gx.roll) - p, p: u},
+    "each by itself": lambda u, p, q: {p: u, u: 0.5 * u + p},
+    "two steps before": lambda u, p, q: {u: heat(u) - p + 0.5 * q, p: u, q: p},
+    "taken over twice": lambda u, p, q: {u: heat(u), p: u, q: u},
+    "both beside": lambda u, p, q: {u: heat(u) - gx.roll(p, 1, 0), p: u},
+    "of another": lambda u, p, q: {u: u - heat(q), p: q, q: q + heat(u)},
+    "turned": lambda u, p, q: {u: heat(u) - gx.flip(p, 0), p: u, q: p},
+    "read elsewhere": lambda u, p, q: {u: heat(u) - p, p: u, q: q / gx.max(gx.abs(p))},
+    "swapped": lambda u, p, q: {u: p, p: u, q: heat(q)},
+    "in a circle": lambda u, p, q: {u: p, p: q, q: u},
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", EARLIER)
+def test_a_state_takes_over_another(kind, dtype, threads, monkeypatch):
+    """As the interpreter has it, where thresholds are as they are, and where they are low."""
+    shapes = [(300, 301), (128, 128), (30, 3001)], [(2, 2), (3, 3), (17, 33), (1, 64), (0, 5)]
+    for low, some in enumerate(shapes):
+        if low:
+            for name, value in {**SIZES, "SHARED_CYCLES": 50}.items():
+                monkeypatch.setattr(delayed, name, value)
+            monkeypatch.setattr(earlier, "LEAST_BYTES", 1)
+        for shape in some:
+            if min(shape) < 2 and "turned" not in kind and "circle" not in kind:
+                continue  # nothing is inside
+            start = np.random.default_rng(4).normal(size=(3, *shape)).astype(dtype)
+            states, wanted = ([gx.variable(x, f"v{k}") for k, x in enumerate(start)]
+                              for _ in range(2))
+            f = gx.function([], [], updates=EARLIER[kind](*states), threads=threads)
+            g = gx.function([], [], updates=EARLIER[kind](*wanted), mode="interpret")
+            for _ in range(3):
+                f(), g()
+            for s, w in zip(states, wanted, strict=True):
+                np.testing.assert_array_equal(s.value, w.value, err_msg=str(shape))
+
+
+def test_what_is_taken_over_is_stored_by_the_kernel():
+    start = np.random.default_rng(5).normal(size=(2, 256, 256)).astype("f4")
+    for kind in ("waves", "first", "each by itself", "two steps before"):
+        u, p, q = (gx.variable(start[0], n) for n in "upq")
+        f = gx.function([], [], updates=EARLIER[kind](u, p, q))
+        assert f.memory_plan().splitlines()[0].count("in state") == 2 + (kind[:3] == "two")
+        assert arena(f) < start[0].nbytes
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_random_stencils(data):
@@ -113,11 +163,14 @@ def test_random_stencils(data):
         news.append(states[0] * 0.5)
         for _ in range(data.draw(st.integers(1, 3))):
             news[-1] = news[-1] + 0.25 * shifted(data.draw(st.sampled_from(states)))
+    if len(states) == 2 and data.draw(st.booleans()):
+        news[1] = states[0]
     updates = dict(zip(states, news, strict=True))
     want = gx.function([], news, mode="interpret")()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SIZES.items():
             patch.setattr(delayed, name, value)
+        patch.setattr(earlier, "LEAST_BYTES", 1)
         patch.setattr(delayed, "NEAR_ROWS", data.draw(st.integers(1, 4)))
         patch.setattr(delayed, "SHARED_CYCLES", 50)
         f = gx.function([], [], updates=updates, threads=data.draw(st.sampled_from([1, 3])))
@@ -129,21 +182,25 @@ def test_random_stencils(data):
 def test_a_failed_call_changes_nothing():
     start = np.random.default_rng(2).normal(size=(200, 200)).astype("f4")
     u, x, k = gx.variable(start, "u"), gx.input("x", (5,)), gx.input("k", (3,), "int64")
-    f = gx.function([x, k], x[k], updates={u: heat(u)})
+    p = gx.variable(-start, "p")
+    f = gx.function([x, k], x[k], updates={u: heat(u), p: u})
     with pytest.raises(IndexError):
         f(np.zeros(5, "f4"), np.array([0, 5, 1]))
     np.testing.assert_array_equal(u.value, start)
+    np.testing.assert_array_equal(p.value, -start)
     f(np.zeros(5, "f4"), np.array([0, 4, 1]))
+    np.testing.assert_array_equal(p.value, start)
     start[1:-1, 1:-1] += np.float32(0.25) * inner(start)
     np.testing.assert_array_equal(u.value, start)
 
 
 def test_in_a_library(tmp_path):
     start = np.random.default_rng(3).normal(size=(150, 130)).astype("f4")
-    u = gx.variable(start, "u")
-    f = gx.function([], [], updates={u: torus(u, gx.roll)}, name="step")
+    u, p = gx.variable(start, "u"), gx.variable(-start, "p")
+    f = gx.function([], [], updates={u: torus(u, gx.roll) - p, p: u}, name="step")
     library = gx.load(gx.export(f, tmp_path / "libring.so"))
     library.step()
     library.step()
     f(), f()
     np.testing.assert_array_equal(library.state["u"], u.value)
+    np.testing.assert_array_equal(library.state["p"], p.value)
