@@ -10,6 +10,7 @@ import pytest
 
 import graphc as gx
 from graphc import interpret
+from graphc.codegen import nest
 from graphc.codegen.target import host
 from graphc.ops import OPS
 
@@ -122,6 +123,21 @@ def test_a_sum_is_made_beside_another_where_both_walk_rows(name):
     f = gx.function(inputs, y)
     assert kernels(f) == count, f"{f.optimized}"
     agree(f, *(np.abs(t) + 0.1 for t in arrays(inputs, 40)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_matrix_is_walked_along_its_rows_whatever_vectors_are_beside_it(
+    dtype, vectors, monkeypatch
+):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    made, plan = [], nest.plan
+    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    a = gx.input("a", (50, 70), dtype)
+    shared = [gx.input(k, (50,), dtype) for k in "xyz"[:vectors]]
+    f = gx.function([a, *shared], gx.sum(a * gx.maximum(sum(shared), 0)[:, None], axis=0))
+    agree(f, *arrays([a, *shared], 50), rtol=0.02 if dtype == "float16" else 2e-5)
+    assert [s.across for s in made] == [False]
 
 
 def test_thirty_elementwise_ops_with_broadcasts_are_one_kernel():

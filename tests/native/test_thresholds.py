@@ -116,7 +116,7 @@ ORDERS = {
     },
     "codegen.vector_axis": {
         "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
-        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8),
+        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "NARROW": (1, 100),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
