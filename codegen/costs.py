@@ -23,7 +23,8 @@ VECTOR_COST = {
 # Kernels that differ and compute FUNCTIONS, up to which each has the code of its functions itself.
 # A program of more calls one sin for all, and one function that adds up the lanes of a vector: of
 # 10,000 mixed nodes (300 such kernels) three quarters of the text go, emission and LLVM take 13 s
-# of CPU and then 8; a call with eight rows of 16 takes 5% longer, with 4,096 as long.
+# of CPU and then 8; a call with 16 or 4,096 rows of 16 takes 5% longer, with 4,096 as much as a
+# fifth where the core is shared, since fewer vectors are under way at a time.
 MOST_LONG = 100
 PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
 COSTLY = 8  # from which reading back beats computing again
