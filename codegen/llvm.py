@@ -176,9 +176,14 @@ def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], cpus:
             except BaseException as e:  # Ctrl-C, too, waits for what others are at
                 failed.append(e)
 
-    helpers = [threading.Thread(target=work) for _ in range(min(cpus, len(jobs)) - 1)]
-    for h in helpers:
-        h.start()
+    helpers = []
+    for _ in range(min(cpus, len(jobs)) - 1):
+        h = threading.Thread(target=work)
+        try:
+            h.start()
+        except RuntimeError:  # where the system allows no more threads, this one does it all
+            break
+        helpers.append(h)
     work()
     for h in helpers:
         h.join()

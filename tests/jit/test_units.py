@@ -1,6 +1,7 @@
 """Cutting a module's text: templates get the same text in every program, and the parts link."""
 
 import ctypes
+import threading
 
 import numpy as np
 import pytest
@@ -120,6 +121,27 @@ def test_modules_are_compiled_side_by_side(monkeypatch):
     assert f["own"](-8.0) == 4.0 and f["f7"](3.0) == 21.0
     with pytest.raises(CompileError, match="use of undefined value '%z'"):
         llvm.compile_objects([*others, others[0].replace("ret double %y", "ret double %z")], host())
+
+
+def test_no_more_threads(monkeypatch):
+    """Where the system starts none, or no second one, the caller's does all the work."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(llvm, "_cpus", lambda: 4)
+    texts = [TEXT.replace("@own", f"@own{i}") for i in range(5)]
+    expected = [llvm.compile_object(t, host()) for t in texts]
+    start = threading.Thread.start
+    for most in (0, 1):
+        started = []
+
+        def limited(t, most=most, started=started):
+            if len(started) == most:
+                raise RuntimeError("can't start new thread")
+            started.append(t)
+            start(t)
+
+        monkeypatch.setattr(threading.Thread, "start", limited)
+        assert llvm.compile_objects(texts, host()) == expected
+        assert len(started) == most
 
 
 def test_llvmlite_that_keeps_its_library_to_itself(monkeypatch):
