@@ -77,7 +77,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def merged_arrays(x: Tensor, key: Any) -> Merged | None:
     """x and its key with several index arrays made one; None where there are fewer."""
-    items = _expand(x, key if isinstance(key, tuple) else (key,))
+    if not isinstance(key, tuple):
+        return None
+    items = _expand(x, key)
     picks = {k: i for k, i in enumerate(items) if i is not None and not isinstance(i, slice)}
     if sum(not isinstance(i, (int, np.integer, Dim)) for i in picks.values()) < 2:
         return None
