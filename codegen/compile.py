@@ -289,7 +289,10 @@ def _reason(n: Node) -> str:
         k = n.attrs["axis"]
         size = n.args[0].type.shape[k]
         low = size * -1 if n.attrs["negative"] else 0
-        return f"index out of range: axis {k} of {n.args[0].type} takes {low} to {size - 1}"
+        # x[i, j] looks positions up in 0, 1, .. (`graphc.index_arrays`), of which no line tells
+        made = n.args[0].node.op.name == "iota"
+        axis = f"an axis of size {size}" if made else f"axis {k} of {n.args[0].type}"
+        return f"index out of range: {axis} takes {low} to {size - 1}"
     if n.op.name == "pow":
         return "integer to a negative power"
     return "integer division by zero"

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc import dims, prim
-from graphc.convert import as_tensor, check_range
+from graphc.convert import as_tensor, check_range, literal_array
 from graphc.dims import Dim, Size
 from graphc.errors import ArgumentError, IndexOutOfRangeError, ShapeError, UsageError, user_loc
 from graphc.index_arrays import Merged, axes_at, merge
 from graphc.manipulation import moveaxis, reshape
 from graphc.tensor import Tensor
-from graphc.types import bool_, i64
+from graphc.types import Array, bool_, i64
 
 
 class Span(NamedTuple):
@@ -162,21 +162,21 @@ def _expand(x: Tensor, items: tuple[Any, ...]) -> list[Any]:
 
 
 def _check_item(item: Any) -> None:
-    if item is None or item is Ellipsis or isinstance(item, slice):
+    if item is None or item is Ellipsis or isinstance(item, (slice, Dim)):
         return
-    is_mask = isinstance(item, (bool, np.bool_)) or (
-        (item.dtype is bool_ if isinstance(item, Tensor) else np.asarray(item).dtype == bool)
-        and not isinstance(item, (Dim, str))
-    )
-    if is_mask:
+    if isinstance(item, (str, float)):
+        raise UsageError(f"index: an index is an int, a slice, None, ... or an integer array, "
+                         f"got {item!r}", user_loc())
+    if (item if isinstance(item, Tensor) else _array("index", item)).dtype in (bool_, bool):
         raise UsageError(
             "index: boolean masks are not supported, because the size of the result would depend "
             "on data; use gx.where(mask, x, other), or gx.sum(gx.where(mask, x, 0)); to change x "
             "there, gx.where(mask, value, x)", user_loc(),
         )
-    if isinstance(item, (str, float)):
-        raise UsageError(f"index: an index is an int, a slice, None, ... or an integer array, "
-                         f"got {item!r}", user_loc())
+
+
+def _array(op: str, item: Any) -> Array:
+    return literal_array(item, what=f"{op}: an index")
 
 
 def _describe(items: Any) -> str:
@@ -202,7 +202,7 @@ def index_array(op: str, item: Any, n: Size) -> Tensor:
                 user_loc(),
             )
         return item
-    array = np.asarray(item)
+    array = _array(op, item)
     if array.size == 0 and array.dtype.kind == "f":
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":

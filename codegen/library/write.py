@@ -44,8 +44,8 @@ def prefix_of(path: Path) -> str:
     stem = path.name.removesuffix(path.suffix)
     if SYSTEM.fullmatch(stem):
         raise CompileError(
-            f"export: programs would find {path.name} or {stem}.h in the place of the system's; "
-            "choose a name that the system does not have"
+            f"export: programs would find {' or '.join(dict.fromkeys((path.name, f'{stem}.h')))} "
+            "in the place of the system's; choose a name that the system does not have"
         )
     if stem.startswith("lib") and stem != "lib":
         stem = stem[3:]

@@ -302,6 +302,9 @@ def test_each_of_several_indices_is_checked_on_its_axis(refuses):
             f(a, [0, 1, 2], [0, 5, 1])  # inside x as a row of 20
         with pytest.raises(IndexOutOfRangeError, match=r"index -5 at \[2\] is out .* of size 4"):
             f(a, [0, 1, -5], [0, 1, 1])
+    f = gx.function([x, i, j], x[i, j])
+    with pytest.raises(IndexOutOfRangeError, match=r"range: an axis of size 5 takes -5 to 4; ind"):
+        f(a, [0, 1, 2], [0, 5, 1])
     with refuses("index 4 is out of range for an axis of size 4", kind=IndexOutOfRangeError):
         x[[4, 0], j[:2]]
 
@@ -362,6 +365,12 @@ def test_refusals(refuses):
         x[..., 0, ...]
     with refuses("an index is an int"):
         x["a"]
+    with refuses("index: an index must be a number or a rectangular array", "got list [[0], [1, 2"):
+        x[[[0], [1, 2]], i]
+    with refuses("take: an index must be a number or a rectangular array of numbers"):
+        gx.take(x, [[0], [1, 2]])
+    with refuses("index: an index must be a number or a rectangular array", "gx.stack"):
+        x[[i[0], 1]]
     with refuses("a Tensor cannot be assigned to", "x.at[key].set(value)"):
         x[0] = 1
     with refuses("the value must fit int32, got float32"):

@@ -179,8 +179,9 @@ def fails(path, match, functions=None, error=CompileError, **options):
 
 def test_outputs_that_cannot_be(tmp_path):
     fails(tmp_path / "f.xyz", "must end in one of .so, .wasm")
-    for name in ("libm.so", "libc.a", "math.o", "string.h"):
-        fails(tmp_path / name, f"would find {name} or .*choose a name")
+    for name, found in (("libm.so", "libm.so or libm.h"), ("libc.a", "libc.a or libc.h"),
+                        ("math.o", "math.o or math.h"), ("string.h", "string.h")):
+        fails(tmp_path / name, f"would find {found} in the place of the system's; choose a name")
     fails(tmp_path / "nowhere" / "libf.so", "there is no directory")
     (tmp_path / "libdir.so").mkdir()
     fails(tmp_path / "libdir.so", "is a directory")
