@@ -6,7 +6,7 @@ line.
 
 Prefetch: the CPU reads nothing while it computes a formula of some length. So code asks for its
 operands a page ahead, where hardware prefetchers do not look, and once more when they are near. In
-long formulas every vector does, also for the line that it will be stored to; in shorter ones only
+long formulas every vector does, also for the line that it will be stored to; in others only
 vectors with non-temporal stores do.
 
 Non-temporal stores: an ordinary store reads its line from memory before it is written back, three
@@ -40,7 +40,8 @@ Writing a block to near memory first and from there past the caches, which would
 it is, takes 9.5 to 11 ms of 16M elements. A chain of 30 operations on two f32, 16M elements:
 15.4 ms with ordinary stores, else 12.5 without asking, 11.7 if that is 256 bytes ahead, 10.4 for
 1 KiB, 9.6 for 4 and 8 KiB, 8.4 if that is asked for once more when it is 1 KiB ahead; exp(x) * y
-8.4 and 7.4. The sum of the table loses 4% by it: the CPU itself looks so far ahead.
+8.4 and 7.4. Where others use the caches too, short formulas need it as well: x + y 11.9 ms with it
+for 13.6, x + y z 13.6 for 14.8, -2 x 7.2 for 8.1, copies of as many bytes 10.4, 13.9, 6.9.
 Stores that begin lines, where outputs do not, for ones in order that cross them: the sum of 4k
 elements takes 1.02 us in the place of 1.13, of 64k 11.1 for 12.9; a chain of ten operations 1.12
 for 1.23 and 15.1 for 17.7; exp of 64k 17.6 for 18.8. Asking in all vectors: sea water's density, 98
@@ -68,13 +69,13 @@ if TYPE_CHECKING:
 BYTES = 96 << 20  # read and written by a kernel: of more than that, caches hold too little
 AHEAD = 4096      # bytes from what is read to what is asked for,
 AGAIN = 1024      # and asked for once more
-LONG = 10         # cost of a vector beyond which it asks for operands if it is stored past the
-                  # caches; beyond MOST_COST it always does, and for the lines of its results
-NEAR = 1 << 20    # bytes of known size up to which they are not: a core's own cache holds them
+NEAR = 1 << 20    # bytes of known size up to which nothing is: a core's own cache holds them
 LONG_ROW = 1023   # elements from which a head costs less than stores across lines,
 SHORT = 16        # and the cost of a vector up to which that tells
-# Kernels of symbolic size seldom meet such sizes, and each takes LLVM longer for it: 10,000 mixed
-# nodes 1.8 s of 3.9, with this limit, beyond which formulas keep memory waiting anyway, 0.3 s.
+# The cost of a vector beyond which it always asks for operands, and for the lines of its results.
+# Kernels of symbolic size seldom meet sizes that are stored past the caches, and each takes LLVM
+# longer for it: 10,000 mixed nodes 1.8 s of 3.9, with this limit, beyond which formulas keep memory
+# waiting anyway, 0.3 s.
 MOST_COST = 64
 LEAST = 16        # bytes of a vector: of fewer there are no such stores
 
@@ -196,6 +197,6 @@ def of(f: Frame) -> Streaming | None:
         past, far = points * each > BYTES, points * each > NEAR
     past = past and s.passing
     heads = past or (isinstance(row, int) and row > LONG_ROW and s.cost <= SHORT)
-    ahead = far and s.cost > (LONG if past else MOST_COST)
+    ahead = far and (past or s.cost > MOST_COST)
     asked = [x for x in operands if ahead and step(nest, x.offset, axis) == 1]
     return Streaming(f, asked, heads, each if past else 0) if heads or asked else None

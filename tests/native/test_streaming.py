@@ -53,6 +53,7 @@ def test_outputs_anywhere_in_a_line(dtype):
             checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [a * b + a])
     if dtype != "float16":  # which no register holds sixteen bytes of on every machine
         assert "!nontemporal" in f.llvm_ir() and "sfence" in f.llvm_ir()
+        assert "call void @llvm.prefetch" in f.llvm_ir(), "short formulas too ask for operands"
 
 
 @pytest.mark.parametrize("n", SIZES)

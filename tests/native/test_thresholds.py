@@ -66,7 +66,7 @@ PLACES = {
     "codegen.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
     "codegen.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.streaming": {
-        "BYTES": (64, 2000), "AHEAD": (64, 256), "LONG": (0, 1000), "MOST_COST": (0, 1000),
+        "BYTES": (64, 2000), "AHEAD": (64, 256), "MOST_COST": (0, 1000),
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "AGAIN": (64,),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
