@@ -40,6 +40,8 @@ def unroll(nest: Nest) -> Nest | None:
         long = _along(nest, short)
         if long is None or _whole_rows(nest, short):
             continue
+        if not _easy(Piece(nest, short, 0, 1).nest(), long):  # nor is the whole, of which this is
+            continue                                          # the quickly made part
         found = coalesce(_unrolled(nest, short))
         if interleaving.axis(found) == long and _easy(found, long):
             return found
