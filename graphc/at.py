@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graphc import dims, prim
 from graphc.convert import ArrayLike, as_tensor, broadcast_to, common_dtype
 from graphc.dims import Dim, Size
 from graphc.errors import UsageError, user_loc
-from graphc.indexing import Span, apply_spans, getitem, merged_arrays, plan_index
+from graphc.indexing import Span, apply_spans, expand, getitem, merged_arrays, plan_index
 from graphc.manipulation import moveaxis, reshape
 from graphc.tensor import Tensor
 from graphc.types import bool_
@@ -65,29 +66,33 @@ class Updater:
         return as_tensor(value, x.dtype)
 
     def _update(self, what: str, value: ArrayLike) -> Tensor:
-        x, u = self._x, self._operand(value)
-        if (merged := merged_arrays(x, self._key)) is not None:
-            return merged.restored(Updater(merged.x, merged.key)._update(what, u))
-        plan = plan_index(x, self._key)
-        indexed = dict(plan.gathers)
-        shape: list[Size] = []  # of x[key]
-        inner: list[Size] = []  # of x[key] with every axis of x still there
-        for item in plan.layout:
-            if item is None:
-                shape.append(1)
-            else:
-                shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].length])
-        for axis, span in enumerate(plan.spans):
-            inner.extend(indexed[axis].shape if axis in indexed else [span.length])
-        first = [shape[i] for i in plan.front]
-        rest = [s for i, s in enumerate(shape) if i not in plan.front]
-        u = moveaxis(broadcast_to(u, first + rest, op="at"), range(len(first)), plan.front)
-        u = reshape(u, inner)
-        if not indexed:
-            return _write(what, x, u, plan.spans)
-        part = apply_spans(x, plan.spans)
-        new = _put(what, part, sorted(indexed.items(), key=lambda item: item[1].ndim), u)
-        return new if part is x else _write("set", x, new, plan.spans)
+        return _changed(what, self._x, expand(self._x, self._key), self._operand(value))
+
+
+def _changed(what: str, x: Tensor, items: Sequence[Any], u: Tensor) -> Tensor:
+    """x with u put (or added) at what the items name."""
+    if (merged := merged_arrays(x, items)) is not None:
+        return merged.restored(_changed(what, merged.x, merged.items, u))
+    plan = plan_index(x, items)
+    indexed = dict(plan.gathers)
+    shape: list[Size] = []  # of x[key]
+    inner: list[Size] = []  # of x[key] with every axis of x still there
+    for item in plan.layout:
+        if item is None:
+            shape.append(1)
+        else:
+            shape.extend(indexed[item].shape if item in indexed else [plan.spans[item].length])
+    for axis, span in enumerate(plan.spans):
+        inner.extend(indexed[axis].shape if axis in indexed else [span.length])
+    first = [shape[i] for i in plan.front]
+    rest = [s for i, s in enumerate(shape) if i not in plan.front]
+    u = moveaxis(broadcast_to(u, first + rest, op="at"), range(len(first)), plan.front)
+    u = reshape(u, inner)
+    if not indexed:
+        return _write(what, x, u, plan.spans)
+    part = apply_spans(x, plan.spans)
+    new = _put(what, part, sorted(indexed.items(), key=lambda item: item[1].ndim), u)
+    return new if part is x else _write("set", x, new, plan.spans)
 
 
 def _put(what: str, x: Tensor, indexed: list[tuple[int, Tensor]], u: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Merged(NamedTuple):
     """x with the indexed axes as one; `axes` of them were moved to the front if `apart`."""
 
     x: Tensor
-    key: tuple[Any, ...]
+    items: tuple[Any, ...]
     axes: tuple[int, ...]
     apart: bool
     shape: tuple[Size, ...]  # of x before its axes were merged, behind the move
@@ -54,8 +54,7 @@ def merge(x: Tensor, items: Sequence[Any], arrays: dict[int, Tensor]) -> Merged:
     one = reshape(t, (*t.shape[:first], product(sizes), *rest))
     others = [item for k, item in enumerate(items) if k not in arrays]
     where = 0 if apart else places[0]
-    key = (*others[:where], at, *others[where:])
-    return Merged(one, key, axes, apart, t.shape)
+    return Merged(one, (*others[:where], at, *others[where:]), axes, apart, t.shape)
 
 
 def _joined(indices: Sequence[Tensor], sizes: Sequence[Size]) -> Tensor:

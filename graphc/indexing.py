@@ -9,6 +9,7 @@ len(x[i:]) = len(x[:-i]) = max(n - i, 0).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,9 +52,14 @@ class Plan(NamedTuple):
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key] for ints, slices and integer arrays."""
-    if (merged := merged_arrays(x, key)) is not None:
-        return getitem(merged.x, merged.key)
-    plan = plan_index(x, key)
+    return _read(x, expand(x, key))
+
+
+def _read(x: Tensor, items: Sequence[Any]) -> Tensor:
+    """What `items` name, one for each axis of x beside Nones."""
+    if (merged := merged_arrays(x, items)) is not None:
+        return _read(merged.x, merged.items)
+    plan = plan_index(x, items)
     t = apply_spans(x, plan.spans)
     kept = [i for i in range(t.ndim) if i not in plan.removed]
     if len(kept) != t.ndim:
@@ -75,11 +81,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     return moveaxis(reshape(t, shape), plan.front, range(len(plan.front)))
 
 
-def merged_arrays(x: Tensor, key: Any) -> Merged | None:
-    """x and its key with several index arrays made one; None where there are fewer."""
-    if not isinstance(key, tuple):
-        return None
-    items = _expand(x, key)
+def merged_arrays(x: Tensor, items: Sequence[Any]) -> Merged | None:
+    """x and the items with several index arrays made one; None where there are fewer."""
     picks = {k: i for k, i in enumerate(items) if i is not None and not isinstance(i, slice)}
     if sum(not isinstance(i, (int, np.integer, Dim)) for i in picks.values()) < 2:
         return None
@@ -88,12 +91,11 @@ def merged_arrays(x: Tensor, key: Any) -> Merged | None:
     return merge(x, items, arrays) if sum(i.ndim > 0 for i in arrays.values()) > 1 else None
 
 
-def plan_index(x: Tensor, key: Any) -> Plan:
-    """What x[key] takes of each axis, and the axes of the result.
+def plan_index(x: Tensor, items: Sequence[Any]) -> Plan:
+    """What the items take of each axis, and the axes of the result.
 
-    Raises UsageError, ArgumentError, ShapeError and IndexOutOfRangeError for impossible keys.
+    Raises UsageError, ArgumentError, ShapeError and IndexOutOfRangeError for impossible ones.
     """
-    items = _expand(x, key if isinstance(key, tuple) else (key,))
     spans: list[Span] = []
     gathers: list[tuple[int, Tensor]] = []
     layout: list[int | None] = []
@@ -127,7 +129,7 @@ def plan_index(x: Tensor, key: Any) -> Plan:
     )
 
 
-def _front(items: list[Any], layout: list[int | None], indexed: dict[int, Tensor]) -> range:
+def _front(items: Sequence[Any], layout: list[int | None], indexed: dict[int, Tensor]) -> range:
     """The array's axes where something stands between it and an int; none otherwise."""
     at = 0
     for axis in layout:
@@ -143,8 +145,9 @@ def _front(items: list[Any], layout: list[int | None], indexed: dict[int, Tensor
     return range(at, at + idx.ndim) if apart else range(0)
 
 
-def _expand(x: Tensor, items: tuple[Any, ...]) -> list[Any]:
-    """The items with `...` replaced by full slices, one per axis of x beside the Nones."""
+def expand(x: Tensor, key: Any) -> list[Any]:
+    """The items of a key with `...` replaced by full slices, one per axis of x beside the Nones."""
+    items = key if isinstance(key, tuple) else (key,)
     dots = [k for k, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise UsageError("index: only one `...` may stand in an index", user_loc())
