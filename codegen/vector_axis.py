@@ -20,7 +20,7 @@ FEW_ENDS = 31     # where a row ends in a function that takes a scalar dozens of
 FEW_STORED = 8    # the same, if elements of the row are stored too, lane by lane
 LONG_ROW = 32     # elements of a row beside which what is read or stored once for it is nothing;
                   # shorter ones fill no more than the lanes of a sweep once
-NARROW = 8        # rows side by side from which vectors that they share choose no axis: two had
+SIDE_ROWS = 8     # rows side by side from which vectors that they share choose no axis: two had
                   # a matrix walked down its columns, sum(b * maximum(x + c, 0)[:, None], 0),
                   # in 1.1 to 40 times the time; of 5 rows, with exp, it is 0.4, of 3 0.3 to 0.6
 SCATTERED = 4     # bytes of elements that are stored apart fast enough for that: of others, (4, n)
@@ -69,7 +69,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     if row >= LONG_ROW:
         inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
         offsets = inner or offsets  # what is done once for a row matters little
-        wide = [n for n in nest.outer if not (isinstance(k := nest.sizes[n], int) and k < NARROW)]
+        wide = [n for n in nest.outer if not _is_less(nest.sizes[n], SIDE_ROWS)]
         if any(coefficient(p, n) == 1 for p, _ in inner for n in wide):  # nor what rows share
             offsets = [x for x in inner if any(coefficient(x[0], n) != 0 for n in nest.outer)]
     for p, weight in offsets:
@@ -83,7 +83,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     best = max(names, key=lambda n: (score[n], order[n]))
     if nest.reduced or not _few_lanes(nest, best, offsets):
         return best
-    long = [n for n in names if not (isinstance(k := nest.sizes[n], int) and k < LONG_ROW)]
+    long = [n for n in names if not _is_less(nest.sizes[n], LONG_ROW)]
     even = [
         n for n in long if all(isinstance(coefficient(p, n), int) for p, _ in offsets) and all(
             coefficient(s.offset, n) == 1 or nest.outputs[s.output].dtype.itemsize == SCATTERED
@@ -91,6 +91,11 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
         )
     ]
     return max(even, key=lambda n: (score[n], order[n]), default=best)
+
+
+def _is_less(size: Size, n: int) -> bool:
+    """Whether a size is known to be less than n."""
+    return isinstance(size, int) and size < n
 
 
 def _few_lanes(nest: Nest, vector: str, offsets: list[tuple[Size, int]]) -> bool:

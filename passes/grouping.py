@@ -25,7 +25,7 @@ WILD = -2  # the label of an axis that is read at a position taken from data
 MAX_NODES = 400
 MAX_SWEEPS = 16  # reductions of a kernel that wait for each other: each may repeat all before it
 MAX_COLUMNS = 4096  # elements of a row that may be summed over all rows beside a row kernel
-NARROW = 8  # columns that are still walked one after the other, for the sums of rows beside theirs
+FEW_COLUMNS = 8  # that are still walked one after the other, for the sums of rows beside theirs
 MAX_DEPTH = 24  # conditions within conditions: each asks again for all around it, so that d of them
                 # take d * d comparisons for an element, where memory takes d stores and loads
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
@@ -126,7 +126,7 @@ class Group:
             return False
         last = self.order()[-1]
         width = self.axes[last]
-        return last in self.reduced or (isinstance(width, int) and width <= NARROW)
+        return last in self.reduced or (isinstance(width, int) and width <= FEW_COLUMNS)
 
     def rows_are_small(self) -> bool:
         """Whether a kernel without outer axes may still make several sweeps over its one row."""

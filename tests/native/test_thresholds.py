@@ -116,12 +116,12 @@ ORDERS = {
     },
     "codegen.vector_axis": {
         "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
-        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "NARROW": (1, 100),
+        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "SIDE_ROWS": (1, 100),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
         "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
-        "MAX_DEPTH": (0, 2), "NARROW": (1, 100),
+        "MAX_DEPTH": (0, 2), "FEW_COLUMNS": (1, 100),
     },
     "passes.joining": {"SCALARS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
