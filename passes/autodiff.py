@@ -40,7 +40,7 @@ from graphc.origins import NO_LINE, DeclaringAs
 from graphc.passes.bodies import collector_paused
 from graphc.passes.cotangents import add_up
 from graphc.passes.factors import out_of_sum
-from graphc.passes.slopes import of_sigmoid
+from graphc.passes.slopes import of_form
 from graphc.tensor import Tensor
 from graphc.types import TensorType
 
@@ -139,7 +139,7 @@ class _Sweep:
         ct = cts[0]
         if ct is None:
             return False
-        found = of_sigmoid(n, ct, self.kept)
+        found = of_form(n, ct, self.kept)
         if found is not None:
             self.add(*found)
         return found is not None

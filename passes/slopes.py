@@ -5,6 +5,12 @@
 That is sigmoid as `rules_sigmoid` makes it. Part by part its derivative has two branches for each
 place where the sign of x chose, and wants y and those signs beside e: for the gates of a loop's
 steps, arrays that are kept until the way back. y * (1 - y) would lose all digits where y is near 1.
+
+    y = e / sum(e), e = exp(x)   ->   y * (ct - sum(ct * e) / sum(e)) for x
+
+That is softmax. Part by part the quotient hands on to e one array as large as y and the sum needs
+another: a product that makes ct stored both. The sum of ct * y would wait for that of e, in one
+kernel a sweep more over each row.
 """
 
 from __future__ import annotations
@@ -13,13 +19,18 @@ from collections.abc import Container
 
 from graphc import prim
 from graphc.ir import Node, Value
-from graphc.passes.forms import ONE, ZERO, is_number, opposite
+from graphc.passes.forms import KEEPDIMS, ONE, ZERO, is_number, opposite, puts_back
 from graphc.tensor import Tensor
 
 
-def of_sigmoid(n: Node, ct: Value, kept: Container[Value]) -> tuple[Value, Value] | None:
-    """x and its cotangent, where n makes sigmoid(x) or sigmoid(-x) and `ct` is that of the result;
-    nothing if a value within the form is in `kept`, whose own cotangent is asked for."""
+def of_form(n: Node, ct: Value, kept: Container[Value]) -> tuple[Value, Value] | None:
+    """x and its cotangent, where n ends a form of x and `ct` is that of the result; nothing if a
+    value within the form is in `kept`, whose own cotangent is asked for."""
+    return _of_sigmoid(n, ct, kept) or _of_softmax(n, ct, kept)
+
+
+def _of_sigmoid(n: Node, ct: Value, kept: Container[Value]) -> tuple[Value, Value] | None:
+    """n makes sigmoid(x) or sigmoid(-x)."""
     if n.op.name != "div":
         return None
     top, bottom = (a.node for a in n.args)
@@ -50,3 +61,35 @@ def _argument(e: Value, positive: Value) -> Value | None:
     minus, same = half.args[1:]
     known = same is x and opposite(minus, x) and is_number(zero, ZERO)
     return x if known else None
+
+
+def _of_softmax(n: Node, ct: Value, kept: Container[Value]) -> tuple[Value, Value] | None:
+    """n makes exp(x) / sum(exp(x)), or exp(x) * (1 / sum(exp(x)))."""
+    if n.op.name not in ("div", "mul"):
+        return None
+    turned = n.op.name == "mul" and n.args[1].node.op.name == "exp"
+    e, other = n.args[::-1] if turned else n.args
+    within = _to_sum(other, inverted=n.op.name == "mul") if e.node.op.name == "exp" else []
+    if not within or within[-1].args[0] is not e or any(v.out in kept for v in (e.node, *within)):
+        return None
+    axes, ndim = within[-1].attrs["axes"], e.type.ndim
+    if not puts_back([v for v in within if v.op.name in KEEPDIMS], axes, ndim):
+        return None
+    c = Tensor(ct)
+    mean = prim.reduce_sum(c * Tensor(e), axes) / Tensor(within[-1].out)
+    kept_axes = tuple(a for a in range(ndim) if a not in axes)
+    slope = Tensor(n.out) * (c - prim.broadcast(mean, e.type.shape, kept_axes))
+    return e.node.args[0], slope._value
+
+
+def _to_sum(v: Value, *, inverted: bool) -> list[Node]:
+    """The nodes from v to a sum that it repeats, or of which it repeats 1 / sum; else nothing."""
+    within, n = [], v.node
+    while n.op.name in KEEPDIMS or (inverted and n.op.name == "div"):
+        if n.op.name == "div":
+            if not is_number(n.args[0], ONE):
+                return []
+            inverted = False
+        within.append(n)
+        n = n.args[-1].node
+    return [*within, n] if n.op.name == "reduce_sum" and not inverted else []
