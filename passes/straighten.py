@@ -22,12 +22,7 @@ packed, which takes longer than few rows of the product do. So that is done once
     %0: f32[k,n] = transpose %w {perm=(1,0)}
     %1: f32[8,n] = dot %x, %0 {contract=((1),(0)), batch=((),())}
 
-A large product that sums over a single number is elementwise, so it needs no array of its own. A
-sum starts from 0, so that none is -0.0.
-
-    %0: f32[m,n] = dot %u, %v {contract=((1),(1)), batch=((),())}      u: f32[m,1], v: f32[n,1]
-->
-    %0: f32[m,n] = add (mul (broadcast %u), (broadcast %v)), 0.0
+One that sums over a few numbers is elementwise in some cases (`elementwise_products`).
 """
 
 from __future__ import annotations
@@ -39,10 +34,10 @@ from itertools import count, pairwise
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
+from graphc.passes.elementwise_products import elements, free, is_elementwise
 from graphc.passes.unstored import matrix_side, summed
 from graphc.types import f32, f64
 
-OUTER = 4096  # elements of a large product
 # Products from which a matrix is transposed for all of them. One gains what transposing takes, or
 # more, whatever its rows: 32x512 @ (128x512).T takes 30 us, 22 after 10 us for the transpose.
 SEVERAL = 3
@@ -84,8 +79,8 @@ def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] |
     """What takes the place of a product, None to keep it."""
     if n.op.kind is not Kind.CONTRACT:
         return None
-    if _is_outer(n):
-        return _outer(b, n, args)
+    if is_elementwise(n):
+        return elements(b, n, args)
     if _is_askew(n):
         swapped = b.emit(n.op, args[::-1], n, contract=n.attrs["contract"][::-1], batch=((), ()))
         shape = n.out.type.shape
@@ -96,12 +91,12 @@ def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] |
     new = list(args)
     for s in (0, 1):
         ndim = args[s].type.ndim
-        free = tuple(a for a in range(ndim) if a not in (*batch[s], *contract[s]))
+        own = tuple(free(n, s))
         shape = args[s].type.shape
-        if all(joined(shape, axes) for axes in (batch[s], free, contract[s])):
+        if all(joined(shape, axes) for axes in (batch[s], own, contract[s])):
             continue
         # what lies innermost stays there: rows are copied whole, and other products want them too
-        inner, outer = (free, contract[s]) if ndim - 1 in free else (contract[s], free)
+        inner, outer = (own, contract[s]) if ndim - 1 in own else (contract[s], own)
         perm = (*batch[s], *outer, *inner)
         new[s] = b.one("transpose", (args[s],), n, perm=perm)
         batch[s] = tuple(map(perm.index, batch[s]))
@@ -126,35 +121,6 @@ def _is_askew(n: Node) -> bool:
     (over,) = n.attrs["contract"][s]
     vector = n.args[1 - s].type.size == n.args[s].type.shape[over]
     return bool(vector and s == over)
-
-
-def _is_outer(n: Node) -> bool:
-    """Whether a large product sums over one element."""
-    shape, size = n.args[0].type.shape, n.out.type.size
-    large = not isinstance(size, int) or size >= OUTER
-    return large and all(shape[a] == 1 for a in n.attrs["contract"][0])
-
-
-def _outer(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value]:
-    """The product of the operands, as elements of the result."""
-    t, at = n.out.type, len(n.attrs["batch"][0])
-    factors = []
-    for x, batch, contract in zip(args, n.attrs["batch"], n.attrs["contract"], strict=True):
-        free = [a for a in range(x.type.ndim) if a not in (*batch, *contract)]
-        perm = (*batch, *free, *contract)
-        if perm != tuple(range(x.type.ndim)):
-            x = b.one("transpose", (x,), n, perm=perm)
-        kept = len(batch) + len(free)
-        if contract:
-            x = b.one("reshape", (x,), n, shape=x.type.shape[:kept], checked=False)
-        axes = (*range(len(batch)), *range(at, at + len(free)))
-        at += len(free)
-        factors.append(b.one("broadcast", (x,), n, shape=t.shape, axes=axes))
-    product = b.emit("mul", factors, n)
-    if not t.dtype.is_float:
-        return product
-    zero = b.one("broadcast", (b.constant(t.dtype.numpy.type(0), n),), n, shape=t.shape, axes=())
-    return b.emit("add", (*product, zero), n)
 
 
 def joined(shape: tuple[Size, ...], axes: tuple[int, ...]) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from graphc.dims import Size, estimate
 from graphc.ir import Builder, Node, Value
 from graphc.ops.row import Kind
+from graphc.passes.elementwise_products import free
 from graphc.passes.roles import is_free, is_lazy
 from graphc.types import bf16, f16, f32
 
@@ -37,18 +38,13 @@ def matrix_side(n: Node, uses: Counter[Value]) -> int | None:
         return None
     for s in (0, 1):
         t, other = n.args[s].type, n.args[1 - s].type
-        alone = all(other.shape[a] == 1 for a in _free(n, 1 - s))
+        alone = all(other.shape[a] == 1 for a in free(n, 1 - s))
         size = estimate(t.size, USUAL)
-        if alone and size >= LEAST and any(t.shape[a] != 1 for a in _free(n, s)):
+        if alone and size >= LEAST and any(t.shape[a] != 1 for a in free(n, s)):
             held = max(t.dtype.itemsize, f32.itemsize)  # halves are multiplied as f32
             if LESS * _source_bytes(n.args[s], uses) <= size * held:
                 return s
     return None
-
-
-def _free(n: Node, s: int) -> list[int]:
-    used = (*n.attrs["batch"][s], *n.attrs["contract"][s])
-    return [a for a in range(n.args[s].type.ndim) if a not in used]
 
 
 def _source_bytes(v: Value, uses: Counter[Value]) -> int:
@@ -101,7 +97,7 @@ def summed(b: Builder, n: Node, args: Sequence[Value], s: int, id: int) -> Seque
     (mb, vb), (mc, vc) = ((n.attrs[k][s], n.attrs[k][1 - s]) for k in ("batch", "contract"))
     to = dict(zip((*vb, *vc), (*mb, *mc), strict=True))  # axes of the vector in the matrix
     order = sorted(to, key=to.__getitem__)
-    perm = (*order, *_free(n, 1 - s))
+    perm = (*order, *free(n, 1 - s))
     if perm != tuple(range(len(perm))):
         v = b.one("transpose", (v,), n, perm=perm)
     if len(perm) != len(order):
@@ -111,7 +107,7 @@ def summed(b: Builder, n: Node, args: Sequence[Value], s: int, id: int) -> Seque
     terms = b.one("mul", (m, v), n)
     total = b.one("reduce_sum", (terms,), n, axes=tuple(sorted(mc)))
     kept = [a for a in range(m.type.ndim) if a not in mc]
-    perm = tuple(kept.index(a) for a in (*mb, *_free(n, s)))
+    perm = tuple(kept.index(a) for a in (*mb, *free(n, s)))
     if perm != tuple(range(len(perm))):
         total = b.one("transpose", (total,), n, perm=perm)
     if total.type.shape != n.out.type.shape:

@@ -123,9 +123,12 @@ ORDERS = {
         "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
         "MAX_DEPTH": (0, 2), "FEW_COLUMNS": (1, 100),
     },
+    "passes.elementwise_products": {
+        "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
+    },
     "passes.joining": {"SCALARS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
-    "passes.straighten": {"OUTER": (4, 64), "SEVERAL": (1, 2)},
+    "passes.straighten": {"SEVERAL": (1, 2)},
     "passes.unstored": {"LEAST": (1, 1 << 20), "LESS": (0, 1)},
 }
 SHARED = {"SHARED_CYCLES": 300, "CHUNK_CYCLES": 50, "COLUMN_CHUNK_CYCLES": 100}  # together

@@ -1,0 +1,55 @@
+"""Products that sum over a few numbers: points in space, colours, many small matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+
+RNG = np.random.default_rng(97)
+
+
+def whole(dtype, *shape):
+    """Small whole numbers: their sums are exact in any order."""
+    return RNG.integers(-8, 9, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [0, 1, 33, 1000])
+def test_points_and_small_matrices(dtype, n):
+    """From either side, turned, of a batch; nothing is stored between what stands around them."""
+    shapes = {
+        "p": ("n", 3), "r": (3, 4), "x": (4, "n"), "v": (4,), "a": ("n", 3, 2), "b": ("n", 2, 4),
+    }
+    p, r, x, v, a, b = ins = [gx.input(name, shape, dtype) for name, shape in shapes.items()]
+    P, R, X, V, A, B = vals = [
+        whole(dtype, *(n if s == "n" else s for s in shape)) for shape in shapes.values()
+    ]
+    cases = [
+        (p @ r, P @ R), (v @ x, V @ X), (x.T @ v, X.T @ V), (a @ b, A @ B),
+        (gx.exp2(p * 0) * p @ r[:, 0] + 1, P @ R[:, 0] + 1),
+        (gx.einsum("nij,njk,kn->in", a, b, x), np.einsum("nij,njk,kn->in", A, B, X)),
+    ]
+    for got, want in cases:
+        f = gx.function(ins, got)
+        np.testing.assert_array_equal(f(*vals), want)
+        assert " dot " not in str(f.optimized)
+
+
+def test_colours_in_one_kernel():
+    """Bytes in and out: the matrix product and all around it go through registers."""
+    image, m = RNG.integers(0, 256, (31, 40, 3)).astype("u1"), whole("f4", 3, 3)
+    i = gx.input("i", ("h", "w", 3), "uint8")
+    y = gx.clip(gx.astype(i, "float32") @ gx.constant(m) + 0.25, 0, 255)
+    f = gx.function([i], gx.astype(y, "uint8"))
+    want = np.clip(image.astype("f4") @ m + np.float32(0.25), 0, 255).astype("u1")
+    np.testing.assert_array_equal(f(image), want)
+    assert len(f.kernels) == 1
+
+
+def test_sums_are_never_minus_zero():
+    """As of products, which begin with 0."""
+    p, v = gx.input("p", ("n", 3)), gx.input("v", (3,))
+    got = gx.function([p, v], p @ v)(np.full((20, 3), -0.0, "f4"), np.ones(3, "f4"))
+    assert not np.signbit(got).any()
