@@ -244,7 +244,7 @@ class Emitter:
         self.do(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)")
 
     def parallel(self, task: str, ctx: str, chunks: str, scratch: str = "%scratch") -> None:
-        """Share the chunks of a task out among threads (see `runtime`)."""
+        """Share the chunks of a task out among threads (see `pool`)."""
         self.module.declare("graphc_parallel", "declare void @graphc_parallel(ptr, ptr, i64, ptr)")
         self.do(
             f"call void @graphc_parallel(ptr {task}, ptr {ctx}, i64 {chunks}, ptr {scratch})"

@@ -1,7 +1,7 @@
 """The floating-point mode of a thread: its control word, kept, set, and changed for `fastmath`.
 
 The control word says how to round and whether subnormal numbers count as zero. Workers of the
-thread pool take the caller's over with every region (`runtime`). `fastmath` permits subnormals as
+thread pool take the caller's over with every region (`pool`). `fastmath` permits subnormals as
 zero for the time of a call: a multiply-add with a subnormal number costs some 150 cycles on x86,
 and training makes many: the moments of a weight that gets no gradient any more decay to the least
 number there is and stay. The caller's word is in force again afterwards. Small graphs that are one

@@ -136,7 +136,7 @@ def _loaded_pool() -> Code:
 
     def text() -> str:
         from graphc.codegen.platforms import native
-        from graphc.codegen.runtime import runtime_text
+        from graphc.codegen.pool.runtime import runtime_text
 
         return runtime_text(native())
 
@@ -154,7 +154,7 @@ def parallel_address(threads: int | None = None) -> int:
     """The address of `graphc_parallel`, for all threads of the pool or for at most `threads`."""
     pool = _pool()
     if threads is not None:
-        from graphc.codegen.runtime import MAX_THREADS
+        from graphc.codegen.pool.runtime import MAX_THREADS
     if threads is None or threads >= MAX_THREADS:
         return pool["graphc_parallel"]
     text = f"""

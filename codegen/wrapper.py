@@ -24,9 +24,9 @@ from graphc.codegen.capi import APART, ARENA, COUNTED, DECLARE, LOCKS, NEW, OBJE
 from graphc.codegen.emitter import Emitter, Module
 from graphc.codegen.numberarg import may_be_number, take_number
 from graphc.codegen.outarg import slow_text
+from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.program import Program
 from graphc.codegen.recycle import may_be_large
-from graphc.codegen.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Dim, evaluate, is_nonnegative
 from graphc.types import TensorType

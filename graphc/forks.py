@@ -7,7 +7,7 @@ and until no call updates variables (their locks are `held`): a child finds them
 between two calls.
 
 It waits no longer than MOST_SECONDS, and not at all where the thread that forks is compiling,
-since others may wait for that. The thread pool looks after itself (see `codegen.runtime`).
+since others may wait for that. The thread pool looks after itself (see `codegen.pool.runtime`).
 """
 
 from __future__ import annotations

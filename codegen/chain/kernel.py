@@ -25,7 +25,7 @@ from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.plan import ALIGN, align, make_plan
-from graphc.codegen.runtime import SCRATCH_BYTES
+from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Size
 from graphc.ir import Node, Value

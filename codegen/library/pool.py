@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from graphc.codegen.library.abi import Unit
 from graphc.codegen.platforms import Platform
-from graphc.codegen.runtime import MAX_THREADS, runtime_text
+from graphc.codegen.pool.runtime import MAX_THREADS, runtime_text
 
 PARALLEL = "graphc_parallel"
 # name -> (parameters, what the stand-in returns where it is missing: EAGAIN, ESRCH, EINVAL)

@@ -18,8 +18,8 @@ from graphc.codegen.library.abi import Api
 from graphc.codegen.library.data import string_constant
 from graphc.codegen.library.descriptor import file_size, state_header
 from graphc.codegen.platforms import Platform
+from graphc.codegen.pool.runtime import system_call
 from graphc.codegen.program import Status
-from graphc.codegen.runtime import system_call
 from graphc.state_file import CHECKSUM, HASH_AT, sums
 
 _VERSION_END = 12  # of magic and version, where files begin

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from graphc import dims
-from graphc.codegen import bands, grain, runtime, schedule, stripes, tiles
+from graphc.codegen import bands, grain, schedule, stripes, tiles
 from graphc.codegen import vector_axis as axis
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
 from graphc.codegen.matmul import block, product, split
 from graphc.codegen.matmul.tiling import tiling
 from graphc.codegen.platforms import PLATFORMS
+from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.target import VIRTUAL_BITS
 from graphc.types import bf16, f16, f32, f64
 
@@ -67,11 +68,11 @@ def test_a_product_fits_scratch_at_any_size():
         for n in (1, 512, large):
             for dtype in (f16, bf16, f32, f64):
                 size = dims.evaluate(product.product_scratch(dtype, m, n, large), {})
-                assert size <= runtime.SCRATCH_BYTES, (dtype, m, n)
+                assert size <= SCRATCH_BYTES, (dtype, m, n)
     for dtype in (f32, f64):
         fits = [n for n in range(2, 100_000) if split.passing_rows(dtype, large, n)]
         for n in (fits[0], 512, fits[-1]):
             size = product.product_scratch(dtype, large, n, large, passing=True)
-            assert dims.evaluate(size, {}) <= runtime.SCRATCH_BYTES, (dtype, n)
+            assert dims.evaluate(size, {}) <= SCRATCH_BYTES, (dtype, n)
     assert split.PASSING_ROWS >= split.LEAST_ROWS
-    assert chain.MOST_BYTES <= runtime.SCRATCH_BYTES
+    assert chain.MOST_BYTES <= SCRATCH_BYTES

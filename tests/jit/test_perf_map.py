@@ -10,7 +10,7 @@ import pytest
 
 from graphc.codegen import jit, linker, llvm, perf_map
 from graphc.codegen.platforms import native
-from graphc.codegen.runtime import runtime_text
+from graphc.codegen.pool.runtime import runtime_text
 from graphc.codegen.target import host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="perf is Linux's")

@@ -13,7 +13,7 @@ import pytest
 import graphc as gx
 from graphc.codegen import jit, linker, llvm
 from graphc.codegen.platforms import PLATFORMS
-from graphc.codegen.runtime import runtime_text
+from graphc.codegen.pool.runtime import runtime_text
 from graphc.codegen.target import host
 
 ADD = """

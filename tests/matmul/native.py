@@ -10,7 +10,7 @@ from guarded import guarded
 from graphc.codegen import jit, llvm
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.product import product, product_scratch
-from graphc.codegen.runtime import SCRATCH_BYTES
+from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.target import Target, host, x86
 from graphc.types import as_dtype
 

@@ -17,7 +17,7 @@ from graphc.codegen.llvm import assembly
 from graphc.codegen.matmul.block import FAR_BYTES
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
 from graphc.codegen.matmul.product import product_scratch
-from graphc.codegen.runtime import SCRATCH_BYTES
+from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.target import x86
 from graphc.types import as_dtype
 

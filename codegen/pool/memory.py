@@ -90,7 +90,7 @@ fail:
 """
 
 
-def block_text(arch: str, size: int, unloaded: bool) -> str:
+def memory_text(arch: str, size: int, unloaded: bool) -> str:
     """`P_block`, which finds or makes it, and `P_own`; unloaded: the code may be."""
     if not unloaded:
         return filled(_BLOCK, BYTES=size, TAKE="  br label %map", ROOM="", PAGES="null")

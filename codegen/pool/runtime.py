@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import re
 
-from graphc.codegen.affinity import SETTLE
-from graphc.codegen.block import block_text
 from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.platforms import Platform
-from graphc.codegen.regions import REGION, STOPPING, WAKE, WEIGH, WORKER
+from graphc.codegen.pool.affinity import SETTLE
+from graphc.codegen.pool.memory import memory_text
+from graphc.codegen.pool.regions import CLAIM, REGION, WAKE, WEIGH
+from graphc.codegen.pool.workers import START, STOPPING, WORKER
 
 SCRATCH_BYTES = 4 << 20
 MAX_THREADS = 256
@@ -113,8 +114,9 @@ def runtime_text(
             }
         weigh = WEIGH if "readcyclecounter" in tokens["declare"] else WAKE
         region = REGION.replace("<weigh>", weigh)
-        block = block_text(arch, _LAYOUT["bytes"], unloaded)
-        text = _DECLARATIONS + _THREADS + block + _START + SETTLE + WORKER + region + STOPPING
+        memory = memory_text(arch, _LAYOUT["bytes"], unloaded)
+        text = _DECLARATIONS + _THREADS + memory
+        text += START + SETTLE + CLAIM + WORKER + region + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
 
@@ -259,67 +261,6 @@ retry:
   store atomic i32 0, ptr %failed monotonic, align 4
   br label %done
 done:
-  ret void
-}
-"""
-
-# Workers are created with all signals blocked, so handlers run on the host's own threads.
-# Whatever fails here only means fewer workers, remembered until the next set_threads.
-_START = """
-define internal void @P_start(ptr %pool, i32 %want) nounwind {
-entry:
-  %all = alloca [16 x i64], align 8
-  %old = alloca [16 x i64], align 8
-<ask_stack>
-  br label %fill
-fill:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %fill ]
-  %kp = getelementptr i64, ptr %all, i64 %k
-  store i64 -1, ptr %kp
-  %k.next = add i64 %k, 1
-  %k.more = icmp ult i64 %k.next, 16
-  br i1 %k.more, label %fill, label %block
-block:
-  %masked = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
-  %workers = getelementptr i8, ptr %pool, i64 <workers>
-  %failed = getelementptr i8, ptr %pool, i64 <failed>
-  %slots = getelementptr i8, ptr %pool, i64 <slots>
-  %have = load i32, ptr %workers
-  %cpus = call i32 @P_cpus()
-  %cpus.at = getelementptr i8, ptr %pool, i64 <cpus>
-  store i32 %cpus, ptr %cpus.at
-  br label %each
-each:
-  %i = phi i32 [ %have, %block ], [ %i.next, %made ]
-  %more = icmp slt i32 %i, %want
-  br i1 %more, label %map, label %done
-map:
-  %scratch = call ptr @mmap(ptr null, <size> <scratch>, i32 3, i32 16418, i32 -1, <size> 0)
-  %bits = ptrtoint ptr %scratch to <size>
-  %bad = icmp eq <size> %bits, -1
-  br i1 %bad, label %fail, label %create
-create:
-  %i.wide = zext i32 %i to i64
-  %at = shl i64 %i.wide, 4
-  %slot = getelementptr i8, ptr %slots, i64 %at
-  %slot.scratch = getelementptr i8, ptr %slot, i64 8
-  store ptr %scratch, ptr %slot.scratch
-  %arg = inttoptr i64 %i.wide to ptr
-  %r = call i32 @pthread_create(ptr %slot, ptr <attributes>, ptr @P_worker, ptr %arg)
-  %ok = icmp eq i32 %r, 0
-  br i1 %ok, label %made, label %unmap
-made:
-  %i.next = add i32 %i, 1
-  store i32 %i.next, ptr %workers
-  br label %each
-unmap:
-  %u = call i32 @munmap(ptr %scratch, <size> <scratch>)
-  br label %fail
-fail:
-  store atomic i32 1, ptr %failed monotonic, align 4
-  br label %done
-done:
-  %restored = call i32 @pthread_sigmask(i32 2, ptr %old, ptr null)
   ret void
 }
 """
