@@ -26,7 +26,7 @@ are properties, such as `Expr.offset`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,16 +135,31 @@ class Nest:
         return product(self.sizes[n] for n in self.reduced)
 
     def dynamic(self, size: Size) -> list[Expr]:
-        """The expressions standing as atoms in a polynomial."""
-        return [self.exprs[int(n[2:])] for n in dims.names(size) if n.startswith("%e")]
+        """The positions that data give in a polynomial."""
+        return dynamic(self.exprs, size)
 
     def __str__(self) -> str:
         return print_nest(self)
 
 
 def axis(name: str) -> Dim:
-    """A loop axis or dynamic position as an atom of index polynomials."""
+    """A loop axis as an atom of index polynomials."""
     return atom(name)
+
+
+def position(e: Expr) -> Dim:
+    """A position that data give as an atom of index polynomials."""
+    return atom(f"%e{e.id}")
+
+
+def by_data(exprs: Sequence[Expr], name: str) -> Expr | None:
+    """The position that data give which an atom's name stands for; None for axes and dimensions."""
+    return exprs[int(name[2:])] if name.startswith("%e") else None
+
+
+def dynamic(exprs: Sequence[Expr], size: Size) -> list[Expr]:
+    """The positions that data give in a polynomial."""
+    return [e for n in dims.names(size) if (e := by_data(exprs, n)) is not None]
 
 
 def strides(shape: Iterable[Size]) -> list[Size]:

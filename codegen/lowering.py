@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from graphc import dims
-from graphc.codegen.loops import Expr, Idx, Nest, Preds, Store, axis, flatten
+from graphc.codegen.loops import (
+    Expr,
+    Idx,
+    Nest,
+    Preds,
+    Store,
+    axis,
+    by_data,
+    dynamic,
+    flatten,
+    position,
+)
 from graphc.codegen.pull import BY_KIND, PULL, Pull
 from graphc.dims import Size
 from graphc.errors import CompileError
@@ -52,8 +63,8 @@ class Lowering:
                 for n in dims.names(p):
                     if n in self.sizes:
                         free.add(n)
-                    elif n.startswith("%e"):
-                        free |= self.exprs[int(n[2:])].axes
+                    elif (x := by_data(self.exprs, n)) is not None:
+                        free |= x.axes
             axes = frozenset(free)
         e = Expr(len(self.exprs), kind, dtype, args, attrs, axes, node or self.here)
         self.exprs.append(e)
@@ -83,16 +94,12 @@ class Lowering:
 
     def index(self, size: Size) -> Expr:
         """The i64 value of a polynomial."""
-        return self.make("index", i64, self.dynamic(size), (size,), [size])
-
-    def dynamic(self, size: Size) -> list[Expr]:
-        """The positions that data give in a polynomial."""
-        return [self.exprs[int(n[2:])] for n in dims.names(size) if n.startswith("%e")]
+        return self.make("index", i64, dynamic(self.exprs, size), (size,), [size])
 
     def inside(self, preds: Preds) -> Expr:
         """Whether all preds hold."""
         polys = [s for p in preds for s in p.sizes]
-        deps = [d for s in polys for d in self.dynamic(s)]
+        deps = [d for s in polys for d in dynamic(self.exprs, s)]
         return self.make("inside", bool_, deps, preds, polys)
 
     def load(self, param: int, idx: Idx, preds: Preds) -> Expr:
@@ -100,7 +107,7 @@ class Lowering:
         t = self.body.inputs[param].type
         offset = flatten(idx, t.shape)
         polys = [offset, *(s for p in preds for s in p.sizes)]
-        deps = [d for s in polys for d in self.dynamic(s)]
+        deps = [d for s in polys for d in dynamic(self.exprs, s)]
         return self.make("load", t.dtype, deps, (param, offset, preds), polys)
 
     def position(self, e: Expr, size: Size, negative: bool, preds: Preds, node: Node) -> Size:
@@ -114,7 +121,7 @@ class Lowering:
             "position", i64, (e,), (size, negative, preds, self.sites.index(node)),
             [size, *(s for q in preds for s in q.sizes)], node,
         )
-        return axis(f"%e{p.id}")
+        return position(p)
 
     def pull(self, value: Value, idx: Idx, preds: Preds = ()) -> Expr:
         """The expression of `value` at `idx` (a trampoline: bodies may be deep)."""

@@ -14,7 +14,7 @@ from graphc import dims
 from graphc.codegen.axes import step
 from graphc.codegen.emitter import Emitter
 from graphc.codegen.lanes import Lanes
-from graphc.codegen.loops import Expr, Pred
+from graphc.codegen.loops import Expr, Pred, by_data
 from graphc.dims import Apply, Dim, Size
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class Positions(ABC):
         for n in dims.names(p):
             if n.startswith("%i"):
                 out.add(n)
-            elif n.startswith("%e"):
-                out |= self.frame.nest.exprs[int(n[2:])].axes
+            elif (e := by_data(self.frame.nest.exprs, n)) is not None:
+                out |= e.axes
         return out
 
     def _ready(self, p: Size) -> int:
@@ -141,9 +141,8 @@ class Positions(ABC):
         if isinstance(a, str):
             if a.startswith("%i"):
                 return self.axis_register(a)
-            if a.startswith("%e"):
-                return self.scalar(self.frame.nest.exprs[int(a[2:])])
-            return self.frame.dim(a)
+            e = by_data(self.frame.nest.exprs, a)
+            return self.scalar(e) if e is not None else self.frame.dim(a)
         return self._apply(Lanes(self.e, 1, self.frame.target), a, self.size(a.a), self.size(a.b))
 
     def _apply(self, L: Lanes, a: Apply, x: str, y: str) -> str:
@@ -215,9 +214,8 @@ class Positions(ABC):
             return self._apply(L, a, self.lane_size(a.a), self.lane_size(a.b))
         if a == v:
             return L.lane_index(self.axis_register(a))
-        if a.startswith("%e"):
-            return self.vector(self.frame.nest.exprs[int(a[2:])])
-        return L.spread("i64", self._atom(a))
+        e = by_data(self.frame.nest.exprs, a)
+        return self.vector(e) if e is not None else L.spread("i64", self._atom(a))
 
     def condition(self, preds: tuple[Pred, ...], vector: bool) -> str:
         """Whether all bounds hold: an i1, or i1 lanes."""

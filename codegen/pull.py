@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.loops import Expr, Idx, Pred, Preds, axis, flatten, reindex
+from graphc.codegen.loops import Expr, Idx, Pred, Preds, axis, dynamic, flatten, reindex
 from graphc.dims import Size
 from graphc.errors import CompileError
 from graphc.ir import Node, Value
@@ -169,7 +169,7 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     if not isinstance(n, int) or n == 0:  # an empty axis has nothing that may be read
         preds = _and(preds, [Pred(p, 0, n)])
     found = yield x, (*idx[:k], p, *idx[k + ni :]), preds
-    if _depends(found, lw.dynamic(p)[0]):
+    if _depends(found, dynamic(lw.exprs, p)[0]):
         return found
     at_p = lw.index(p)
     # What is looked up is the same everywhere: the index is checked all the same.

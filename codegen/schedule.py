@@ -136,7 +136,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         coefficient(x.offset, vector) != 1 for x in nest.stores
     )
     looked_up = not (fixed or nest.reduced or cost > CHEAP_LOOKUP) and any(
-        map(_is_byte_of_table, nest.exprs)
+        e.kind == "load" and e.dtype.itemsize == 1 and nest.dynamic(e.offset) for e in nest.exprs
     )
     lanes = target.vector_bits // bits // (2 if halved else 1)
     width = 1 if vector is None or scattered or looked_up else _width(nest.sizes[vector], lanes)
@@ -185,13 +185,6 @@ def _width(size: Size, lanes: int) -> int:
     while isinstance(size, int) and lanes > 2 and lanes // 2 >= size:
         lanes //= 2
     return lanes
-
-
-def _is_byte_of_table(e: Expr) -> bool:
-    """Whether e is read at a position that data give, and a byte."""
-    return e.kind == "load" and e.dtype.itemsize == 1 and any(
-        n.startswith("%e") for n in dims.names(e.offset)
-    )
 
 
 def _work(nest: Nest, vector: str | None, flat: bool, cost: int) -> tuple[Size, Size]:
