@@ -2,7 +2,7 @@
 
     block(m, n, k, A, a_row, a_col, B, b_row, b_col, C, c_row, scratch)
 
-with m <= most_rows(), n <= COLUMNS, k >= 1, strides in bytes, scratch aligned. The loops are:
+with m <= most_rows(), n <= most_columns(), k >= 1, strides in bytes, scratch aligned. Loops are:
 blocks of k; strips of rows; tiles of columns (in the micro-kernel). B is packed once for each block
 of k, as panels: by the first strip's kernel on its way where B's rows are contiguous, before it
 where they are not or lie far apart. A strip of A is packed just before its use where its rows are
@@ -29,7 +29,8 @@ from graphc.types import DType
 K_BLOCK = {4: 256, 8: 192}
 ROWS = 504          # most rows of a block whose C is added up in scratch: whole strips anywhere
 LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise
-COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
+COLUMNS = 512       # most columns of such a block
+LONG_BYTES = 4096   # of a row of other blocks: see `most_columns`
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
@@ -52,6 +53,15 @@ def most_rows(target: Target, dtype: DType) -> int:
     return ROWS if narrow or not tiling(target, dtype.compute).masked else LONG_ROWS
 
 
+def most_columns(target: Target, dtype: DType) -> int:
+    """Most columns of a block: each block packs A again, and K_BLOCK rows of it of B are to fit the
+    second cache. With 1024 columns in the place of 512, 2048x2048x2048 f32 takes 3 to 4 % less.
+    """
+    if most_rows(target, dtype) == ROWS:
+        return COLUMNS
+    return max(COLUMNS, LONG_BYTES // dtype.itemsize)
+
+
 def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     """Bytes of scratch that a block needs at most, on any target: B, a strip of A, and C.
 
@@ -59,8 +69,9 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     """
     size = dtype.compute.itemsize
     depth = dims.round_up(dims.minimum(k, k_block(dtype)), 16)
-    columns = dims.round_up(dims.minimum(n, COLUMNS) * size, 2 * LINE)
-    return depth * columns + PITCH * (depth * size + LINE) + dims.minimum(m, ROWS) * columns
+    long = LONG_BYTES // size if dtype is dtype.compute else COLUMNS
+    b, c = (dims.round_up(dims.minimum(n, most) * size, 2 * LINE) for most in (long, COLUMNS))
+    return depth * b + PITCH * (depth * size + LINE) + dims.minimum(m, ROWS) * c
 
 
 def define_block(module: Module, target: Target, dtype: DType) -> str:

@@ -5,7 +5,7 @@ All of it follows from the shapes alone, and no split changes the arithmetic of 
 
 from __future__ import annotations
 
-from graphc.codegen.matmul.block import COLUMNS, ROWS, most_rows
+from graphc.codegen.matmul.block import COLUMNS, ROWS, most_columns, most_rows
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.target import Target
 from graphc.dims import Size
@@ -51,7 +51,8 @@ def split(
 ) -> tuple[str, str, str, str, str, str]:
     """Rows and columns of a block, how many of them, the number of tasks, and if it is large."""
     row_blocks = f.ceildiv(m, most_down)
-    col_blocks = f.ceildiv("%n", most_across(f, dtype, m, "%n", "%k"))
+    across = most_across(f, dtype, m, "%n", "%k", "%epilogue")
+    col_blocks = f.ceildiv("%n", across)
     least_rows, least_columns = str(LEAST_ROWS), str(LEAST_BYTES // dtype.compute.itemsize)
     units = str(col_unit)
 
@@ -70,10 +71,10 @@ def split(
         fitting = f.max(f.mul(f.udiv(fitting, ROW_UNIT), ROW_UNIT), str(ROW_UNIT))
         row_blocks, row_unit = f.ceildiv(m, fitting), ROW_UNIT
     if "stream" in kinds:  # of any number of columns
-        across = streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
-        col_blocks = f.select(across, "1", col_blocks)
-        least_columns = f.select(across, long("%n"), least_columns)
-        units = f.select(across, least_columns, units)
+        whole = streamed(f, dtype, m, "%n", "%k", f.cmp("eq", "%b_col", "1"))
+        col_blocks = f.select(whole, "1", col_blocks)
+        least_columns = f.select(whole, long("%n"), least_columns)
+        units = f.select(whole, least_columns, units)
     wanted, large = _wanted(f, batch, m)
 
     def more(blocks: str, tasks: str, others: str, size: str, least: str) -> str:
@@ -128,12 +129,16 @@ def _rows_first(f: Function, dtype: DType, m: str) -> str:
     return f(f"and i1 {f(f'and i1 {larger}, {small}')}, {plain}")
 
 
-def most_across(f: Function, dtype: DType, m: str, n: str, k: str) -> str:
-    """Most columns of a block: fewer where B comes from memory for few rows."""
+def most_across(f: Function, dtype: DType, m: str, n: str, k: str, epilogue: str) -> str:
+    """Most columns of a block: fewer where B comes from memory for few rows, or where an epilogue
+    wants many rows of C in a near cache: each group of them packs B again.
+    """
     few = min(COLUMNS, FEW_BYTES // dtype.compute.itemsize)
+    long = most_columns(f.target, dtype) if dtype.is_float else COLUMNS
     far = f.cmp("sgt", f.mul(f.mul(n, k), dtype.itemsize), str(KEPT_BYTES))
     short = f(f"and i1 {far}, {f.cmp('sle', m, str(FEW_ROWS))}")
-    return f.select(short, str(few), str(COLUMNS))
+    most = f.select(f(f"icmp eq ptr {epilogue}, null"), str(long), str(COLUMNS))
+    return f.select(short, str(few), most)
 
 
 def streamed(f: Function, dtype: DType, m: str, n: str, k: str, unit: str) -> str:
@@ -153,7 +158,8 @@ def most_together(
     down = f.max(f.udiv(rows, v["rows"]), "1")
     if "dots" in kinds:
         down = f.select(f.cmp("eq", v["n"], "1"), "1", down)
-    beside = f.max(f.udiv(most_across(f, dtype, v["m"], v["n"], v["k"]), v["cols"]), "1")
+    widest = most_across(f, dtype, v["m"], v["n"], v["k"], v["epilogue"])
+    beside = f.max(f.udiv(widest, v["cols"]), "1")
     if "stream" in kinds:  # the longer its rows the better
         beside = f.select(across, v["col_blocks"], beside)
     return down, beside

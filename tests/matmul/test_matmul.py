@@ -78,8 +78,8 @@ def test_floats_at_tile_boundaries(dtype, level):
     rng = np.random.default_rng(1)
     f = compiled(np.dtype(dtype).name, level)
     asked = [(28, 70, k) for k in (1, 13, 14, 15, 205, 206, 207)]  # after 14 steps tiles ask for B
-    for m, n, k in [*shapes(rng, 120), (510, 70, 20), (7, 600, 260), (503, 515, 3), (2105, 33, 9),
-                    *FAR, *asked]:
+    for m, n, k in [*shapes(rng, 120), (510, 70, 20), (7, 600, 260), (45, 1061, 260),
+                    (503, 515, 3), (2105, 33, 9), *FAR, *asked]:
         for ta, tb in TRANSPOSED:
             a, b = operand(rng, (1, m, k), dtype, ta), operand(rng, (1, k, n), dtype, tb)
             c = np.full((1, m, n), 7, dtype)
