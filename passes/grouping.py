@@ -16,6 +16,8 @@ always be merged: no cycle can arise, and no reachability needs to be asked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphc.dims import Size, product
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
@@ -51,6 +53,17 @@ def cost(n: Node) -> int:
 Label = tuple[int, ...]
 
 
+def renamed(label: Label, to: Mapping[int, int]) -> Label:
+    """The same label where axes are called otherwise."""
+    return tuple(a if a < 0 else to[a] for a in label)
+
+
+def is_against(order: Label, label: Label) -> bool:
+    """Whether a label has axes in another order."""
+    places = [order.index(a) for a in label if a >= 0]
+    return places != sorted(places)
+
+
 class Use:
     """How a node uses a computed value: at which axes of the node, or None if it moves about."""
 
@@ -63,8 +76,7 @@ class Use:
         """The same use when the node's axes are called otherwise."""
         if self.label is None:
             return self
-        label = tuple(a if a < 0 else to[a] for a in self.label)
-        return Use(self.value, label, self.injective)
+        return Use(self.value, renamed(self.label, to), self.injective)
 
 
 class Group:
@@ -72,7 +84,7 @@ class Group:
 
     __slots__ = (
         "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "open",
-        "pulled", "reduced", "scan", "work",
+        "pulled", "read", "reduced", "scan", "work",
     )
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int):
@@ -82,6 +94,7 @@ class Group:
         self.level = level
         self.nodes: list[Node] = []
         self.labels: dict[Value, Label] = {}
+        self.read: dict[tuple[Value, Label], None] = {}  # what it reads, as memory has it
         self.reduced: frozenset[int] = frozenset()
         self.finals: set[Value] = set()        # scalars made after the loops
         self.pulled: set[Value] = set()        # computed at other indices than the group's own
@@ -99,7 +112,7 @@ class Group:
 
     def copy(self) -> Group:
         g = Group(self.ident, self.kind, list(self.axes), self.level)
-        g.nodes, g.labels = list(self.nodes), dict(self.labels)
+        g.nodes, g.labels, g.read = list(self.nodes), dict(self.labels), dict(self.read)
         g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
         g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
         return g
@@ -108,10 +121,18 @@ class Group:
     def outer(self) -> frozenset[int]:
         return frozenset(range(len(self.axes))) - self.reduced
 
-    def order(self) -> Label:
-        """The axes as a value that has them all is laid out, the one of neighbours last."""
-        whole = (lab for lab in self.labels.values() if len({*lab} - {ONE}) == len(self.axes))
-        return tuple(a for a in next(whole, range(len(self.axes))) if a != ONE)
+    def is_whole(self, label: Label) -> bool:
+        """Whether a label has all axes."""
+        return len({*label} - {ONE}) == len(self.axes)
+
+    def orders(self) -> tuple[list[Label], list[Label]]:
+        """The axes as memory has them, the one of neighbours last, of values with all of them: of
+        the first that is made, and of those that are read."""
+        made, read = (
+            [tuple(a for a in label if a != ONE) for label in labels if self.is_whole(label)]
+            for labels in (self.labels.values(), (label for _, label in self.read))
+        )
+        return made[:1] or [tuple(range(len(self.axes)))], read
 
     def columns_fit(self) -> bool:
         """Whether sums of the rows of a row kernel may be kept beside it, per thread.
@@ -119,14 +140,18 @@ class Group:
         What it calls a row must be one in memory. Where it reduces columns, sums of the rows
         walk these one after the other: 1024 x 1024 of f32 take 11 to 27 times as long as in two
         kernels, 300 x 40 1.6 to 3.4 times, 1000 x 12 1.3 and 1.9; a softmax of 8 columns takes
-        0.85 of the time, of 3 columns 0.22.
+        0.85 of the time, of 3 columns 0.22. So too where all that is read is transposed: a softmax
+        over axis 0 and a sum over axis 1 of the transpose of 1000 x 1000 take 0.05 of the time, of
+        1000 x 40 a quarter, of 1000 x 3 twice as long.
         """
         n = product(self.axes[a] for a in self.reduced)
         if not self.outer or not isinstance(n, int) or n > MAX_COLUMNS:
             return False
-        last = self.order()[-1]
-        width = self.axes[last]
-        return last in self.reduced or (isinstance(width, int) and width <= FEW_COLUMNS)
+        (made,), read = self.orders()
+        width = self.axes[made[-1]]
+        if made[-1] in self.reduced or (isinstance(width, int) and width <= FEW_COLUMNS):
+            return True
+        return n > FEW_COLUMNS and bool(read) and all(order[-1] in self.reduced for order in read)
 
     def rows_are_small(self) -> bool:
         """Whether a kernel without outer axes may still make several sweeps over its one row."""
@@ -320,7 +345,8 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     for a, b in sorted(to.items(), key=lambda ab: ab[1]):
         if b >= len(axes):
             axes.append(g.axes[a])
-    mine = {v: tuple(ONE if a == ONE else to[a] for a in lab) for v, lab in g.labels.items()}
+    mine = {v: renamed(lab, to) for v, lab in g.labels.items()}
+    read = {(v, renamed(lab, to)): None for v, lab in g.read}
     g_reduced = frozenset(to[a] for a in g.reduced)
     sums_rows = bool(h.reduced and g.reduced and g_reduced != h.reduced)
     finals = g.finals | h.finals
@@ -329,6 +355,7 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     big, small = (h, g) if len(h.nodes) >= len(g.nodes) else (g, h)
     mine.update(h.labels) if big is g else h.labels.update(mine)
     big.labels = mine if big is g else h.labels
+    big.read = h.read | read
     big.axes, big.finals = axes, finals
     big.reduced = h.reduced if sums_rows else h.reduced | g_reduced
     big.scan = h.scan if g.scan is None else g.scan

@@ -23,10 +23,12 @@ from graphc.passes.grouping import (
     combine,
     complete,
     cost,
+    is_against,
     is_conditional,
     may_merge,
     operand_labels,
     own_label,
+    renamed,
     through_layout,
     unify,
 )
@@ -176,6 +178,8 @@ class Joining:
         for u in self.uses[n]:
             if u.value in self.group_of:
                 by_group.setdefault(self.group_of[u.value].root(), []).append(u)
+            elif u.label is not None and WILD not in u.label:
+                g.read[u.value, u.label] = None
         order = sorted(by_group, key=lambda h: (-h.level, h.kind != "dot", -len(h.nodes), h.ident))
         top = order[0].level if order else -1
         g.level = top + 1
@@ -188,6 +192,9 @@ class Joining:
         for h in order:
             if h.merged is None and h is not g and h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
+        for u in (u for h, us in by_group.items() if h.root() is not g for u in us):
+            if u.label is not None and WILD not in u.label:
+                g.read[u.value, u.label] = None
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
             self.join_reader(n, g)
         waits = [
@@ -259,20 +266,34 @@ class Joining:
 
             h[i] = sum_j a[i, j],  y[o, i] = b[o, i] * h[i]    would read b[j, i] along j
 
-        The transpose of b is walked as a is, and may be a itself, which is read once then. Storing
-        h is nothing beside b: joined, sums of such an y took 1.4 times as long with 40 x 40 of f32,
-        2.7 with 200 x 200, 14 with 1024 x 1024, and y itself 0.85, 2 and 9 times.
+        as b[i, j] is where a is read as a[j, i]. The transpose of b beside a is walked as a is, and
+        may be a itself, which is read once then. Storing h is nothing beside b: joined, sums of
+        such an y took 1.4 times as long with 40 x 40 of f32, 2.7 with 200 x 200, 14 with
+        1024 x 1024, and y itself 0.85, 2 and 9 times; with both transposed, sums 2.6, 3 and 24
+        times, and y itself 1, 1.1 and 3.3.
         """
         if len(full) == len(to) or not h.reduced or n.op.kind is Kind.REDUCE:
             return False
         space = self.proto[n][1]
         own = dict(zip(space, g.labels[n.outs[0]], strict=True))
-        labels = [u.label for u in self.uses[n] if u.label is not None]
-        ways = [[full[own[a]] for a in label if a >= 0] for label in (*labels, space)]
+        at = {a: full[b] for a, b in own.items() if b >= 0}
         guessed = {b for a, b in full.items() if a not in to}
-        large = [w for w in ways[:-1] if len(w) > 1 and not guessed.isdisjoint(w)]
-        place = {a: k for k, a in enumerate(h.order())}
-        return all(w != sorted(w, key=place.__getitem__) for w in large or ways[-1:])
+        reads = [renamed(u.label, at) for u in self.uses[n] if u.label is not None]
+        large = [w for w in reads if len({*w} - {ONE, WILD}) > 1 and not guessed.isdisjoint(w)]
+        ways = large or [renamed(space, at)]
+        made, read = h.orders()
+        if all(is_against(order, way) for order in made for way in ways):
+            return True
+        against = bool(read) and all(is_against(order, way) for order in read for way in ways)
+        return against and not self.has_wanted_rows(h)
+
+    def has_wanted_rows(self, h: Group) -> bool:
+        """Whether h makes elements of rows that nodes outside of it read."""
+        left = {v: self.remaining.get(v, 0) for v, label in h.labels.items() if h.is_whole(label)}
+        for u in (u for m in h.nodes for u in self.uses[m]):
+            if u.value in left:
+                left[u.value] -= 1
+        return any(left.values())
 
     def merged(
         self, n: Node, g: Group, h: Group, uses: list[Use], copy: bool

@@ -113,6 +113,12 @@ def sums_after_sums():
         "rows times columns": ([a, b, x], b * columns, 1),
         "a' h": ([a, x], gx.sum(a.T * h, axis=1), 1),
         "b' h": ([a, b, x], gx.sum(b.T * h, axis=1), 1),
+        "b' h, a transposed": (
+            [a, b, x], gx.sum(b.T * gx.tanh(gx.sum(a.T * x, axis=1)), axis=1), 2),
+        "softmax of columns, transposed": (
+            [few], gx.sum(softmax(few.T, axis=0) ** 2, axis=1), 1),
+        "gradient of a transposed softmax": (
+            [a, b], gx.grad(gx.sum(softmax(a.T, axis=1) * b), a), 1),
         "scaled": ([a, x], gx.sum(scaled / gx.sum(scaled, axis=1, keepdims=True), axis=0), 1),
     }
 
