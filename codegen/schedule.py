@@ -167,16 +167,10 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         narrow=dict.fromkeys(narrow.sums(nest), bits) if flat and across and bits < 64 else {},
     )
     schedule.cached = _cached(schedule)
-    if vector is None or width == 1 or fixed or across or woven:
-        return schedule
-    if tile is None and not sums_rows and not scans and not tree:
-        tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
-    if tile is not None:
-        _take_rows(schedule, tile, target.registers)
-    if (tile is None or tile.turned is None) and bands.suit(schedule):
-        bands.take(schedule)
-    elif not (tile or grid or schedule.sums or schedule.columns) and nest.reduced:
-        _take_columns(schedule, 8 * COLUMN_BYTES // bits)
+    if vector is not None and width > 1 and not (fixed or across or woven):
+        if tile is None and not sums_rows and not scans and not tree:
+            tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
+        _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
     return schedule
 
 
@@ -203,6 +197,16 @@ def _work(nest: Nest, vector: str | None, flat: bool, cost: int) -> tuple[Size, 
         return items, row * cost
     size = nest.sizes[vector]
     return items * dims.ceildiv(size, BLOCK), dims.minimum(size, BLOCK) * row * cost
+
+
+def _take_more(s: Schedule, tile: Tile | None, registers: int, columns: int) -> None:
+    """Let an item be several rows, where a tile says so, a band of them, or so many columns."""
+    if tile is not None:
+        _take_rows(s, tile, registers)
+    if (tile is None or tile.turned is None) and bands.suit(s):
+        bands.take(s)
+    elif not (tile or s.grid or s.sums or s.columns) and s.nest.reduced:
+        _take_columns(s, columns)
 
 
 def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
