@@ -109,12 +109,20 @@ def written_in_place(g: Graph) -> set[Node]:
     found: set[Node] = set()
     for state, v in g.updates:
         chain: list[Node] = []
+        v = _viewed(v)
         while (n := _scatter(v.node)) is not None and _pays(n):
             chain.append(v.node)
-            v = v.node.args[_operand(v.node)]
+            v = _viewed(v.node.args[_operand(v.node)])
         if v.node.op.name == "variable" and v.node.attrs["state"] is state:
             found.update(chain)
     return found
+
+
+def _viewed(v: Value) -> Value:
+    """What v is another shape of: rows at several indices are rows at one, of a flat array."""
+    while v.node.op.name in VIEWS:
+        v = v.node.args[0]
+    return v
 
 
 def _scatter(n: Node) -> Node | None:

@@ -243,6 +243,32 @@ def test_several_updates_of_a_state_are_made_in_its_place():
     np.testing.assert_array_equal(table.value, want)
 
 
+def test_elements_at_several_indices_are_written_in_a_states_place():
+    """A cache of keys by layer and place; what is written may be made of what stands there."""
+    start = RNG.normal(size=(30, 20, 16)).astype("f4")
+    keys, u = gx.variable(start, "keys"), gx.input("u", ("n", 16))
+    i, j, k = (gx.input(name, ("n",), "int64") for name in "ijk")
+    new = keys.at[i, j].add(2 * keys[i, j] + u).at[k, j].set(u)
+    f = gx.function([i, j, k, u], gx.sum(keys[0]), updates={keys: new})
+    data = {"i": np.array([3, -1, 3]), "j": np.array([19, 0, 19]), "k": np.array([3, 0, -30])}
+    data["u"] = RNG.normal(size=(3, 16)).astype("f4")
+    want = start.copy()
+    for name, wrong in (("i", 30), ("j", -21), ("k", 31)):
+        bad = data[name].copy()
+        bad[-1] = wrong
+        with pytest.raises(IndexError, match=f"index {wrong} at"):
+            f(**data | {name: bad})
+        np.testing.assert_array_equal(keys.value, want)
+    for _ in range(2):
+        np.testing.assert_allclose(f(**data), want[0].sum(), rtol=1e-4)
+        rows = 2 * want[data["i"], data["j"]] + data["u"]
+        np.add.at(want, (data["i"], data["j"]), rows)
+        for p, q, row in zip(data["k"], data["j"], data["u"], strict=True):
+            want[p, q] = row
+        np.testing.assert_array_equal(keys.value, want)
+    assert f.memory_plan().count("f32[600,16] in state 0") == 2
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_gradients_of_several_gathers_are_added_in_one_array(dtype):
     """Word2vec made zeros of its table as an array, copied them for each gather, and added up."""
