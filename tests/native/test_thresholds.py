@@ -72,7 +72,8 @@ PLACES = {
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
     "codegen.unrolling": {
-        "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "APART": (1, 8),
+        "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "NEAR": (1, 8),
+        "APART": (4, 100),
     },
     "codegen.units": {"AROUND_BYTES": (0,)},
     "codegen.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
