@@ -34,7 +34,7 @@ from itertools import count, pairwise
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
-from graphc.passes.elementwise_products import elements, free, is_elementwise
+from graphc.passes.elementwise_products import elements, free, is_elementwise, is_row_sum, row_sum
 from graphc.passes.unstored import matrix_side, summed
 from graphc.types import f32, f64
 
@@ -81,6 +81,8 @@ def _straight(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] |
         return None
     if is_elementwise(n):
         return elements(b, n, args)
+    if is_row_sum(n):
+        return row_sum(b, n, args)
     if _is_askew(n):
         swapped = b.emit(n.op, args[::-1], n, contract=n.attrs["contract"][::-1], batch=((), ()))
         shape = n.out.type.shape

@@ -37,6 +37,26 @@ def test_points_and_small_matrices(dtype, n):
         assert " dot " not in str(f.optimized)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [0, 1, 33, 1000])
+def test_rows_are_summed_over(dtype, n):
+    """Covariances, and the gradient of a regression in one kernel; from 0, so that none is -0.0."""
+    shapes = {"p": ("n", 3), "q": ("n", 8), "e": ("n",), "w": (3,)}
+    p, q, e, w = ins = [gx.input(name, shape, dtype) for name, shape in shapes.items()]
+    P, Q, E, W = vals = [
+        whole(dtype, *(n if s == "n" else s for s in shape)) for shape in shapes.values()
+    ]
+    cases = [(p.T @ q, P.T @ Q), (p.T @ p, P.T @ P), (q.T @ e, Q.T @ E), (e @ p, E @ P),
+             (p.T @ (p @ w - e), P.T @ (P @ W - E))]
+    for got, want in cases:
+        f = gx.function(ins, got)
+        np.testing.assert_array_equal(f(*vals), want)
+        assert " dot " not in str(f.optimized)
+    assert len(f.kernels) == 1
+    negative = [np.full_like(P, -0.0), np.abs(Q), E, W]
+    assert not np.signbit(gx.function(ins, p.T @ q)(*negative)).any()
+
+
 def test_colours_in_one_kernel():
     """Bytes in and out: the matrix product and all around it go through registers."""
     image, m = RNG.integers(0, 256, (31, 40, 3)).astype("u1"), whole("f4", 3, 3)

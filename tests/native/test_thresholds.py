@@ -126,6 +126,7 @@ ORDERS = {
     },
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
+        "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
     },
     "passes.joining": {"SCALARS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
