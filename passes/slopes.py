@@ -1,10 +1,11 @@
 """Derivatives of forms as a whole, where those of their parts would take more to compute and keep.
 
-    y = select(0 <= x, 1, e) / (e + 1), e = exp(-|x|)   ->   ct * (e / (e + 1)^2) for x
+    y = select(0 <= x, 1, e) / (e + 1), e = exp(-|x|)
+        ->   ct * select(0 <= x, e * y^2, y - y^2) for x
 
-That is sigmoid as `rules_sigmoid` makes it. Part by part its derivative has two branches for each
-place where the sign of x chose, and wants y and those signs beside e: for the gates of a loop's
-steps, arrays that are kept until the way back. y * (1 - y) would lose all digits where y is near 1.
+That is sigmoid as `rules_sigmoid` makes it. Part by part its derivative divides once more, and has
+two branches for each place where the sign of x chose: for the gates of a loop's steps, arrays that
+are kept until the way back. y - y^2 alone would lose all digits where y is near 1.
 
     y = e / sum(e), e = exp(x)   ->   y * (ct - sum(ct * e) / sum(e)) for x
 
@@ -44,8 +45,12 @@ def _of_sigmoid(n: Node, ct: Value, kept: Container[Value]) -> tuple[Value, Valu
     x = _argument(e, positive)
     if x is None or any(v in kept for v in (top.out, bottom.out, e, e.node.args[0])):
         return None
-    s = Tensor(bottom.out)
-    total = Tensor(ct) * prim.div(Tensor(e), s * s)
+    y = Tensor(n.out)
+    if flipped:  # both are there as a rule, as in a gate's g * a + (1 - g) * b, with one slope
+        one = Tensor(branches[1])
+        y = prim.div(prim.select(Tensor(positive), one, Tensor(e)), Tensor(bottom.out))
+    square = y * y
+    total = Tensor(ct) * prim.select(Tensor(positive), Tensor(e) * square, y - square)
     return x, (-total if flipped else total)._value
 
 

@@ -8,7 +8,7 @@ from graphc.testing import check_grad
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_slope_of_a_sigmoid_is_one_quotient_and_keeps_its_digits(dtype):
+def test_the_slope_of_a_sigmoid_keeps_its_digits(dtype):
     """Far from 0 on both sides, where y * (1 - y) would be 0; and the slope of the slope."""
     x = gx.input("x", ("n",), dtype)
     far = {"float32": 80.0, "float64": 700.0}[dtype]
@@ -27,6 +27,19 @@ def test_the_slope_of_a_sigmoid_is_one_quotient_and_keeps_its_digits(dtype):
         g = gx.function([x], slope)
         assert not np.any(np.abs(g(at) - sign * first) > 6 * eps * first)
         assert elementwise(g, "div") == elementwise(plain, "div") == 1
+
+
+def test_the_slope_of_a_sigmoid_takes_no_quotient_of_its_own():
+    """A gate beside what it leaves has two, and one slope."""
+    x, a, b = (gx.input(k, ("n",)) for k in "xab")
+    g = gx.nn.sigmoid(x)
+    f = gx.function([x], [g, gx.grad(gx.sum(g), x)])
+    assert elementwise(f, "div") == 1
+    mixed = gx.function([x, a, b], gx.grad(gx.sum(g * a + (1.0 - g) * b), x))
+    at = np.linspace(-9, 9, 50, dtype="f4")
+    s = 1 / (1 + np.exp(-at.astype("f8")))
+    np.testing.assert_allclose(mixed(at, at + 2, at * at), s * (1 - s) * (at + 2 - at * at), 1e-5)
+    assert elementwise(mixed, "div") == 1
 
 
 def elementwise(f, name):
