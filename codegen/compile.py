@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from graphc.codegen.kernels import Call, define_kernel
 from graphc.codegen.literals import literal, memory_type
 from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.product import unite
+from graphc.codegen.overlap import Overlap
 from graphc.codegen.plan import make_plan
 from graphc.codegen.program import FIRST_SITE, Kernel, Param, Program, Site
 from graphc.codegen.scalars import EMIT
@@ -49,17 +52,18 @@ _CALLED = re.compile(
 def compile_graph(
     g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
     declared: Graph | None = None, timed: bool = False, debug: bool = False,
-    kernels: bool = False,
+    kernels: bool = False, overlap: Overlap | None = None,
 ) -> Program:
     """Generate code for a graph; one that is not the result of the whole pipeline is fused first.
 
     `declared` is the graph as the user wrote it: what it requires of the sizes of a call is
     checked even where a pass has removed the node that required it. A `timed` program counts the
     ticks of every kernel (see `waves.TICKS`). With `debug` the text says what computes which line
-    (see `debug`). With `kernels` even a small graph gets kernels (see `straight`).
+    (see `debug`). With `kernels` even a small graph gets kernels (see `straight`). `overlap`
+    takes the functions that will not change any more while the others are written.
     """
     return _Compiler(
-        lower(g), target, fastmath, name or g.name, declared or g, timed, debug, kernels
+        lower(g), target, fastmath, name or g.name, declared or g, timed, debug, kernels, overlap
     ).program()
 
 
@@ -72,9 +76,10 @@ def _entry_name(name: str) -> str:
 class _Compiler:
     def __init__(
         self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool,
-        debug: bool, kernels: bool,
+        debug: bool, kernels: bool, overlap: Overlap | None,
     ):
         self.may_be_straight = not kernels
+        self.overlap = None if debug else overlap  # lines are named when all is written
         self.timed = timed
         self.declared = declared
         self.updates = frozenset(v for _, v in g.updates)
@@ -85,6 +90,7 @@ class _Compiler:
         self.codes: dict[Node, int] = {}
         self.shapes: dict[tuple[object, ...], Call] = {}  # kernels that cannot fail, by structure
         self.members: list[Call] = []   # the kernels of chains
+        self.alone: set[str] = set()    # kernels that no other is like
         self.checks: list[Check] = []
 
     def program(self) -> Program:
@@ -172,16 +178,27 @@ class _Compiler:
         nodes = [n for n in g.nodes if n.op.name == "fused"]
         shapes = {n: self.shape(n) for n in nodes}
         different = {shape or n: n for n, shape in shapes.items()}.values()
+        kinds = Counter(map(_computed, different))
         long = sum(any(m.op.name in FUNCTIONS for m in kernel_nodes(n)) for n in different)
         self.module.sparing = long > MOST_LONG
         calls: list[Call] = []
         for n in nodes:
+            written = len(self.module.functions)
             c = self.kernel(n, shapes[n], len(calls), n in begins)
+            if kinds[_computed(n)] == 1 and not (n in begins or _calls_products(n)):
+                self.settle(c.name, written)
             calls += [c] if c.check is None else [c.check, c]
         return g, [
             replace(c, slots=replace(c.slots, numbers=begins[c.node])) if c.node in begins else c
-            for c in merge_functions.share(self.module, calls)
+            for c in merge_functions.share(self.module, calls, self.alone)
         ]
+
+    def settle(self, kernel: str, written: int) -> None:
+        """Of what has been written since, nothing will be changed."""
+        self.alone.add(kernel)
+        if self.overlap is not None:
+            new = len(self.module.functions) - written
+            self.overlap.settle(self.module, [*islice(reversed(self.module.functions), new)][::-1])
 
     def shape(self, n: Node) -> tuple[object, ...] | None:
         """What decides the code of a kernel; None where it tells which node failed."""
@@ -256,6 +273,17 @@ def kernel_shape(
     windows = tuple(v.type != a.type for v, a in zip(n.attrs["body"].inputs, n.args, strict=True))
     made = tuple(o in updates for o in n.outs), in_place, tuple(stepped.items())
     return _structure(n), *made, windows
+
+
+def _computed(n: Node) -> tuple[object, ...]:
+    """What kernels that differ in numbers only have in common."""
+    return tuple((m.op.name, m.outs[0].type.dtype) for m in kernel_nodes(n)
+                 if m.op.kind not in (Kind.LEAF, Kind.LAYOUT))
+
+
+def _calls_products(n: Node) -> bool:
+    """Whether a kernel is told later which template of a product it calls."""
+    return any(m.op.kind is Kind.CONTRACT for m in kernel_nodes(n))
 
 
 def _structure(n: Node) -> tuple[object, ...]:

@@ -25,6 +25,7 @@ from graphc.ir import State
 from graphc.types import Array
 
 if TYPE_CHECKING:
+    from graphc.codegen.overlap import Overlap
     from graphc.codegen.program import Program
 
 _FASTCALL_KEYWORDS = 0x80 | 0x02
@@ -58,25 +59,32 @@ def _builtin(definition: _MethodDef, code: jit.Code, slow: Callable[..., Any], n
 
 
 def compile_program(
-    program: Program, target: Target, shape: str | None = None, locks: int = 0
+    program: Program, target: Target, shape: str | None = None, locks: int = 0,
+    overlap: Overlap | None = None,
 ) -> Image:
     """The objects of a program, and that of its builtin.
 
     shape: what the builtin returns, see `Native`; without it there is none. locks: their number.
+    overlap: what has taken some of its functions already.
     """
     from graphc.codegen import units
 
-    texts, plain = [program.llvm], list[str]()
+    begun = overlap.left() if overlap is not None else []
+    text = program.llvm if overlap is None else overlap.rest(program.llvm)
+    texts, plain = [text], list[str]()
     if not perf_map.wanted():
-        own, *templates = units.split(program.llvm)
+        own, *templates = units.split(text)
         kernels, calling = units.around(own)
         texts, plain = [kernels, *templates], [calling] * bool(calling)
     builtins = []
     if shape is not None and _callable(program, locks):
         builtins.append(_builtin_text(program, shape, locks))
     pool = [jit.parallel_address] if program.parallel else []
-    objects = llvm.compile_objects(texts, target, plain=[*plain, *builtins], beside=pool)
+    objects = llvm.compile_objects(
+        [*begun, *texts], target, plain=[*plain, *builtins], beside=pool)
     builtin = objects.pop() if builtins else None
+    if overlap is not None:
+        objects += overlap.objects()
     return Image.of(program, tuple(objects), builtin)
 
 

@@ -150,16 +150,16 @@ def compile_objects(
     several of a long one; then those of `plain` texts. `beside`: what else is to be done."""
     from graphc.codegen import units
 
-    cpus = _cpus()
+    count = cpus()
     parts = [(p, OPTIMISATION) for t in texts
-             for p in units.shards(t, min(cpus, len(t) // SHARD_BYTES))]
+             for p in units.shards(t, min(count, len(t) // SHARD_BYTES))]
     parts += [(t, PLAIN) for t in plain]
     jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in parts]
-    made = _side_by_side([*jobs, *beside], [len(t) for t, _ in parts] + [0] * len(beside), cpus)
+    made = _side_by_side([*jobs, *beside], [len(t) for t, _ in parts] + [0] * len(beside), count)
     return made[: len(jobs)]
 
 
-def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], cpus: int) -> list[Any]:
+def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], most: int) -> list[Any]:
     """What the jobs return, of which the largest begin; the first mistake of one is raised."""
     made: list[Any] = [None] * len(jobs)
     waiting = sorted(range(len(jobs)), key=lambda i: sizes[i])
@@ -177,7 +177,7 @@ def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], cpus:
                 failed.append(e)
 
     helpers = []
-    for _ in range(min(cpus, len(jobs)) - 1):
+    for _ in range(min(most, len(jobs)) - 1):
         h = threading.Thread(target=work)
         try:
             h.start()
@@ -192,7 +192,7 @@ def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], cpus:
     return made
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """How many threads may work for this one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

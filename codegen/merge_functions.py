@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -56,9 +56,12 @@ class _Part(NamedTuple):
         return "\n".join(lines).replace(f"@{self.name}(", "@(", 1)
 
 
-def share(module: Module, calls: Sequence[Call]) -> list[Call]:
-    """Keep one of the functions that are alike; the calls as they are then."""
-    kernels = {c.name: c for c in calls}
+def share(module: Module, calls: Sequence[Call], alone: Collection[str]) -> list[Call]:
+    """Keep one of the functions that are alike; the calls as they are then.
+
+    alone: kernels of which it is known that none is like them.
+    """
+    kernels = {c.name: c for c in calls if c.name not in alone}
     parts = list(_parts(module, kernels))
     if len(parts) >= MANY:
         wide = [p._replace(numbers=p.numbers | _constants(p.lines)) for p in parts]
@@ -68,7 +71,8 @@ def share(module: Module, calls: Sequence[Call]) -> list[Call]:
     for found in _alike(parts, kernels):
         _merge(module, kernels, found)
     return [
-        replace(c, slots=kernels[c.name].slots, launch=kernels[c.name].launch) for c in calls
+        replace(c, slots=kernels[c.name].slots, launch=kernels[c.name].launch)
+        if c.name in kernels else c for c in calls
     ]
 
 

@@ -11,11 +11,17 @@ which some take longer than linear time.
 
 `shards` cuts a long text into parts of equal length, which `llvm.compile_objects` gives to
 several threads. LLVM works on one function at a time, so the code is the same.
+
+`part` takes some functions of a module that is still being written, for `overlap`, and `without`
+leaves them out of its text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+
+from graphc.codegen.emitter import TAIL, Module
 
 _NAME = re.compile(r"@([\w.]+)")
 _LINKAGE = re.compile(r"^define (?:internal |private |hidden )?")
@@ -78,6 +84,34 @@ def shards(text: str, count: int) -> list[str]:
     return _parts(functions, rest, parts) or [text]
 
 
+def part(module: Module, names: Collection[str]) -> str | None:
+    """A module of these functions; None where they share a variable, or need what is not there."""
+    own = [_LOCAL.sub("define hidden ", module.functions[n], count=1) for n in names]
+    used = _used(own)
+    values = {_name(line): line for line in module.globals.values()}
+    values = {n: line for n, line in values.items() if n in used}
+    used |= _used([*values.values()])
+    others = {_name(line): line for line in module.declarations.values()}
+    others |= {n: _head(f) for n, f in module.functions.items() if n in used}
+    if used - others.keys() - values.keys() or not all(map(_CONSTANT.match, values.values())):
+        return None
+    for n in names:
+        del others[n]
+    return "\n".join([*_needed(own, others), *values.values(), *own, TAIL])
+
+
+def without(text: str, gone: Mapping[str, str]) -> str:
+    """A module less functions that are compiled elsewhere."""
+    if not gone:
+        return text
+    functions, rest = _functions(text)
+    assert all(functions[n].strip() == f.strip() for n, f in gone.items()), "one has changed since"
+    theirs = _used([*gone.values()])
+    own = [_LOCAL.sub("define hidden ", f, count=1) if n in theirs else f
+           for n, f in functions.items() if n not in gone]
+    return "\n".join([*_needed(own, {n: _head(f) for n, f in gone.items()}), rest, *own])
+
+
 def _parts(functions: dict[str, str], rest: str, parts: list[list[str]]) -> list[str]:
     """Modules of the functions of each part; none where they share a variable."""
     lines = rest.split("\n")
@@ -124,7 +158,7 @@ def _used(functions: list[str]) -> set[str]:
     return {name for f in functions for name in _NAME.findall(f)}
 
 
-def _needed(functions: list[str], declarations: dict[str, str]) -> list[str]:
+def _needed(functions: list[str], declarations: Mapping[str, str]) -> list[str]:
     """The declarations that functions need."""
     used = _used(functions)
     return [declarations[n] for n in sorted(declarations) if n in used]

@@ -24,6 +24,7 @@ from graphc.variables import Variables
 
 if TYPE_CHECKING:
     from graphc.codegen.image import Image
+    from graphc.codegen.overlap import Overlap
     from graphc.codegen.profile import Profile
     from graphc.codegen.program import Kernel, Program
 
@@ -161,20 +162,23 @@ class Function(Callee):
         with undivided(), self._lock:
             if self._program is None and self._image is not None:
                 self._program = self._image.program
-            if self._program is None:
-                from graphc.codegen import compile_graph
-                from graphc.codegen.target import host
-                from graphc.passes.bodies import collector_paused
+            return self._generate() if self._program is None else self._program
 
-                optimized = self.optimized
-                with collector_paused():
-                    self._program = compile_graph(
-                        optimized, host(), fastmath=self.options.fastmath, name=self.name,
-                        declared=self.graph,
-                    )
-                self.compilations += 1
-                inspection.dump(self)
-            return self._program
+    def _generate(self, overlap: Overlap | None = None) -> Program:
+        """Generate the code; what of it takes long, LLVM compiles meanwhile."""
+        from graphc.codegen import compile_graph
+        from graphc.codegen.target import host
+        from graphc.passes.bodies import collector_paused
+
+        optimized = self.optimized
+        with collector_paused():
+            self._program = compile_graph(
+                optimized, host(), fastmath=self.options.fastmath, name=self.name,
+                declared=self.graph, overlap=overlap,
+            )
+        self.compilations += 1
+        inspection.dump(self)
+        return self._program
 
     def compile(self) -> Function:
         """Compile now, not at the first call."""
@@ -211,8 +215,11 @@ class Function(Callee):
             self.compilations += 1
         else:
             from graphc.codegen import fastcall
+            from graphc.codegen.overlap import Overlap
 
-            image = fastcall.compile_program(self.program, target, kind, locks)
+            with Overlap(target) as overlap:
+                program = self._program or self._generate(overlap)
+                image = fastcall.compile_program(program, target, kind, locks, overlap)
             if key is not None:
                 program_cache.store(key, self.graph, image)
         self._image = image

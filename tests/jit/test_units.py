@@ -107,7 +107,7 @@ def test_code_around_many_kernels_is_compiled_plainly(monkeypatch):
 def test_modules_are_compiled_side_by_side(monkeypatch):
     """As one after the other: the same objects, in order; the first mistake is told."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    monkeypatch.setattr(llvm, "_cpus", lambda: 4)
+    monkeypatch.setattr(llvm, "cpus", lambda: 4)
     monkeypatch.setattr(llvm, "SHARD_BYTES", len(TEXT) // 2)
     parts = units.shards(TEXT, 2)
     others = [
@@ -126,7 +126,7 @@ def test_modules_are_compiled_side_by_side(monkeypatch):
 def test_no_more_threads(monkeypatch):
     """Where the system starts none, or no second one, the caller's does all the work."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    monkeypatch.setattr(llvm, "_cpus", lambda: 4)
+    monkeypatch.setattr(llvm, "cpus", lambda: 4)
     texts = [TEXT.replace("@own", f"@own{i}") for i in range(5)]
     expected = [llvm.compile_object(t, host()) for t in texts]
     start = threading.Thread.start

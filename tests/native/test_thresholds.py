@@ -75,6 +75,7 @@ PLACES = {
         "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "NEAR": (1, 8),
         "APART": (4, 100),
     },
+    "codegen.overlap": {"PART_BYTES": (0, 3000)},
     "codegen.units": {"AROUND_BYTES": (0,)},
     "codegen.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},

@@ -1,0 +1,98 @@
+"""Functions compiled while others are still being written."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.codegen import compile, jit, llvm, overlap
+from graphc.codegen.emitter import Module
+from graphc.codegen.target import host
+from graphc.errors import CompileError
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """Two CPUs, parts of a few kernels, and nothing from the cache."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(llvm, "cpus", lambda: 2)
+    monkeypatch.setattr(overlap, "PART_BYTES", 6000)
+
+
+def program():
+    """Kernels of which most are like no other, some alike but for a number, and products."""
+    x, w = gx.input("x", ("n", 16)), gx.input("w", (16, 16))
+    ops = (gx.sin, lambda v: gx.roll(v, 3, axis=1), lambda v: gx.flip(v, axis=1) * x, gx.exp)
+    h, outs = x, []
+    for k in range(40):
+        h = ops[k * k % 7 % 4](h) - gx.max(ops[k % 4](h), axis=1, keepdims=True)
+        if k % 8 == 0:
+            h = gx.tanh(h @ w)
+        if k % 3 == 0:
+            outs.append(gx.cumsum(h * float(k), axis=1))
+    return gx.function([x, w], [h, *outs, *gx.grad(gx.sum(h), [x, w])], name="f")
+
+
+def test_parts_compute_what_the_whole_does(monkeypatch):
+    """To the bit, and with the same text; the first part is compiled before all is written."""
+    events = []
+    compile_object, text = llvm.compile_object, Module.text
+
+    def compiled(t, target, **options):
+        if threading.current_thread() is not threading.main_thread():
+            events.append("part")
+        return compile_object(t, target, **options)
+
+    def written(module):
+        events.append("whole")
+        return text(module)
+
+    monkeypatch.setattr(llvm, "compile_object", compiled)
+    monkeypatch.setattr(compile.Module, "text", written)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s).astype("f4") / 4 for s in ((7, 16), (16, 16))]
+    a = program().compile()
+    assert events.index("part") < events.index("whole")
+    monkeypatch.setattr(llvm, "cpus", lambda: 1)
+    b = program().compile()
+    assert a.llvm_ir() == b.llvm_ir()
+    for got, want in zip(a(*arrays), b(*arrays), strict=True):
+        assert got.tobytes() == want.tobytes()
+    assert len(a._image.objects) > len(b._image.objects)
+
+
+def test_mistakes_and_missing_threads(monkeypatch):
+    """A mistake in a part is told when all is compiled; without threads the parts are left."""
+    module = Module()
+    module.define("f", "define i32 @f() {\n  ret i32 %y\n}" + 6000 * " ")
+    with overlap.Overlap(host()) as o:
+        o.settle(module, ["f"])
+        o._wait()
+        assert o.left() == []
+        with pytest.raises(CompileError, match="use of undefined value '%y'"):
+            o.objects()
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    f = program()
+    assert np.isfinite(f(np.ones((2, 16), "f4"), np.eye(16, dtype="f4"))[0]).all()
+
+
+def test_what_waits_for_the_whole():
+    """A variable must be one for all; what a function calls may come later."""
+    variable = "@v = internal global i32 0"
+    for body, whole in (("load i32, ptr @v", True), ("call i32 @later()", True),
+                        ("add i32 1, 1", False)):
+        module = Module()
+        module.define_global("@v", variable)
+        module.define("f", f"define i32 @f() {{\n  %y = {body}\n  ret i32 %y\n}}" + 6000 * " ")
+        with overlap.Overlap(host()) as o:
+            o.settle(module, ["f"])
+            rest = o.rest(module.text())
+            assert ("define i32 @f" in rest) == whole
+            if not whole:
+                objects = [*map(llvm.compile_object, o.left(), [host()] * 2), *o.objects()]
+                assert jit.load(objects, exports=["f"])["f"]
