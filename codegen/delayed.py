@@ -47,7 +47,7 @@ SHARE = 2                # the state is at least so many times what waits
 
 
 def stepped(g: Graph) -> dict[Node, dict[int, int]]:
-    """Kernels that make new states of old ones which nobody else reads: output -> operand.
+    """Kernels that make new states of old ones which nobody need read later: output -> operand.
 
     Where something can fail, states are written after all else, so nothing is made in place.
     """
@@ -63,7 +63,8 @@ def stepped(g: Graph) -> dict[Node, dict[int, int]]:
         n, u = v.node, old.get(state)
         if n.op.name != "fused" or u is None or v.type != u.type or v in g.outputs:
             continue
-        if readers.get(u) == [n]:
+        before = readers.get(u) == [n] or not any(o in readers for o in n.outs)
+        if before and n in readers.get(u, ()):
             found.setdefault(n, {})[v.index] = n.args.index(u)
     return found
 

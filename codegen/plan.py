@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from graphc import dims
+from graphc.codegen.delayed import LEAST_BYTES
 from graphc.codegen.kernels import Call
 from graphc.dims import Size
 from graphc.ir import Graph, State, Value
@@ -68,8 +69,11 @@ def root_of(g: Graph) -> dict[Value, Value]:
     return roots
 
 
-def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[Call]:
-    """Kernels that only updates need go last, those that can fail first among them."""
+def order_calls(
+    g: Graph, calls: list[Call], roots: dict[Value, Value], over: dict[Value, Value]
+) -> list[Call]:
+    """Kernels that only updates need go last: those that can fail first among them, and those that
+    make new states (`over`) which others of them read the old ones of in the end."""
     wanted = {roots.get(v, v) for v in g.outputs}
     core: set[int] = set()
     for k in range(len(calls) - 1, -1, -1):
@@ -86,7 +90,11 @@ def order_calls(g: Graph, calls: list[Call], roots: dict[Value, Value]) -> list[
         if k not in core and not any(read_by.get(o) for o in c.outs)
     ]
     early = [k for k in range(len(calls)) if k not in set(last)]
-    late = sorted(last, key=lambda k: (not calls[k].fallible, k))
+    waits = {
+        k for k in last for o in calls[k].outs
+        if o in over and {*read_by.get(over[o], ())} - {k}
+    }
+    late = sorted(last, key=lambda k: (not calls[k].fallible, k in waits, k))
     return _checks_first([calls[k] for k in (*early, *late)], roots)
 
 
@@ -112,10 +120,25 @@ def _checks_first(calls: list[Call], roots: dict[Value, Value]) -> list[Call]:
     return first + then
 
 
-def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
-    """Runs of consecutive kernels that could as well run at the same time."""
+def large_states(g: Graph, roots: dict[Value, Value]) -> dict[Value, Value]:
+    """What states become -> what they were, where copying it there takes long."""
+    old = {n.attrs["state"]: n.out for n in g.nodes if n.op.name == "variable"}
+    return {
+        roots.get(v, v): old[s] for s, v in g.updates
+        if s in old and isinstance(v.type.bytes, int) and v.type.bytes >= LEAST_BYTES
+    }
+
+
+def find_waves(
+    calls: list[Call], roots: dict[Value, Value], over: dict[Value, Value]
+) -> list[list[int]]:
+    """Runs of consecutive kernels that could as well run at the same time.
+
+    What makes a new state (`over`) waits for those that read the old one, to write over it.
+    """
     waves: list[list[int]] = []
     made: set[Value] = set()
+    read: set[Value] = set()
     for k, c in enumerate(calls):
         reads = {roots.get(a, a) for a in c.args}
         apart = bool(waves) and (
@@ -123,11 +146,13 @@ def find_waves(calls: list[Call], roots: dict[Value, Value]) -> list[list[int]]:
             # nothing may fail beside what writes over a state
             or (c.check is not None and any(calls[j].fallible for j in waves[-1]))
         )
+        apart = apart or any(over[o] in read for o in c.outs if o in over)
         if not waves or apart or not made.isdisjoint(reads) or len(waves[-1]) == MAX_WAVE:
             waves.append([])
-            made = set()
+            made, read = set(), set()
         waves[-1].append(k)
         made.update(c.outs)
+        read |= reads
     return waves
 
 
@@ -148,8 +173,9 @@ class _Planner:
 
     def __init__(self, g: Graph, calls: list[Call]):
         self.roots = root_of(g)
-        self.calls = order_calls(g, calls, self.roots)
-        self.waves = find_waves(self.calls, self.roots)
+        over = large_states(g, self.roots)
+        self.calls = order_calls(g, calls, self.roots, over)
+        self.waves = find_waves(self.calls, self.roots, over)
         self.wave_of = {k: w for w, ks in enumerate(self.waves) for k in ks}
         self.places: dict[Value, Place] = {}
         self.copies: list[tuple[Value, Place]] = []

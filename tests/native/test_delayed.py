@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
-from graphc.codegen import delayed, earlier
+from graphc.codegen import delayed, earlier, plan
 
 SIZES = {"LEAST_BYTES": 16, "BLOCK_BYTES": 64, "CHUNK_BLOCKS": 2, "SHARE": 1, "ROUND": 4}
 
@@ -132,6 +132,42 @@ def test_what_is_taken_over_is_stored_by_the_kernel():
         f = gx.function([], [], updates=EARLIER[kind](u, p, q))
         assert f.memory_plan().splitlines()[0].count("in state") == 2 + (kind[:3] == "two")
         assert arena(f) < start[0].nbytes
+
+
+READ_FIRST = {  # kernels that read u beside the one that writes over it; how many are in place
+    "energy": (lambda u, p: (gx.sum(u * u), {u: heat(u)}), 1),
+    "rows": (lambda u, p: (gx.max(gx.abs(u), axis=1), {u: torus(u, gx.roll)}), 1),
+    "each by itself": (lambda u, p: (gx.sum(u * u), {u: 0.5 * u + p[:1]}), 1),
+    "another state": (lambda u, p: ([], {u: heat(u), p: gx.roll(p, 1, 0) + 0.5 * u}), 2),
+    "each other": (
+        lambda u, p: ([], {u: gx.roll(u, 1, 1) + p, p: gx.roll(p, 1, 0) + 0.5 * u}), 1),
+    "read later": (
+        lambda u, p: (gx.sum(gx.exp(u) * gx.sum(heat(u)), axis=0), {u: heat(u)}), 0),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", READ_FIRST)
+def test_a_state_that_others_read_is_written_over_when_they_have(kind, threads, monkeypatch):
+    make, places = READ_FIRST[kind]
+    for shape in ((300, 301), (17, 33)):
+        start = np.random.default_rng(7).normal(size=(2, *shape)).astype("f4")
+        (u, p), wanted = ([gx.variable(x, n) for x, n in zip(start, "up", strict=True)]
+                          for _ in range(2))
+        if shape[0] < 300:
+            monkeypatch.setattr(plan, "LEAST_BYTES", 1)
+            for name, value in SIZES.items():
+                monkeypatch.setattr(delayed, name, value)
+        outputs, updates = make(u, p)
+        f = gx.function([], outputs, updates=updates, threads=threads)
+        outputs, updates = make(*wanted)
+        g = gx.function([], outputs, updates=updates, mode="interpret")
+        for _ in range(3):
+            np.testing.assert_allclose(f(), g(), rtol=1e-4)
+        for s, w in zip((u, p), wanted, strict=True):
+            np.testing.assert_array_equal(s.value, w.value)
+        if shape[0] == 300:
+            assert f.memory_plan().count("in state") == places
 
 
 @settings(deadline=None, max_examples=60)
