@@ -94,7 +94,8 @@ def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
 @composite(name="gelu")
 def _gelu(x: Tensor) -> Tensor:
     t = cast(x, x.dtype.compute)
-    return cast(ew.multiply(ew.maximum(t, -40.0), prim.normal_cdf(t)), x.dtype)  # not -inf * 0
+    near = ew.where(ew.less(t, -40.0), -40.0, t)  # not -inf * 0, and a slope without ties
+    return cast(ew.multiply(near, prim.normal_cdf(t)), x.dtype)
 
 
 @composite(name="gelu_tanh")

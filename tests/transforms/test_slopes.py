@@ -139,3 +139,16 @@ def test_what_is_no_softmax_is_not_taken_for_one():
     ]
     for got, want in zip(f(at), slopes, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_slope_of_a_gelu_has_no_ties_where_it_ends(dtype):
+    x = gx.input("x", ("n",), dtype)
+    y = gx.nn.gelu(x)
+    f = gx.function([x], [y, gx.grad(gx.sum(y), x)])
+    at = np.array([-np.inf, -1e30, -41, -40, -39, -1, 0, 1, 40, np.nan], dtype)
+    value, slope = f(at)
+    np.testing.assert_allclose(value[5:], [-0.15865525, 0, 0.84134475, 40, np.nan], 1e-6)
+    np.testing.assert_allclose(slope[5:], [-0.08331547, 0.5, 1.08331547, 1, np.nan], 1e-6)
+    np.testing.assert_allclose([value[:5], slope[:5]], 0, atol=1e-300)
+    assert elementwise(f, "equal") == elementwise(f, "maximum") == 0
