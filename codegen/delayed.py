@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from graphc.aligned import LINE
 from graphc.codegen.axes import coefficient, substitute
 from graphc.codegen.frame import Slots, slots_of
 from graphc.codegen.grain import MAX_CHUNKS, SHARED_CYCLES
@@ -32,7 +33,7 @@ from graphc.codegen.job import Job, body_sites
 from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nest import NestKernel
-from graphc.dims import Size
+from graphc.dims import Size, round_up
 from graphc.ir import Graph, Node, Value
 
 # Heat on squares of 64 to 1024, f32 and f64, against making the state beside itself and copying it:
@@ -118,20 +119,21 @@ class DelayedKernel:
         most = max(NEAR_ROWS * self.row, BLOCK_BYTES // (NEAR_ROWS * bytes))
         self.near = [p for p in parts if max(p.behind, p.ahead) <= most]
         self.far = [p for p in parts if p not in self.near]
-        self.behind = _up(max((p.behind for p in self.near), default=0), ROUND)
-        self.ahead = _up(max((p.ahead for p in self.near), default=0), ROUND)
+        self.behind = round_up(max((p.behind for p in self.near), default=0), ROUND)
+        self.ahead = round_up(max((p.ahead for p in self.near), default=0), ROUND)
         wanted = max(BLOCK_BYTES // bytes, self.behind + self.ahead)
-        self.block = _up(wanted, self.row)
+        self.block = round_up(wanted, self.row)
         self.cycles = sum(_int(p.kernel.schedule.items * p.kernel.schedule.cycles) for p in parts)
         count = min(MAX_CHUNKS, total // (CHUNK_BLOCKS * self.block))
         self.chunk = self.chunks = 1
         if count > 1 and self.cycles >= SHARED_CYCLES:
-            self.chunk = _up(-(-total // count), self.block)
+            self.chunk = round_up(-(-total // count), self.block)
             self.chunks = total // self.chunk
         else:
             self.ahead, self.chunk = 0, total
         # of each output: what begins a chunk, what waits from before, a block
-        self.lengths = [_up((self.ahead + self.behind + self.block) * s, 64) for s in self.sizes]
+        held = self.ahead + self.behind + self.block
+        self.lengths = [round_up(held * s, LINE) for s in self.sizes]
 
     @property
     def pays(self) -> bool:
@@ -154,7 +156,7 @@ class DelayedKernel:
     def workspace(self) -> int:
         """Bytes of what waits."""
         far = sum((p.end - p.line.base) * s for p in self.far for s in self.sizes)
-        return self.chunks * sum(self.lengths) + far + 64 * len(self.far) * len(self.sizes)
+        return self.chunks * sum(self.lengths) + far + LINE * len(self.far) * len(self.sizes)
 
     # --- functions ------------------------------------------------------------------------------
 
@@ -261,7 +263,7 @@ class DelayedKernel:
             for k, size in enumerate(self.sizes):
                 stands.append((k, p, f.at(work, at)))
                 self._write_to(f, own, k, f.at(stands[-1][2], -p.line.base * size))
-                at += _up((p.end - p.line.base) * size, 64)
+                at += round_up((p.end - p.line.base) * size, LINE)
             self._run(f, own, p, "0", str(p.rows))
         if self.chunks > 1:
             f.parallel(f"@{self.name}.chunks", "%ctx", str(self.chunks))
@@ -368,8 +370,3 @@ def _filled(p: Part) -> bool:
 def _int(size: Size) -> int:
     assert isinstance(size, int)
     return size
-
-
-def _up(n: int, to: int) -> int:
-    """n rounded up to a multiple."""
-    return -(-n // to) * to

@@ -63,6 +63,24 @@ def attributed(text: str, attributes: str) -> str:
     )
 
 
+DECLARED = re.compile(r"^declare [^@\n]*@([\w.]+)\(.*$", re.M)
+DEFINED = re.compile(r"^define [^@\n]*@([\w.]+)\(", re.M)
+
+
+def joined(texts: Sequence[str]) -> str:
+    """One module; each function declared once, or not where it is defined."""
+    whole = "\n".join(texts)
+    seen = set(DEFINED.findall(whole))
+    lines = []
+    for line in whole.split("\n"):
+        if (m := DECLARED.match(line)) is not None:
+            if m[1] in seen:
+                continue
+            seen.add(m[1])
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def filled(text: str, **values: object) -> str:
     """A template with values in the place of its <NAMES>, in their order: one may hold others."""
     for name, v in values.items():

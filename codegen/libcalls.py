@@ -9,10 +9,8 @@ operations that the machine has: 32-bit integers and float arithmetic.
 
 from __future__ import annotations
 
-import re
-
 from graphc.codegen import elf
-from graphc.codegen.emitter import filled
+from graphc.codegen.emitter import filled, joined
 
 _CALLED = "arm_aapcscc"  # the calling convention of these functions on ARM
 
@@ -227,7 +225,6 @@ def _table() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 _TEXTS = _table()
-_DECLARED = re.compile(r"^declare [^@\n]*@([\w.]+)\(", re.M)
 
 
 def completed(code: str, obj: bytes) -> str:
@@ -239,12 +236,4 @@ def completed(code: str, obj: bytes) -> str:
         if text not in texts:
             texts[text] = None
             wanted += more
-    lines = [line for text in texts for line in text.splitlines()]
-    known: set[str] = set(_DECLARED.findall(code))
-    for line in lines:
-        if (m := _DECLARED.match(line)) is not None:
-            if m[1] in known:
-                continue
-            known.add(m[1])
-        code += line + "\n"
-    return code
+    return joined([code, *texts])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from graphc.codegen.emitter import attributed
+from graphc.codegen.emitter import DECLARED, DEFINED, attributed, joined
 from graphc.codegen.library import wasm, windows
 from graphc.codegen.platforms import Platform
 
@@ -79,19 +79,16 @@ _IMPLIED = {
     "wasm": (("llvm.smul.with.overflow.i64", wasm.MULTIPLY),),
 }
 
-_DECLARED = re.compile(r"^declare [^@\n]*@([\w.]+)\(.*$", re.M)
-_DEFINED = re.compile(r"^define [^@\n]*@([\w.]+)\(", re.M)
-
 
 def with_libc(code: str, platform: Platform, attributes: str) -> str:
     """The module with what its platform needs; new functions get `attributes`."""
     code = _needed(code)
     texts = [text for word, text in _IMPLIED.get(platform.format, ()) if word in code]
     for text in _OWN.get(platform.format, ()):
-        wanted = set(_DECLARED.findall("\n".join([code, *texts])))
-        if wanted.intersection(_DEFINED.findall(text)):
+        wanted = set(DECLARED.findall("\n".join([code, *texts])))
+        if wanted.intersection(DEFINED.findall(text)):
             texts.append(text)
-    code = _joined([code, *(attributed(t, attributes) for t in texts)])
+    code = joined([code, *(attributed(t, attributes) for t in texts)])
     if platform.base.pointer_bits == 32:
         code = _narrowed(code, attributes)
     if platform.format == "coff":  # there, what walks a stack needs tables of every function
@@ -103,21 +100,7 @@ def with_libc(code: str, platform: Platform, attributes: str) -> str:
 def _needed(code: str) -> str:
     """The module without declarations of what it does not use."""
     uses = Counter(re.findall(r"@([\w.]+)", code))
-    return _DECLARED.sub(lambda m: m[0] if uses[m[1]] > 1 else "", code)
-
-
-def _joined(texts: list[str]) -> str:
-    """One module; each function declared once, or not where it is defined."""
-    whole = "\n".join(texts)
-    seen = set(_DEFINED.findall(whole))
-    lines = []
-    for line in whole.split("\n"):
-        if (m := _DECLARED.match(line)) is not None:
-            if m[1] in seen:
-                continue
-            seen.add(m[1])
-        lines.append(line)
-    return "\n".join(lines)
+    return DECLARED.sub(lambda m: m[0] if uses[m[1]] > 1 else "", code)
 
 
 def _narrowed(code: str, attributes: str) -> str:
@@ -125,7 +108,7 @@ def _narrowed(code: str, attributes: str) -> str:
 
     What cannot be so large is not looked at: only `malloc` can be asked for too much.
     """
-    declared = set(_DECLARED.findall(code))
+    declared = set(DECLARED.findall(code))
     narrow, wide = {"z": "i32"}, {"z": "i64"}
     texts = []
     for name, (result, params) in _SIZED.items():
