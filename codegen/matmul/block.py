@@ -17,7 +17,7 @@ from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import PITCH, strip
-from graphc.codegen.matmul.pack import define_pack, define_spread, define_unpack
+from graphc.codegen.matmul.pack import define_pack, define_slices, define_spread, define_unpack
 from graphc.codegen.matmul.row import define_row
 from graphc.codegen.matmul.tiling import Tiling, prefix, tiling
 from graphc.codegen.target import Target
@@ -29,8 +29,8 @@ from graphc.types import DType
 K_BLOCK = {4: 256, 8: 192}
 ROWS = 504          # most rows of a block whose C is added up in scratch: whole strips anywhere
 LONG_ROWS = 2100    # of other blocks: each reads and packs B again; likewise
-COLUMNS = 512       # most columns of such a block
-LONG_BYTES = 4096   # of a row of other blocks: see `most_columns`
+COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the second cache
+LONG_BYTES = 4096   # of a row of a block where registers are wide: see `most_columns`
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
 NEAR_ROWS = 1 << 12   # bytes between rows of B from which too many share sets of the second cache
@@ -39,6 +39,8 @@ MANY_TILES = 8      # with more, the kernel asks for the next strip of rows whil
 WAY_BYTES = 1 << 12  # between rows of A that share sets of the nearest cache: see `Strips`
 TALL_ROWS = 42      # of A from which strips of rows are transposed: likewise
 MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
+TOGETHER = 8        # strips of A that are packed at once where its columns are contiguous, ..
+APART_BYTES = 1 << 19  # .. with more from the first to the last: likewise
 HEIGHT = 14         # rows of a strip of A: no tile has more
 
 
@@ -54,10 +56,10 @@ def most_rows(target: Target, dtype: DType) -> int:
 
 
 def most_columns(target: Target, dtype: DType) -> int:
-    """Most columns of a block: each block packs A again, and K_BLOCK rows of it of B are to fit the
-    second cache. With 1024 columns in the place of 512, 2048x2048x2048 f32 takes 3 to 4 % less.
+    """Most columns of a block. Each packs A again, if its strips are high: with 1024 columns in the
+    place of 512, 2048x2048x2048 f32 takes 3 to 4 % less, but on AVX2 3 % more.
     """
-    if most_rows(target, dtype) == ROWS:
+    if dtype is not dtype.compute or tiling(target, dtype).rows != HEIGHT:
         return COLUMNS
     return max(COLUMNS, LONG_BYTES // dtype.itemsize)
 
@@ -71,7 +73,13 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     depth = dims.round_up(dims.minimum(k, k_block(dtype)), 16)
     long = LONG_BYTES // size if dtype is dtype.compute else COLUMNS
     b, c = (dims.round_up(dims.minimum(n, most) * size, 2 * LINE) for most in (long, COLUMNS))
-    return depth * b + PITCH * (depth * size + LINE) + dims.minimum(m, ROWS) * c
+    return depth * b + strips_scratch(depth, n, size) + dims.minimum(m, ROWS) * c
+
+
+def strips_scratch(depth: Size, n: Size, size: int) -> Size:
+    """Bytes that strips of A need when packed, of so many steps; `size` is that of an element."""
+    few = isinstance(n, int) and n * size <= FLAT_TILES * 2 * LINE
+    return (1 if few else TOGETHER) * PITCH * (depth * size + LINE)
 
 
 def define_block(module: Module, target: Target, dtype: DType) -> str:
@@ -143,7 +151,10 @@ class _Block:
         f, tiles = self.f, self.tiles
         self.staged, self.out, self.out_row = "false", "%c", "%c_row"
         if self.narrow or not tiles.masked:
-            room = f.at(packed_a, f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), PITCH))
+            strip = f.mul(f.add(f.mul(deepest, tiles.bytes), str(LINE)), PITCH)
+            many = f.cmp("sgt", "%n", str(FLAT_TILES * tiles.columns))
+            together = f.select(many, str(TOGETHER), "1") if tiles.rows == HEIGHT else "1"
+            room = f.at(packed_a, f.mul(strip, together))
             self.staged = "true"
             if not self.narrow:
                 self.staged = f.cmp("ne", f(f"urem i64 %n, {tiles.lanes}"), "0")
@@ -288,16 +299,20 @@ class Strips:
     of a set, so 14 such rows throw each other out at every step, and come from the second cache
     again. Where registers are wide and rows are many they are transposed, for there is a kernel for
     that: see `micro`. For FLAT_TILES the copy takes more than it gives, 2 % of 101x103x107 f64; for
-    few rows too, 4 % of 32x4096x256.
+    few rows too, 4 % of 32x4096x256. Where columns are contiguous a strip has but a line of each,
+    and if they are far apart these are in as many pages: several strips are copied at once, which
+    takes 2 to 5 % off A.T @ B of 512 and 1024, where 256 would take 1 % longer, and 9 % off
+    600x136x2000.
 
     wide: whether there is that kernel; upright: whether packed with contiguous columns; near: both,
-    and packed.
+    and packed; several: whether several are at once.
     """
 
     def __init__(
         self, f: Function, dtype: DType, tiles: Tiling, pack: str, packed: str, n: str
     ):
-        self.f, self.pack, self.packed, self.size = f, pack, packed, tiles.bytes
+        self.f, self.dtype, self.pack = f, dtype, pack
+        self.packed, self.size = packed, tiles.bytes
         self.height = tiles.rows
         elem = str(dtype.itemsize)
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
@@ -313,9 +328,12 @@ class Strips:
             even = f.all_of([even, f.cmp("sge", "%m", str(HEIGHT))])
             apart = f(f"or i1 {apart}, {f(f'or i1 {even}, {tall}')}")
         narrow = dtype is not dtype.compute
-        self.wanted = "true" if narrow else f.all_of([f.cmp("sgt", n, most), apart])
+        many = f.cmp("sgt", n, most)
+        self.wanted = "true" if narrow else f.all_of([many, apart])
         self.upright = f(f"or i1 {self.flat}, {tall}")
         self.near = f.all_of([self.wanted, self.upright])
+        far = f.cmp("sgt", f.mul("%a_col", "%k"), str(APART_BYTES))
+        self.several = f.all_of([self.wanted, self.flat, many, far]) if self.wide else "false"
 
     def begin(self, index: str, depth: str) -> None:
         """The block of k from `index` on."""
@@ -330,15 +348,34 @@ class Strips:
         """The kernel's arguments for the strip at `row`."""
         f = self.f
         a = f.at(self.source, f.mul(row, "%a_row"))
-        with f.when(self.wanted):
+        packed, alone = self.packed, self.wanted
+        if self.wide and height == self.height:
+            packed = self._together(a, f.udiv(row, height))
+            alone = f.all_of([alone, f(f"xor i1 {self.several}, true")])
+        with f.when(alone):
             f.do(f"call void @{self.pack}(i64 {f.select(self.upright, self.depth, str(height))}, "
                  f"i64 {f.select(self.upright, str(height), self.depth)}, ptr {a}, "
                  f"i64 {f.select(self.upright, '%a_col', '%a_row')}, "
                  f"i64 {f.select(self.upright, '%a_row', '%a_col')}, "
                  f"ptr {self.packed}, i64 {self.row})")
-        here = f.select(self.wanted, self.packed, a, "ptr")
+        here = f.select(self.wanted, packed, a, "ptr")
         strip = f"ptr {here}, i64 {self.a_row}, i64 {self.a_col}"
         if height == self.height:
             after = f.at(a, f.mul("%a_row", height))
             strip += f", ptr {f.select(self.asked, after, 'null', 'ptr')}, i64 %a_row"
         return strip
+
+    def _together(self, a: str, number: str) -> str:
+        """Pack strips of columns from number `number` on, if it is their turn; where this one is.
+
+        They are asked for in order, from the first on.
+        """
+        f = self.f
+        place = f(f"urem i64 {number}, {TOGETHER}")
+        with f.when(f.all_of([self.several, f.cmp("eq", place, "0")])):
+            left = f.sub(f.udiv("%m", self.height), number)
+            slices = define_slices(f.module, f.target, self.dtype, self.height, PITCH)
+            f.do(f"call void @{slices}(i64 {f.min(str(TOGETHER), left)}, i64 {self.depth}, "
+                 f"ptr {a}, i64 %a_col, ptr {self.packed})")
+        skip = f.mul(f.mul(place, self.depth), PITCH * self.size)
+        return f.at(self.packed, f.select(self.several, skip, "0"))

@@ -9,6 +9,11 @@ and up to a register more of each row of dst is written than `cols`.
     spread(rows, depth, cols, src, src_row, dst)
 
 copies rows, contiguous and in the compute type, to the panels of a block of `depth` rows.
+
+    slices(count, depth, src, src_row, dst)
+
+copies contiguous rows to `count` slices, one behind the other, each with some elements of every
+row, in the compute type, and room for some more.
 """
 
 from __future__ import annotations
@@ -126,6 +131,36 @@ def define_spread(module: Module, target: Target, tiles: Tiling) -> str:
             out = f.at(dst, f.mul(panel.index, "%depth"))
             for j, x in enumerate(pieces):
                 L.store(tiles.dtype, x, f.at(out, j * size))
+    f.finish()
+    return name
+
+
+def define_slices(
+    module: Module, target: Target, dtype: DType, width: int, pitch: int
+) -> str:
+    """Define `slices` of `width` elements, whose rows are `pitch` apart; returns its name."""
+    name = f"{prefix(dtype)}_slices"
+    if name in module.functions:
+        return name
+    f = Function(
+        module, name, "i64 %count, i64 %depth, ptr %src, i64 %src_row, ptr noalias %dst", target,
+        tuned=True,
+    )
+    out, lanes = dtype.compute, target.lanes(dtype)
+    whole = width // lanes * lanes
+    pieces = [(at, Lanes(f, lanes, target)) for at in range(0, whole, lanes)]
+    mask = tail_mask(f, out, lanes, str(width - whole))
+    pieces.append((whole, Lanes(f, lanes, target, mask=mask)))
+    line = pitch * out.itemsize
+    with f.each("0", "%depth") as row:
+        src = f.at("%src", f.mul(row.index, "%src_row"))
+        dst = f.at("%dst", f.mul(row.index, line))
+        with f.each("0", "%count") as number:
+            place = f.at(src, f.mul(number.index, width * dtype.itemsize))
+            to = f.at(dst, f.mul(f.mul(number.index, "%depth"), line))
+            loaded = [L.load(dtype, f.at(place, at * dtype.itemsize)) for at, L in pieces]
+            for x, (at, L) in zip(loaded, pieces, strict=True):
+                L.store(out, x, f.at(to, at * out.itemsize))
     f.finish()
     return name
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emitter import Module
-from graphc.codegen.matmul.block import LONG_ROWS, Strips, k_block
+from graphc.codegen.matmul.block import LONG_ROWS, Strips, k_block, strips_scratch
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.micro import PITCH, strip
+from graphc.codegen.matmul.micro import strip
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.codegen.target import Target
@@ -39,7 +39,7 @@ _POINTERS = ("a", "b", "c", "begun")
 def sum_scratch(dtype: DType, n: int) -> Size:
     """Bytes of scratch that a call needs: panels of B on any target, and a strip of A."""
     depth, size = k_block(dtype), dtype.itemsize
-    return depth * dims.round_up(n * size, 2 * LINE) + PITCH * (depth * size + LINE) + 2 * LINE
+    return depth * dims.round_up(n * size, 2 * LINE) + strips_scratch(depth, n, size) + 2 * LINE
 
 
 def define_sum(module: Module, target: Target, dtype: DType) -> str:

@@ -14,7 +14,7 @@ from scalar_harness import levels
 
 import graphc as gx
 from graphc.codegen.llvm import assembly
-from graphc.codegen.matmul.block import FAR_BYTES
+from graphc.codegen.matmul.block import APART_BYTES, FAR_BYTES
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
 from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
@@ -274,6 +274,27 @@ def test_rows_of_a_that_share_cache_sets(dtype):
                 found.add(c.tobytes())
         assert len(found) == 1, m
         check(c, even, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_columns_of_a_that_are_far_apart(dtype):
+    """Several strips are packed at once: every number of strips beside whole groups of 8."""
+    rng = np.random.default_rng(15)
+    n, k = 141, 261
+    row = (APART_BYTES // k + 64) // np.dtype(dtype).itemsize
+    b = numbers(rng, (1, k, n), dtype)
+    far = guarded((1, k, row), dtype)
+    far[...] = numbers(rng, far.shape, dtype)
+    for m in (13, 14, 15, 29, 97, 98, 99, 111, 112, 113, 126, 240, 256):
+        a = far[:, :, -m:].transpose(0, 2, 1)
+        found = set()
+        for level in [level for level in levels() if level != "v2"]:
+            for x in (a, a.copy()):
+                c = guarded((1, m, n), dtype)
+                call(compiled(dtype, level), x, b, c)
+                found.add(c.tobytes())
+        assert len(found) == 1, m
+        check(c, a, b)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -51,7 +51,7 @@ PLACES = {
     "codegen.matmul.block": {
         "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "NEAR_ROWS": (64,),
         "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
-        "TALL_ROWS": (1, 1000),
+        "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
     },
     "codegen.delayed": {
         "LEAST_BYTES": (16,), "BLOCK_BYTES": (16, 256, 2048), "NEAR_ROWS": (1, 9),
