@@ -7,7 +7,7 @@ program that uses them, so the object cache serves them after the first.
 
 `around` takes the kernels from the code around them, which only calls: the entry point of a long
 program, and what hands operands on to templates. That is as fast without LLVM's optimisations, of
-which some take longer than linear time.
+which some take longer than linear time. `eased` asks for the same inside of a module, of a library.
 
 `shards` cuts a long text into parts of equal length, which `llvm.compile_objects` gives to
 several threads. LLVM works on one function at a time, so the code is the same.
@@ -60,12 +60,30 @@ def split(text: str) -> list[str]:
 def around(text: str) -> tuple[str, str]:
     """(kernels, the code around them), which is empty where little is to be gained."""
     functions, rest = _functions(text)
-    calling = [n for n, f in functions.items() if _CALLS.search(f) and not _WORKS.search(f)]
-    if sum(len(functions[n]) for n in calling) < AROUND_BYTES:
+    calling = _calling(functions)
+    if not calling:
         return text, ""
     callers = set(calling)
     parts = _parts(functions, rest, [[n for n in functions if n not in callers], calling])
     return (parts[0], parts[1]) if len(parts) == 2 else (text, "")
+
+
+def eased(text: str) -> str:
+    """The module, where LLVM does not optimise long code around the kernels."""
+    functions, rest = _functions(text)
+    calling = _calling(functions)
+    for n in calling:
+        f = functions[n]
+        end = _signature(f)
+        functions[n] = f"{f[:end]} noinline optnone{f[end:]}"
+    return "\n".join([rest, *functions.values()]) if calling else text
+
+
+def _calling(functions: Mapping[str, str]) -> list[str]:
+    """The code around kernels and templates; none where little is to be gained."""
+    found = [n for n, f in functions.items()
+             if _CALLS.search(f) and not _WORKS.search(f) and not n.startswith(PREFIX)]
+    return found if sum(len(functions[n]) for n in found) >= AROUND_BYTES else []
 
 
 def shards(text: str, count: int) -> list[str]:
@@ -166,10 +184,14 @@ def _needed(functions: list[str], declarations: Mapping[str, str]) -> list[str]:
 
 def _head(function: str) -> str:
     """A declaration of a function; its attributes matter to the definition only."""
-    line = _LINKAGE.sub("declare hidden ", function[: function.index("\n")], count=1)
+    return _LINKAGE.sub("declare hidden ", function[: _signature(function)], count=1)
+
+
+def _signature(function: str) -> int:
+    """Where the parameters of a function end."""
     depth = 0
-    for i in range(line.index("("), len(line)):
-        depth += (line[i] == "(") - (line[i] == ")")
+    for i in range(function.index("("), function.index("\n")):
+        depth += (function[i] == "(") - (function[i] == ")")
         if depth == 0:
-            return line[: i + 1]
-    raise ValueError(f"unbalanced parentheses in {line!r}")
+            return i + 1
+    raise ValueError(f"unbalanced parentheses in {function[:200]!r}")

@@ -27,6 +27,7 @@ from graphc.codegen.library.merge import Merger
 from graphc.codegen.library.pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.library.state import state_text
 from graphc.codegen.platforms import Platform
+from graphc.codegen.units import eased
 from graphc.errors import CompileError
 from graphc.ir import State
 
@@ -127,7 +128,7 @@ def _compiled(u: Unit, merger: Merger, platform: Platform) -> dict[str, str]:
     found = {}
     own = platform.targets([level for level, _ in u.programs])
     for level, p in u.programs:
-        names = merger.add(with_pool(p.llvm, u), level, own[level], keep=(limited(u),))
+        names = merger.add(eased(with_pool(p.llvm, u)), level, own[level], keep=(limited(u),))
         found[level] = names[p.name]
     return found
 

@@ -1,6 +1,7 @@
 """Modules merged into one: what is shared, what is renamed."""
 
 import ctypes
+import re
 
 import numpy as np
 from library_samples import export_loaded, same_bits
@@ -112,3 +113,21 @@ def test_sizes_that_no_input_has(tmp_path):
                      ctypes.c_int64(4), ctypes.c_int64(5), None)
     assert status == 0 and out.tolist() == [4, 9, 14, 19, 24, 0]
     assert same_bits(out[:5], f(a, m=5))
+
+
+def test_long_code_around_kernels_is_not_optimised(tmp_path):
+    """The entries of a long program, at every level; those of a short one are, and kernels."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(5, 16)).astype("f4"), rng.normal(size=(16, 16)).astype("f4")
+    for layers in (2, 150):
+        x, w = gx.input("x", ("n", 16)), gx.input("w", (16, 16))
+        h = x
+        for _ in range(layers):
+            h = gx.nn.softmax(gx.tanh(h @ w) + x, axis=1)
+        f = gx.function([x, w], h, name="f")
+        lib = export_loaded([f], tmp_path / f"libf{layers}.so", kinds=("ll",))
+        assert same_bits(lib.call("f", None, a, b)[0], f(a, b))
+        text = (tmp_path / f"libf{layers}.ll").read_text()
+        eased = re.findall(r"^define [^@]*@(f\.[^(]*).* optnone ", text, re.M)
+        assert sum(n.startswith("f.v") for n in eased) == 3 * (layers > 2)
+        assert not any(".task" in n for n in eased)
