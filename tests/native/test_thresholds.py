@@ -73,7 +73,7 @@ PLACES = {
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
     "codegen.unrolling": {
         "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "NEAR": (1, 8),
-        "APART": (4, 100),
+        "APART": (4, 100), "TURNED": (0, 1000),
     },
     "codegen.overlap": {"PART_BYTES": (0, 3000)},
     "codegen.units": {"AROUND_BYTES": (0,)},
