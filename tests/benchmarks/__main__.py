@@ -151,7 +151,7 @@ def explain(result: dict[str, Any], dtype: str, limits: Any) -> None:
     counts = ours.get("work")
     if counts and limits:
         result["bound"] = {
-            kind: bound(counts, dtype, limits, ours[kind]["min"])
+            kind: bound(counts, dtype, limits, ours[kind]["min"], result.get("copied"))
             for kind in ("fresh", "kept") if kind in ours
         }
 

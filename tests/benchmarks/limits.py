@@ -20,6 +20,10 @@ COPY_SIZES = {
     "8 KiB": 1 << 13, "32 KiB": 1 << 15, "512 KiB": 1 << 19, "8 MiB": 1 << 23, "64 MiB": 1 << 26,
     "256 MiB": 1 << 28,
 }
+LARGEST_COPY = max(COPY_SIZES.values())
+# Bytes of a case beside which copies take turns: memory is shared, and what others leave of it
+# changes from minute to minute by a third; copies timed at other moments told little.
+FAR_CASE = 1 << 26
 STEPS = {"fma": 1_000_000, "divide": 100_000}  # some ms: waking a thread takes up to 0.1 ms
 Limits = dict[str, dict[str, float]]
 
@@ -71,25 +75,29 @@ def chains_function(
     return f, lanes * chains
 
 
+def timed(run: Callable[[], object]) -> float:
+    """Seconds of one run."""
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
 def best(run: Callable[[], object], seconds: float) -> float:
     """The shortest of many runs."""
     run()
     shortest, end, runs = float("inf"), time.perf_counter() + seconds, 0
     while runs < 8 or time.perf_counter() < end:
         runs += 1
-        begin = time.perf_counter()
-        run()
-        shortest = min(shortest, time.perf_counter() - begin)
+        shortest = min(shortest, timed(run))
     return shortest
 
 
-def copying(size: int, threads: int, pool: ThreadPoolExecutor, fresh: bool) -> float:
-    """Bytes read and written a second by a copy of `size` bytes, into kept or fresh memory."""
+def copier(size: int, threads: int, fresh: bool = False, times: int = 1) -> Callable[[], object]:
+    """A function that copies `size` bytes so many times, into kept or fresh memory."""
     a = np.ones(size, np.uint8)
     out = np.zeros_like(a)
     cuts = [size * k // threads for k in range(threads + 1)]
     spans = [slice(i, j) for i, j in pairwise(cuts)]
-    times = max(1, (1 << 22) // size)
 
     def part(s: slice) -> None:
         for _ in range(times):
@@ -99,18 +107,23 @@ def copying(size: int, threads: int, pool: ThreadPoolExecutor, fresh: bool) -> f
                 np.copyto(out[s], a[s])
 
     if threads == 1:
-        took = best(lambda: part(spans[0]), 0.1)
-    else:
-        took = best(lambda: list(pool.map(part, spans)), 0.1)
-    return 2 * size * times / took
+        return lambda: part(spans[0])
+    pool = ThreadPoolExecutor(threads)
+    return lambda: list(pool.map(part, spans))
+
+
+def copying(size: int, threads: int, fresh: bool) -> float:
+    """Bytes read and written a second by a copy of `size` bytes."""
+    times = max(1, (1 << 22) // size)
+    return 2 * size * times / best(copier(size, threads, fresh, times), 0.1)
 
 
 def measure(threads: int) -> Limits:
     """{"copy": {size: bytes/s}, "copy fresh": ..., "fma": {dtype: flop/s}, "divide": {...}}."""
     pool = ThreadPoolExecutor(threads)
     found: Limits = {
-        "copy": {n: copying(s, threads, pool, False) for n, s in COPY_SIZES.items()},
-        "copy fresh": {n: copying(s, threads, pool, True) for n, s in COPY_SIZES.items()
+        "copy": {n: copying(s, threads, False) for n, s in COPY_SIZES.items()},
+        "copy fresh": {n: copying(s, threads, True) for n, s in COPY_SIZES.items()
                        if s >= 1 << 23},
         "fma": {}, "divide": {},
     }

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from .case import Case, save
+from .limits import FAR_CASE
 from .peers import OURS
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +179,10 @@ class Bench:
         }
 
     def run(self, case: Case) -> dict[str, Any]:
-        """{"case": ..., "peers": {name: {"first", "error", "fresh": {...}} or {"failed"}}}."""
+        """{"case": ..., "peers": {name: {"first", "error", "fresh": {...}} or {"failed"}}}.
+
+        "copied": seconds of a copy of LARGEST_COPY bytes, beside cases beyond the caches.
+        """
         answers = self.prepare(case)
         results = {n: {k: v for k, v in a.items() if k != "kinds"} for n, a in answers.items()}
         kinds = {n: a["kinds"] for n, a in answers.items() if "kinds" in a}
@@ -186,17 +190,21 @@ class Bench:
             kind: Race([n for n, own in kinds.items() if kind in own], self.settings.rounds)
             for kind in dict.fromkeys(itertools.chain(*kinds.values()))
         }
+        far = answers.get("graphc", {}).get("work", {}).get("needed", 0) >= FAR_CASE
+        copies: list[float] = []
         busy, done, end = Load(), 0, math.inf
         while self.goes_on(done, end) and any(race.running for race in races.values()):
             for kind, race in races.items():
                 for n in race.running:
                     if "failed" in results[n]:  # in another kind of call
                         continue
-                    a = self.alone(n, kind)
+                    a = self.alone(n, do="time", kind=kind, seconds=self.settings.seconds)
                     if "times" in a:
                         race.times[n].append(a["times"])
                     else:
                         results[n] = a
+            if far:
+                copies += self.alone("graphc", do="copying").get("times", [])
             for race in races.values():
                 race.running = race.still_open(failed={n for n in kinds if "failed" in results[n]})
             done += 1
@@ -210,20 +218,21 @@ class Bench:
                     results[n][kind] = {"min": min(found), "median": statistics.median(found)}
         for n in kinds:
             self.processes[n].ask(60, do="drop")
-        return {"case": case.name, "threads": self.threads, "busy": load, "peers": results}
+        copied = {"copied": min(copies)} if copies else {}
+        return {
+            "case": case.name, "threads": self.threads, "busy": load, **copied, "peers": results}
 
     def goes_on(self, done: int, end: float) -> bool:
         """Whether there may be another round, after so many and before that time."""
         return done < self.settings.rounds or (
             done < self.settings.most and time.perf_counter() < end)
 
-    def alone(self, name: str, kind: str) -> dict[str, Any]:
-        """Times of one process while the others are held."""
+    def alone(self, name: str, **request: Any) -> dict[str, Any]:
+        """One process's answer while the others are held."""
         for n, p in self.processes.items():
             p.pause(n != name)
         try:
-            return self.processes[name].ask(
-                60, do="time", kind=kind, seconds=self.settings.seconds)
+            return self.processes[name].ask(60, **request)
         finally:
             for p in self.processes.values():
                 p.pause(False)

@@ -62,15 +62,21 @@ def work(function: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
 
 
 def bound(
-    counts: Mapping[str, float], dtype: str, limits: Mapping[str, Any], seconds: float
+    counts: Mapping[str, float], dtype: str, limits: Mapping[str, Any], seconds: float,
+    copied: float | None = None,
 ) -> dict[str, Any]:
-    """{"by": what bounds it, "share": the modelled time over the measured one, "of": each}."""
-    from .limits import COPY_SIZES
+    """{"by": what bounds it, "share": the modelled time over the measured one, "of": each}.
+
+    copied: seconds of a copy of LARGEST_COPY bytes that took turns with the case; without it,
+    copies timed before and after all cases tell how fast memory is.
+    """
+    from .limits import COPY_SIZES, LARGEST_COPY
 
     # The copy that touches about as many bytes: one of s bytes touches twice as many. Or a larger
     # one, if it is faster: from some size on copies store past the caches.
     size = min(COPY_SIZES, key=lambda n: abs(math.log(2 * COPY_SIZES[n] / counts["needed"])))
-    speed = max(v for n, v in limits["copy"].items() if COPY_SIZES[n] >= COPY_SIZES[size])
+    speed = 2 * LARGEST_COPY / copied if copied else max(
+        v for n, v in limits["copy"].items() if COPY_SIZES[n] >= COPY_SIZES[size])
     issue = limits["fma"][dtype] / 2
     of = {
         "bandwidth": counts["needed"] / speed,

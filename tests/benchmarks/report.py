@@ -132,7 +132,9 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
     said += [
         "", f"## Below {SHORT} of the best peer: {len(short)}", "",
         "What bounds them comes from a simple model: bytes that must move, passes over memory, "
-        "multiply-adds and vector instructions, divisions, each against its limit.", "",
+        "multiply-adds and vector instructions, divisions, each against its limit. Copies take "
+        "turns with cases beyond the caches, since others use the memory too; theirs, not those "
+        "above, are the limit of such a case.", "",
         "| case | threads | outputs | graphc | best peer | ratio | bound |",
         "|---|---|---|---|---|---|---|",
     ]

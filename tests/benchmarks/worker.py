@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .case import Call, Case, NotOfferedError, error, flat, load
+from .limits import LARGEST_COPY, copier, timed
 
 _PR_SET_PDEATHSIG = 1
 SHORTEST = 2e-4  # seconds: what is shorter is timed as a loop of calls that take so long
@@ -48,6 +49,7 @@ class Worker:
         self.peer, self.cases = peer, cases
         self.loops: dict[str, tuple[Callable[[int], float], int]] = {}
         self.calls: dict[str, Call] = {}  # keeps alive what the loops use
+        self.copy: Callable[[], object] | None = None
 
     def prepare(self, case: str, file: str) -> dict[str, Any]:
         """Build, call once, check; what went wrong is said, not raised."""
@@ -92,7 +94,15 @@ class Worker:
             times.append(run(number) / number)
         return {"times": times}
 
+    def copying(self) -> dict[str, Any]:
+        """Seconds of a copy of LARGEST_COPY bytes, a few times over."""
+        if self.copy is None:
+            self.copy = copier(LARGEST_COPY, self.peer.threads)
+            self.copy()
+        return {"times": [timed(self.copy) for _ in range(3)]}
+
     def drop(self) -> None:
+        self.copy = None
         self.loops.clear()
         self.calls.clear()
         gc.collect()

@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
-from tests.benchmarks import chart, report, summary  # noqa: E402
+from tests.benchmarks import chart, measure, report, summary  # noqa: E402
 from tests.benchmarks.case import error  # noqa: E402
 from tests.benchmarks.cases import LETTERS, all_cases  # noqa: E402
+from tests.benchmarks.limits import COPY_SIZES, LARGEST_COPY  # noqa: E402
 from tests.benchmarks.measure import Race  # noqa: E402
+from tests.benchmarks.model import bound  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,26 @@ def test_gradients_stand_beside_their_arithmetic():
     del primal["peers"]["graphc"]["work"]
     lines = report.table_of_gradients({"cases": [primal, slope]}, {slope["case"]: primal["case"]})
     assert lines[-1] == "| d/x_grad/f32/1 | 1 | 4.00 |  | jax 5.00 |"
+
+
+def test_copies_that_take_turns_bound_cases_beyond_the_caches(monkeypatch):
+    case = next(c for c in all_cases().values() if c.name == "a/polynomial/f32/1M")
+    monkeypatch.setattr(measure, "FAR_CASE", 1)
+    settings = measure.Settings(rounds=1, most=1, seconds=1e-3)
+    with (
+        tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log,
+        measure.Bench(["graphc"], 1, settings, folder, log) as bench,
+    ):
+        result = bench.run(case)
+    assert 1e-3 < result["copied"] < 10  # the worker's own copy of LARGEST_COPY
+    counts = {"needed": 1 << 27, "bytes": 1 << 27, "products": 0, "slots": 0, "divisions": 0}
+    limits = {"copy": dict.fromkeys(COPY_SIZES, 1e12), "fma": {"float32": 1e12},
+              "divide": {"float32": 1e12}}
+    alone = bound(counts, "float32", limits, 0.01)
+    beside = bound(counts, "float32", limits, 0.01, copied=LARGEST_COPY / 1e10)
+    assert alone["of"]["bandwidth"] == (1 << 27) / 1e12
+    assert beside["of"]["bandwidth"] == pytest.approx((1 << 27) / 2e10)
+    assert beside["by"] == "bandwidth" and beside["share"] == 0.671
 
 
 def test_errors():
