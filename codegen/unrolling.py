@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import overload
 
 from graphc import dims
 from graphc.codegen import interleaving
@@ -54,11 +55,11 @@ def unroll(nest: Nest) -> Nest | None:
         long = _along(nest, block)
         if long is None or _whole_rows(nest, block):
             continue
-        found = nest
-        for short in block:
-            found = _unrolled(found, short)
-        found = coalesce(found)
-        if interleaving.axis(found) == long and _easy(nest, block, found, long):
+        rows = nest
+        for short in block[:-1]:
+            rows = _unrolled(rows, short, None)
+        whole = _unrolled(rows, block[-1], _Effort(nest, block, long))
+        if whole is not None and interleaving.axis(found := coalesce(whole)) == long:
             return found
     return None
 
@@ -119,33 +120,43 @@ def _whole_rows(nest: Nest, block: tuple[str, ...]) -> bool:
     )
 
 
-def _easy(nest: Nest, block: tuple[str, ...], found: Nest, long: str) -> bool:
-    """Whether there is not too much of it, and what is read along an axis comes in vectors.
+class _Effort:
+    """What the unrolled nest computes, as far as it is written: not too much, and what is read
+    along an axis comes in vectors.
 
     Differences of all pairs of four, n x 4 x 4 of f64, take 140 us as they are, 160 unrolled; the
     matrices of quaternions 350 and 140.
     """
-    if len(found.exprs) > MOST_EXPRS:
-        return False
-    work, apart = 0, [0]
-    for e in found.exprs:
-        by = step(found, e.offset, long) if e.kind == "load" else 1
+
+    def __init__(self, nest: Nest, block: tuple[str, ...], long: str):
+        turned = sum(
+            TURNED // max(e.dtype.itemsize, GATHERED) for e in nest.exprs
+            if e.kind == "load" and coefficient(e.offset, block[0]) not in range(-1, 3)
+        )
+        self.most = (len(nest.exprs) + turned) * _size(nest, block) // len(block)
+        self.one_axis, self.long = len(block) == 1, long
+        self.count = self.work = self.apart = 0
+
+    def add(self, nest: Nest, e: Expr) -> bool:
+        """Whether it is still worth while with this expression of the nest."""
+        by = step(nest, e.offset, self.long) if e.kind == "load" else 1
         most = APART if e.dtype.itemsize >= GATHERED else NEAR
         if not isinstance(by, int) or not -1 <= by <= most:
             return False
-        work += max(by, 1)
-        apart.append(by)
-    if len(block) == 1 and max(apart) <= NEAR:
-        return True
-    turned = sum(
-        TURNED // max(e.dtype.itemsize, GATHERED) for e in nest.exprs
-        if e.kind == "load" and coefficient(e.offset, block[0]) not in range(-1, 3)
-    )
-    return work * len(block) <= (len(nest.exprs) + turned) * _size(nest, block)
+        self.count += 1
+        self.work += max(by, 1)
+        self.apart = max(self.apart, by if e.kind == "load" else 0)
+        near = self.one_axis and self.apart <= NEAR
+        return self.count <= MOST_EXPRS and (near or self.work <= self.most)
 
 
-def _unrolled(nest: Nest, short: str) -> Nest:
-    """The nest with one store for each element of an axis."""
+@overload
+def _unrolled(nest: Nest, short: str, effort: None) -> Nest: ...
+@overload
+def _unrolled(nest: Nest, short: str, effort: _Effort) -> Nest | None: ...
+def _unrolled(nest: Nest, short: str, effort: _Effort | None) -> Nest | None:
+    """The nest with one store for each element of an axis; None from where it is no use, before
+    all elements of short rows are written."""
     exprs: list[Expr] = []
     table: dict[tuple[object, ...], Expr] = {}
     stores: list[Store] = []
@@ -159,6 +170,8 @@ def _unrolled(nest: Nest, short: str) -> Nest:
             exact = repr(e.attrs) if e.kind == "op" else ""  # 0.0 is not -0.0 (`ir.attr_key`)
             key = (e.kind, e.dtype, args, e.attrs, exact)
             if key not in table:
+                if effort is not None and not effort.add(part, e):
+                    return None
                 table[key] = Expr(len(exprs), e.kind, e.dtype, args, e.attrs, e.axes, e.node)
                 exprs.append(table[key])
             made[e] = table[key]

@@ -165,7 +165,7 @@ def expand(x: Tensor, key: Any) -> list[Any]:
 
 
 def _check_item(item: Any) -> None:
-    if item is None or item is Ellipsis or isinstance(item, (slice, Dim)):
+    if item is None or item is Ellipsis or isinstance(item, (slice, Dim)) or type(item) is int:
         return
     if isinstance(item, (str, float)):
         raise UsageError(f"index: an index is an int, a slice, None, ... or an integer array, "
