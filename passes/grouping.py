@@ -121,6 +121,11 @@ class Group:
     def outer(self) -> frozenset[int]:
         return frozenset(range(len(self.axes))) - self.reduced
 
+    def note_read(self, u: Use) -> None:
+        """Remember how an operand from outside is read, where its axes are the group's."""
+        if u.label is not None and WILD not in u.label:
+            self.read[u.value, u.label] = None
+
     def is_whole(self, label: Label) -> bool:
         """Whether a label has all axes."""
         return len({*label} - {ONE}) == len(self.axes)

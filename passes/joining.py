@@ -178,8 +178,8 @@ class Joining:
         for u in self.uses[n]:
             if u.value in self.group_of:
                 by_group.setdefault(self.group_of[u.value].root(), []).append(u)
-            elif u.label is not None and WILD not in u.label:
-                g.read[u.value, u.label] = None
+            else:
+                g.note_read(u)
         order = sorted(by_group, key=lambda h: (-h.level, h.kind != "dot", -len(h.nodes), h.ident))
         top = order[0].level if order else -1
         g.level = top + 1
@@ -193,8 +193,7 @@ class Joining:
             if h.merged is None and h is not g and h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
         for u in (u for h, us in by_group.items() if h.root() is not g for u in us):
-            if u.label is not None and WILD not in u.label:
-                g.read[u.value, u.label] = None
+            g.note_read(u)
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
             self.join_reader(n, g)
         waits = [
