@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphc.codegen.emitter import Emitter
+from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.plan import Place, Plan, align
 from graphc.codegen.sizes import SizeCode
 

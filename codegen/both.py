@@ -8,16 +8,16 @@ all rows have been added. Why one reading is enough: `matmul/both`.
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen import lowering
-from graphc.codegen.along import Along
-from graphc.codegen.axes import polynomials
-from graphc.codegen.dot import from_buffers
-from graphc.codegen.frame import Frame, slots_of
+from graphc.codegen.emission.along import Along
+from graphc.codegen.emission.dot import from_buffers
+from graphc.codegen.emission.frame import Frame, slots_of
+from graphc.codegen.emission.scope import Scope
 from graphc.codegen.job import Job
-from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.both import define_both, sums_bytes
-from graphc.codegen.schedule import plan
-from graphc.codegen.scope import Scope
+from graphc.codegen.nests import lowering
+from graphc.codegen.nests.axes import polynomials
+from graphc.codegen.nests.loops import Nest
+from graphc.codegen.nests.schedule import plan
 from graphc.dims import Size
 from graphc.ir import Graph, Value
 from graphc.ops.row import Kind

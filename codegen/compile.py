@@ -13,24 +13,24 @@ import numpy as np
 from graphc import dims
 from graphc.codegen import merge_functions
 from graphc.codegen.chain.kernel import ChainKernel
-from graphc.codegen.costs import FUNCTIONS, MOST_LONG
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.delayed import stepped
 from graphc.codegen.earlier import store_earlier
-from graphc.codegen.emitter import Module
+from graphc.codegen.elementwise.scalars import EMIT
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.literals import literal, memory_type
 from graphc.codegen.entry import Check, Entry
 from graphc.codegen.job import Job, body_sites
 from graphc.codegen.kernels import Call, define_kernel
-from graphc.codegen.literals import literal, memory_type
-from graphc.codegen.loops import print_nest
+from graphc.codegen.machine.overlap import Overlap
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.product import unite
-from graphc.codegen.overlap import Overlap
+from graphc.codegen.nests.costs import FUNCTIONS, MOST_LONG
+from graphc.codegen.nests.loops import print_nest
 from graphc.codegen.plan import make_plan
 from graphc.codegen.program import FIRST_SITE, Kernel, Param, Program, Site
-from graphc.codegen.scalars import EMIT
 from graphc.codegen.straight import blocks
 from graphc.codegen.straight.function import straight
-from graphc.codegen.target import Target
 from graphc.codegen.waves import define_timed
 from graphc.conditions import requirements
 from graphc.dims import Size

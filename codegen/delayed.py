@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from graphc.aligned import LINE
-from graphc.codegen.axes import coefficient, substitute
-from graphc.codegen.frame import Slots, slots_of
+from graphc.codegen.emission.frame import Slots, slots_of
+from graphc.codegen.emission.nest import NestKernel
 from graphc.codegen.grain import MAX_CHUNKS, SHARED_CYCLES
 from graphc.codegen.job import Job, body_sites
-from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.nest import NestKernel
+from graphc.codegen.nests.axes import coefficient, substitute
+from graphc.codegen.nests.loops import Nest
 from graphc.dims import Size, round_up
 from graphc.ir import Graph, Node, Value
 

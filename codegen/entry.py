@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphc.codegen.addresses import Addresses
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.fpmode import can_flush, define_flushed
 from graphc.codegen.kernels import Call
+from graphc.codegen.machine.target import Target
 from graphc.codegen.plan import Place, Plan
 from graphc.codegen.program import Status
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.target import Target
 from graphc.codegen.waves import WaveRunner
 from graphc.dims import Size
 from graphc.ir import Graph, Value

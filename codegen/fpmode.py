@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from graphc.codegen.emitter import Module
-from graphc.codegen.target import ARM, X86, Target
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import ARM, X86, Target
 
 
 class Control(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphc.codegen.emitter import Module
-from graphc.codegen.target import Target
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import Target
 from graphc.ir import Graph, Node
 
 

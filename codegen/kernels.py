@@ -7,25 +7,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from graphc.aligned import LINE
-from graphc.codegen import lowering, pull
-from graphc.codegen.axes import coefficient
 from graphc.codegen.both import BothKernel
 from graphc.codegen.delayed import DelayedKernel, delayed
-from graphc.codegen.dot import DotKernel
-from graphc.codegen.ends import Cut, EndsKernel, cut
-from graphc.codegen.frame import Slots, slots_of
-from graphc.codegen.index_splitting import pieces
+from graphc.codegen.emission.dot import DotKernel
+from graphc.codegen.emission.frame import Slots, slots_of
+from graphc.codegen.emission.nest import NestKernel
+from graphc.codegen.emission.scatter import PositionsKernel, ScatterKernel
 from graphc.codegen.job import Job
 from graphc.codegen.launch import Launch
-from graphc.codegen.loops import Nest
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.nest import NestKernel
-from graphc.codegen.row_parts import RowParts
-from graphc.codegen.scatter import PositionsKernel, ScatterKernel
-from graphc.codegen.schedule import Schedule
+from graphc.codegen.nests import lowering, pull
+from graphc.codegen.nests.axes import coefficient
+from graphc.codegen.nests.ends import Cut, EndsKernel, cut
+from graphc.codegen.nests.index_splitting import pieces
+from graphc.codegen.nests.loops import Nest
+from graphc.codegen.nests.row_parts import RowParts
+from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.unrolling import unroll
+from graphc.codegen.nests.versions import Versions, by_length, by_parts
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.unrolling import unroll
-from graphc.codegen.versions import Versions, by_length, by_parts
 from graphc.dims import Size
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.grain import MAX_CHUNKS, SHARED_CYCLES
 from graphc.dims import Size
 

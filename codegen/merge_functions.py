@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
 from graphc.codegen.kernels import Call
 
 MOST = 4  # numbers in which functions may differ

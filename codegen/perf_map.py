@@ -50,7 +50,7 @@ def record(
 
 def functions(obj: bytes) -> Iterator[tuple[str, int, int, int]]:
     """(name, section, offset in it, size) of the functions that an ELF file defines."""
-    from graphc.codegen import elf
+    from graphc.codegen.machine import elf
 
     try:
         symbols = elf.File(obj).symbols

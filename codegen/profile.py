@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from graphc.codegen import fastcall, jit
+from graphc.codegen.calling import fastcall
+from graphc.codegen.machine import jit
+from graphc.codegen.machine.target import Target
 from graphc.codegen.program import Kernel, Program
-from graphc.codegen.target import Target
 from graphc.codegen.waves import TICKS
 from graphc.errors import Loc
 from graphc.ir import State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphc.codegen.emitter import Emitter
+from graphc.codegen.emission.emitter import Emitter
 from graphc.dims import Atom, Dim, Size
 
 _OVERFLOW = {"add": "sadd", "mul": "smul"}

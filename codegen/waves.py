@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphc import dims
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.grain import LARGE_CYCLES, LONELY_CYCLES, WAVE_CYCLES, WAVE_SHARE
 from graphc.codegen.kernels import Call
 from graphc.codegen.plan import Plan

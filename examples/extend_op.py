@@ -8,7 +8,7 @@ vectorisation, vmap and the interpreter need nothing more.
 import numpy as np
 
 import graphc as gx
-from graphc.codegen.scalars import emit
+from graphc.codegen.elementwise.scalars import emit
 
 
 def softsign_vjp(ct, y, x):

@@ -2,7 +2,7 @@
 
 A call takes the first of these ways that serves it:
 
-    builtin    reads NumPy's structs itself (see codegen.wrapper); the object's own `__call__`
+    builtin    reads NumPy's structs itself (see codegen.calling.wrapper); the object's `__call__`
     converted  arguments are converted first, then handed to the builtin
     run        every check in Python, results made here, then `_execute` of the subclass
 
@@ -22,7 +22,7 @@ from graphc.types import Array, shape_text
 from graphc.vectorcall import Direct, point
 
 if TYPE_CHECKING:
-    from graphc.codegen.fastcall import Native
+    from graphc.codegen.calling.fastcall import Native
 
 
 class Callee(Direct):  # type: ignore[misc]

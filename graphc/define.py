@@ -32,7 +32,7 @@ def define_op(row: Op, emit: Callable[..., str] | None = None) -> Callable[..., 
     row: name, type rule and NumPy reference at least; a vjp if it is to be differentiated (or
         differentiable=False). The batch rule is filled in.
     emit: (lanes, operand registers, operand dtypes, result dtype, attributes) -> result register,
-        as in `graphc.codegen.scalars`; without it the op runs in the interpreter only.
+        as in `graphc.codegen.elementwise.scalars`; without it the op runs in the interpreter only.
     The function promotes and broadcasts its operands like every elementwise operation; the row's
     attributes are its keyword arguments.
     """
@@ -51,7 +51,7 @@ def define_op(row: Op, emit: Callable[..., str] | None = None) -> Callable[..., 
         row = dataclasses.replace(row, batch=elementwise_batch(row.name))
     OPS[row.name] = row
     if emit is not None:
-        from graphc.codegen import scalars
+        from graphc.codegen.elementwise import scalars
 
         scalars.EMIT[row.name] = scalars.rounded(emit)
 

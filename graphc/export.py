@@ -20,7 +20,7 @@ from graphc.tensor import Tensor
 
 if TYPE_CHECKING:
     from graphc.codegen.library.abi import Unit
-    from graphc.codegen.platforms import Platform
+    from graphc.codegen.machine.platforms import Platform
 
 
 def export(
@@ -132,7 +132,7 @@ def _unit(f: Function, targets: Any, debug: bool) -> Unit:
 
 
 def _platform(target: str, loc: Loc | None) -> Platform:
-    from graphc.codegen.platforms import platform
+    from graphc.codegen.machine.platforms import platform
 
     if not isinstance(target, str):
         raise UsageError(f"export: target must be a name, got {target!r}", loc)
@@ -145,8 +145,8 @@ def _platform(target: str, loc: Loc | None) -> Platform:
 def _levels(
     cpu: str | Sequence[str] | None, platform: Platform, loc: Loc | None
 ) -> tuple[str, ...]:
-    from graphc.codegen.platforms import native
-    from graphc.codegen.target import host, level_of
+    from graphc.codegen.machine.platforms import native
+    from graphc.codegen.machine.target import host, level_of
 
     if cpu is None:
         return platform.levels

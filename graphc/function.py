@@ -23,8 +23,8 @@ from graphc.types import Array
 from graphc.variables import Variables
 
 if TYPE_CHECKING:
-    from graphc.codegen.image import Image
-    from graphc.codegen.overlap import Overlap
+    from graphc.codegen.machine.image import Image
+    from graphc.codegen.machine.overlap import Overlap
     from graphc.codegen.profile import Profile
     from graphc.codegen.program import Kernel, Program
 
@@ -167,7 +167,7 @@ class Function(Callee):
     def _generate(self, overlap: Overlap | None = None) -> Program:
         """Generate the code; what of it takes long, LLVM compiles meanwhile."""
         from graphc.codegen import compile_graph
-        from graphc.codegen.target import host
+        from graphc.codegen.machine.target import host
         from graphc.passes.bodies import collector_paused
 
         optimized = self.optimized
@@ -186,8 +186,8 @@ class Function(Callee):
             return self
         with undivided(), self._lock:
             if self._native is None:
-                from graphc.codegen import fastcall
-                from graphc.codegen.target import host
+                from graphc.codegen.calling import fastcall
+                from graphc.codegen.machine.target import host
 
                 image = self._image or self._build()
                 states = [self._variables.own(s) for s in image.states]
@@ -201,8 +201,8 @@ class Function(Callee):
 
     def _build(self) -> Image:
         """The program and its objects: found where an earlier process left them, or made now."""
-        from graphc.codegen import program_cache
-        from graphc.codegen.target import host
+        from graphc.codegen.machine import program_cache
+        from graphc.codegen.machine.target import host
 
         o, target, key = self.options, host(), None
         kind, locks = self._results.kind, len(self._variables.locks())
@@ -214,8 +214,8 @@ class Function(Callee):
         if image is not None:
             self.compilations += 1
         else:
-            from graphc.codegen import fastcall
-            from graphc.codegen.overlap import Overlap
+            from graphc.codegen.calling import fastcall
+            from graphc.codegen.machine.overlap import Overlap
 
             with Overlap(target) as overlap:
                 program = self._program or self._generate(overlap)
@@ -318,8 +318,8 @@ class Function(Callee):
     def assembly(self) -> str:
         """The machine code for this CPU, as assembly."""
         with undivided():
-            from graphc.codegen import llvm
-            from graphc.codegen.target import host
+            from graphc.codegen.machine import llvm
+            from graphc.codegen.machine.target import host
 
             return llvm.assembly(self.program.llvm, host())
 

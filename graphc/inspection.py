@@ -35,7 +35,7 @@ def profile(
 ) -> Profile:
     """See Function.profile."""
     from graphc.codegen import compile_graph, profile
-    from graphc.codegen.target import host
+    from graphc.codegen.machine.target import host
 
     declaration.check_count("profile: runs", runs, user_loc())
     arrays, given = f._signature.convert(args, kwargs)

@@ -37,7 +37,7 @@ from graphc.state_file import read_state_file, write_state_file
 from graphc.types import Array, TensorType, as_dtype
 
 if TYPE_CHECKING:
-    from graphc.codegen.fastcall import Native
+    from graphc.codegen.calling.fastcall import Native
 
 _MOST_THREADS = (1 << 31) - 1  # that a C int holds; libraries lower it to what they can have
 DIRECT_FROM = 1  # calls by way of ctypes, before loading the code generator is worth it
@@ -294,7 +294,7 @@ class LoadedFunction(Callee):
 
     def _bridge(self) -> Native:
         """The library's function with a builtin made here, as compiled functions have."""
-        from graphc.codegen import bridge
+        from graphc.codegen.calling import bridge
         from graphc.codegen.program import Param
 
         inputs = [Param(n, t) for n, t in self._signature.inputs]

@@ -13,9 +13,10 @@ def release_memory() -> int:
     and later calls take new memory. What compiling left is given back too, uncounted: some 45 MB of
     LLVM, which the next compilation finds in the file's cache (Linux).
     """
-    if "graphc.codegen.fastcall" not in sys.modules:
+    if "graphc.codegen.calling.fastcall" not in sys.modules:
         return 0
-    from graphc.codegen import fastcall, llvm, recycle
+    from graphc.codegen.calling import fastcall, recycle
+    from graphc.codegen.machine import llvm
     from graphc.forks import undivided
 
     with undivided():

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from graphc.aligned import LINE
 from graphc.codegen.chain.masks import STEP
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.target import Target
 from graphc.types import DType
 
 # 2 to the 48th and 400th power, as bits: MOST_STEPS products of two numbers below are finite.

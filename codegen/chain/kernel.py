@@ -19,11 +19,11 @@ from graphc.codegen.chain.blocks import Blocks
 from graphc.codegen.chain.masks import STEP, USED
 from graphc.codegen.chain.summed import define_summed
 from graphc.codegen.chain.task import define_task
-from graphc.codegen.frame import Slots
+from graphc.codegen.emission.frame import Slots
 from graphc.codegen.job import Job
 from graphc.codegen.kernels import Call, define_kernel
-from graphc.codegen.loops import print_nest
 from graphc.codegen.matmul.ir import Function
+from graphc.codegen.nests.loops import print_nest
 from graphc.codegen.plan import ALIGN, align, make_plan
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.sizes import SizeCode

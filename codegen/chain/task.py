@@ -14,8 +14,8 @@ from graphc import dims
 from graphc.codegen.chain.guards import Guards
 from graphc.codegen.chain.masks import USED
 from graphc.codegen.kernels import Call
-from graphc.codegen.loops import strides
 from graphc.codegen.matmul.ir import Function
+from graphc.codegen.nests.loops import strides
 from graphc.codegen.plan import Place, align
 from graphc.codegen.sizes import SizeCode
 from graphc.ir import Value

@@ -10,7 +10,7 @@ with variables of the program.
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import filled
+from graphc.codegen.emission.emitter import filled
 from graphc.codegen.library.abi import Api, Names, identifier
 from graphc.codegen.library.cpp_methods import MEMBERS, Methods
 from graphc.codegen.library.header import comment_safe

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.library.abi import SLACK, Entry, Field
 from graphc.codegen.library.levels import NUMBERS
 from graphc.codegen.library.small import is_small, usual_call

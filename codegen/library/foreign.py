@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphc.codegen import llvm
 from graphc.codegen.library import wasm, windows
 from graphc.codegen.library.archive import import_library
 from graphc.codegen.library.link import run_linker, try_linkers, write_parts
-from graphc.codegen.platforms import Platform, native
+from graphc.codegen.machine import llvm
+from graphc.codegen.machine.platforms import Platform, native
 
 STACK = 1 << 20  # bytes of a wasm module's stack, below its data: overflow traps
 MACOS = "11.0"   # the oldest that dylibs run on, as the triples say

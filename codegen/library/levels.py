@@ -9,9 +9,9 @@ are dot products. Elsewhere there is one level, called "base".
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import filled
-from graphc.codegen.platforms import Platform
-from graphc.codegen.target import ARM
+from graphc.codegen.emission.emitter import filled
+from graphc.codegen.machine.platforms import Platform
+from graphc.codegen.machine.target import ARM
 
 NUMBERS = {"base": 1, "v2": 2, "v3": 3, "v4": 4, "v8": 1, "v8.2": 2}
 

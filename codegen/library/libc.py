@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from graphc.codegen.emitter import DECLARED, DEFINED, attributed, joined
+from graphc.codegen.emission.emitter import DECLARED, DEFINED, attributed, joined
 from graphc.codegen.library import wasm, windows
-from graphc.codegen.platforms import Platform
+from graphc.codegen.machine.platforms import Platform
 
 # Functions with sizes ("z" where size_t stands): result, parameters.
 _SIZED = {

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphc.codegen import llvm
-from graphc.codegen.platforms import Platform, native
+from graphc.codegen.machine import llvm
+from graphc.codegen.machine.platforms import Platform, native
 from graphc.errors import CompileError
 
 LIBC = (

@@ -13,9 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from graphc.codegen import llvm
 from graphc.codegen.debug import annotate, graph_loc, source_folder, with_head
-from graphc.codegen.libcalls import completed
 from graphc.codegen.library.abi import Api, Unit, make_api
 from graphc.codegen.library.data import Data, add_values, init_text, string_constant
 from graphc.codegen.library.descriptor import descriptor_text
@@ -26,8 +24,10 @@ from graphc.codegen.library.libc import with_libc
 from graphc.codegen.library.merge import Merger
 from graphc.codegen.library.pool import USED, limited, pool_text, uses_pool, with_pool
 from graphc.codegen.library.state import state_text
-from graphc.codegen.platforms import Platform
-from graphc.codegen.units import eased
+from graphc.codegen.machine import llvm
+from graphc.codegen.machine.libcalls import completed
+from graphc.codegen.machine.platforms import Platform
+from graphc.codegen.machine.units import eased
 from graphc.errors import CompileError
 from graphc.ir import State
 

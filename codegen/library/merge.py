@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphc.codegen.emitter import TAIL, attributed
-from graphc.codegen.target import Target
+from graphc.codegen.emission.emitter import TAIL, attributed
+from graphc.codegen.machine.target import Target
 
 _SYMBOL = re.compile(r"@([\w.$-]+)")
 _LINKAGE = ("internal", "private", "external", "hidden")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from graphc.codegen.library.abi import Unit
-from graphc.codegen.platforms import Platform
+from graphc.codegen.machine.platforms import Platform
 from graphc.codegen.pool.runtime import MAX_THREADS, runtime_text
 
 PARALLEL = "graphc_parallel"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphc.codegen.emitter import Emitter
+from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.library.abi import Entry
 from graphc.codegen.library.levels import NUMBERS
 

@@ -13,11 +13,11 @@ state before all is checked.
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import filled
+from graphc.codegen.emission.emitter import filled
 from graphc.codegen.library.abi import Api
 from graphc.codegen.library.data import string_constant
 from graphc.codegen.library.descriptor import file_size, state_header
-from graphc.codegen.platforms import Platform
+from graphc.codegen.machine.platforms import Platform
 from graphc.codegen.pool.runtime import system_call
 from graphc.codegen.program import Status
 from graphc.state_file import CHECKSUM, HASH_AT, sums

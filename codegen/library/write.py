@@ -18,7 +18,7 @@ from graphc.codegen.library.cpp import cpp_text
 from graphc.codegen.library.foreign import link_foreign
 from graphc.codegen.library.link import link_shared, write_parts
 from graphc.codegen.library.make import Library
-from graphc.codegen.platforms import PLATFORMS, Platform
+from graphc.codegen.machine.platforms import PLATFORMS, Platform
 from graphc.errors import CompileError
 
 SHARED = tuple(dict.fromkeys(p.shared for p in PLATFORMS.values()))

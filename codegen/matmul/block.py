@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.aligned import LINE
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import PITCH, strip
 from graphc.codegen.matmul.pack import define_pack, define_slices, define_spread, define_unpack
 from graphc.codegen.matmul.row import define_row
 from graphc.codegen.matmul.tiling import Tiling, prefix, tiling
-from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType
 

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.aligned import LINE
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
 from graphc.codegen.grain import BOTH_ELEMENTS
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import register_type
+from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.block import k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.row import add_up, clear, define_add, row_parts
 from graphc.codegen.matmul.tiling import prefix
-from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.dims import Size
 from graphc.types import DType
 

@@ -14,14 +14,14 @@ from functools import partial
 
 from graphc import dims
 from graphc.aligned import LINE
-from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import register_type
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
-from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.dims import Size
 from graphc.types import DType
 

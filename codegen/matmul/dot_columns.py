@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import register_type
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
-from graphc.codegen.target import VIRTUAL_BITS, Target
 from graphc.types import DType
 
 NEAR = 7 << 18    # bytes of A that the second cache is taken to hold

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import memory_type
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import memory_type
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.integer_dot import STEP, define_int_dots
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.tiling import prefix
-from graphc.codegen.target import Target
 from graphc.types import DType
 
 MOST_LANES = 16  # narrow integers have no wide multiplication, and small products no long rows

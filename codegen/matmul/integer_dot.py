@@ -8,10 +8,10 @@ sixteen bytes by one does as many products, without turning B around first.
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.tiling import prefix
-from graphc.codegen.target import Target
 from graphc.types import DType
 
 STEP = 16     # bytes of k at a time, and the least k

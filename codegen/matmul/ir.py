@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.target import Target
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.machine.target import Target
 
 
 def attributes(target: Target) -> str:

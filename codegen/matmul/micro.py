@@ -38,12 +38,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphc.aligned import LINE
-from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.steps import AHEAD, Strip, chains, opaque
 from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
-from graphc.codegen.target import Target
 
 PARAMS = (
     "i64 %columns, i64 %k, ptr %a{s}, i64 %a_row, i64 %a_col, ",

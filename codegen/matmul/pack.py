@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen.casts import round_to
-from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import register_type
+from graphc.codegen.elementwise.casts import round_to
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
-from graphc.codegen.target import Target
 from graphc.types import DType
 
 AHEAD = 32        # rows between a copy and the request for what it will copy

@@ -32,7 +32,8 @@ from __future__ import annotations
 import re
 
 from graphc import dims
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.block import ROWS, block_scratch, define_block, k_block, most_rows
 from graphc.codegen.matmul.dot import define_dots, dots_scratch
 from graphc.codegen.matmul.integer import define_int_block
@@ -40,7 +41,6 @@ from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.row import STREAM_BYTES, define_stream
 from graphc.codegen.matmul.split import ROW_UNIT, most_together, passing_rows, split, streamed
 from graphc.codegen.matmul.tiling import prefix, tiling
-from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType
 

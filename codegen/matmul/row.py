@@ -12,13 +12,13 @@ sums in a near cache.
 from __future__ import annotations
 
 from graphc.aligned import LINE
-from graphc.codegen.emitter import Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import register_type
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.pack import joined, side, transposed
 from graphc.codegen.matmul.tiling import prefix, tail_mask
-from graphc.codegen.target import Target
 from graphc.types import DType
 
 STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends

@@ -5,9 +5,9 @@ All of it follows from the shapes alone, and no split changes the arithmetic of 
 
 from __future__ import annotations
 
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.block import COLUMNS, ROWS, most_columns, most_rows
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType, f32, f64
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from graphc.aligned import LINE
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import register_type
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.tiling import Tiling
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.aligned import LINE
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.block import LONG_ROWS, Strips, k_block, strips_scratch
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import strip
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.matmul.tiling import prefix, tiling
-from graphc.codegen.target import Target
 from graphc.dims import Size
 from graphc.types import DType
 

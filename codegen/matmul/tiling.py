@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.target import Target
 from graphc.types import DType
 
 

@@ -10,7 +10,7 @@ data: they go with the library and not before, since at exit other threads may s
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import filled
+from graphc.codegen.emission.emitter import filled
 from graphc.dims import round_up
 
 _ROOM = """

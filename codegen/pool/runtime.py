@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 
 from graphc.codegen.fpmode import CONTROLS
-from graphc.codegen.platforms import Platform
+from graphc.codegen.machine.platforms import Platform
 from graphc.codegen.pool.affinity import SETTLE
 from graphc.codegen.pool.memory import memory_text
 from graphc.codegen.pool.regions import CLAIM, REGION, WAKE, WEIGH

@@ -18,8 +18,8 @@ from itertools import count
 
 import numpy as np
 
-from graphc.codegen.emitter import Module
-from graphc.codegen.frame import Slots
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.emission.frame import Slots
 from graphc.codegen.job import Job, body_sites
 from graphc.codegen.kernels import Call
 from graphc.codegen.straight.function import (

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.emitter import Emitter
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import literal, register_type
-from graphc.codegen.target import Target
+from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import literal, register_type
+from graphc.codegen.machine.target import Target
 from graphc.types import DType
 
 VECTOR_BITS = 512

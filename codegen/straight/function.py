@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.costs import COSTLY, VECTOR_COST
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.machine.target import Target
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST
 from graphc.codegen.straight.dot import dot
 from graphc.codegen.straight.elements import VECTOR_BITS, Elements
 from graphc.codegen.straight.ops import Ids, Ops
-from graphc.codegen.target import Target
 from graphc.ir import Builder, Graph, Node, State, Value, attr_key
 from graphc.ops.row import OPS, Kind
 from graphc.passes.stages import flatten

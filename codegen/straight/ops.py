@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.costs import COSTLY, VECTOR_COST
-from graphc.codegen.literals import register_type
-from graphc.codegen.scalars import emit
+from graphc.codegen.elementwise.scalars import emit
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST
 from graphc.codegen.straight.elements import Elements, Vector
 from graphc.ops.row import OPS
 from graphc.types import DType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphc.codegen.floats import Floats
+from graphc.codegen.elementwise.floats import Floats
 from graphc.codegen.vecmath import coefficients as co
 
 TAN_3PI_8, TAN_PI_8 = 1 + math.sqrt(2), math.sqrt(2) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.floats import INF, Floats
+from graphc.codegen.elementwise.floats import INF, Floats
 from graphc.codegen.vecmath import coefficients as co
 
 

@@ -7,7 +7,7 @@ exp(-a^2 / 2) times a polynomial in (a - 4) / (a + 4) over a + 4, to the last di
 
 from __future__ import annotations
 
-from graphc.codegen.floats import Floats
+from graphc.codegen.elementwise.floats import Floats
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_of_small, reduce_ln2
 from graphc.codegen.vecmath.lookup import lookup

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from graphc.codegen.floats import Floats, Pair
+from graphc.codegen.elementwise.floats import Floats, Pair
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.lookup import lookup
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 
-from graphc.codegen.floats import INF, NAN, Floats, Pair
-from graphc.codegen.rare import outlined, unless
+from graphc.codegen.elementwise.floats import INF, NAN, Floats, Pair
+from graphc.codegen.elementwise.rare import outlined, unless
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.log import log
 from graphc.codegen.vecmath.trig import sincospi

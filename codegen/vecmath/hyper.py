@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphc.codegen.floats import INF, NAN, Floats
+from graphc.codegen.elementwise.floats import INF, NAN, Floats
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import reduce_ln2_power
 from graphc.codegen.vecmath.log import log_of_sum

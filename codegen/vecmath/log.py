@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphc.codegen.floats import INF, NAN, Floats, Operand, Pair
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.rare import outlined, unless
+from graphc.codegen.elementwise.floats import INF, NAN, Floats, Operand, Pair
+from graphc.codegen.elementwise.rare import outlined, unless
+from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.lookup import lookup
 

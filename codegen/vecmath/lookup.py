@@ -6,8 +6,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from graphc.codegen.floats import Floats
-from graphc.codegen.literals import literal
+from graphc.codegen.elementwise.floats import Floats
+from graphc.codegen.emission.literals import literal
 from graphc.types import f32, f64
 
 

@@ -10,8 +10,8 @@ import math
 import struct
 from decimal import Context, Decimal
 
-from graphc.codegen.floats import INF, NAN, Floats, Pair
-from graphc.codegen.rare import outlined, unless
+from graphc.codegen.elementwise.floats import INF, NAN, Floats, Pair
+from graphc.codegen.elementwise.rare import outlined, unless
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_16th, exp_reduced, reduce_16th
 from graphc.codegen.vecmath.lookup import lookup

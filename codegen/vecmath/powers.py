@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen.floats import INF, Floats, Pair
-from graphc.codegen.rare import unless
+from graphc.codegen.elementwise.floats import INF, Floats, Pair
+from graphc.codegen.elementwise.rare import unless
 
 MOST = 16       # the largest exponent: larger ones would leave few numbers in the normal range
 RANGE = (120, 1000)  # the largest exponents of 2 in a result, f32 and f64

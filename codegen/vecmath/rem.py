@@ -7,10 +7,10 @@ f64). Everywhere else a scalar function divides the digits, long-hand, in intege
 
 from __future__ import annotations
 
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.floats import INF, NAN, Floats
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.rare import packed, rare_lanes
+from graphc.codegen.elementwise.floats import INF, NAN, Floats
+from graphc.codegen.elementwise.rare import packed, rare_lanes
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.emission.lanes import Lanes
 
 
 def rem(F: Floats, a: str, b: str) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.floats import Floats, Pair
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import literal
-from graphc.codegen.rare import packed, rare_lanes
+from graphc.codegen.elementwise.floats import Floats, Pair
+from graphc.codegen.elementwise.rare import packed, rare_lanes
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import literal
 from graphc.codegen.vecmath import coefficients as co
 
 LIMIT = 1.0e6      # up to here n fits 20 bits, so n times a 33-bit part of pi/2 is exact

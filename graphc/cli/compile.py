@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, sources: Sources) -> None:
     """Export the functions; raises CommandLineError and GraphcError."""
     from graphc.codegen.library.write import KINDS, files_of
-    from graphc.codegen.platforms import platform
+    from graphc.codegen.machine.platforms import platform
     from graphc.errors import UsageError
     from graphc.export import export
 

@@ -111,7 +111,7 @@ def machine() -> dict[str, Any]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     except (OSError, StopIteration, ValueError):
         pass
-    from graphc.codegen.target import host
+    from graphc.codegen.machine.target import host
 
     return {
         "cpu": cpu, "vector bits": host().vector_bits, "cpus": os.cpu_count(),

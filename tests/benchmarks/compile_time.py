@@ -52,8 +52,10 @@ print(*[b - a for a, b in zip(times, times[1:])], clock() - start)
 """
 # Where a cold compilation goes, once the modules are there.
 PARTS = STEP[: STEP.index("clock = ")] + """
-from graphc.codegen import compile_graph, fastcall, jit, llvm, units
-from graphc.codegen.target import host
+from graphc.codegen import compile_graph
+from graphc.codegen.calling import fastcall
+from graphc.codegen.machine import jit, llvm, units
+from graphc.codegen.machine.target import host
 from graphc.passes import run_pipeline
 
 clock = time.perf_counter

@@ -61,8 +61,8 @@ def chains_function(
     dtype: str, op: str, target: Any = None
 ) -> tuple[Callable[..., None], int]:
     """The compiled function, for this machine or a level of it, and elements of a step."""
-    from graphc.codegen import jit, llvm
-    from graphc.codegen.target import host
+    from graphc.codegen.machine import jit, llvm
+    from graphc.codegen.machine.target import host
     from graphc.types import as_dtype
 
     target = target or host()

@@ -25,7 +25,7 @@ import numpy as np
 from limits import chains_function
 from scalar_harness import levels
 
-from graphc.codegen.target import host, x86
+from graphc.codegen.machine.target import host, x86
 
 PEAK_STEPS = 100_000  # long enough for the clock of sustained work
 SQUARE = [8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import time
 
-from graphc.codegen import jit, llvm
-from graphc.codegen.target import host
+from graphc.codegen.machine import jit, llvm
+from graphc.codegen.machine.target import host
 
 TEXT = """
 declare void @graphc_parallel(ptr, ptr, i64, ptr)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen import jit, llvm
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.literals import memory_type
-from graphc.codegen.scalars import emit
-from graphc.codegen.target import Target, host, x86
+from graphc.codegen.elementwise.scalars import emit
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import memory_type
+from graphc.codegen.machine import jit, llvm
+from graphc.codegen.machine.target import Target, host, x86
 from graphc.types import DType, bool_
 
 Body = Callable[[Lanes, Sequence[str]], str]

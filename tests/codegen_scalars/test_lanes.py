@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scalar_harness import at_level, compile_text, kernel_text, levels
 
-from graphc.codegen import llvm
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.scalars import emit
+from graphc.codegen.elementwise.scalars import emit
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.machine import llvm
 from graphc.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i32, i64, u8
 
 LEVELS = levels()

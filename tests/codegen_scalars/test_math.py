@@ -9,7 +9,7 @@ import pytest
 from math_reference import BOUNDS, bit_patterns, exact, samples, ulps
 from scalar_harness import levels, run
 
-from graphc.codegen.scalars import EMIT
+from graphc.codegen.elementwise.scalars import EMIT
 from graphc.ops import OPS, Kind
 from graphc.types import DType, bf16, f16, f32, f64
 

@@ -16,7 +16,7 @@ import pytest
 from example_files import EXAMPLES
 
 from graphc.codegen.library.foreign import linkers
-from graphc.codegen.platforms import platform
+from graphc.codegen.machine.platforms import platform
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("node") is None, reason="not installed: node"),

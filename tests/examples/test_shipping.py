@@ -14,7 +14,7 @@ import sys
 import pytest
 from example_files import EXAMPLES
 
-from graphc.codegen.platforms import PLATFORMS
+from graphc.codegen.machine.platforms import PLATFORMS
 
 GUIDE = (EXAMPLES / "shipping.md").read_text()
 BLOCKS = re.findall(

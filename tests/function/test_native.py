@@ -132,7 +132,7 @@ def test_the_cache_serves_a_second_process(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "c"))
     x = np.ones(3, np.float32)
     axpy()(x, x)
-    from graphc.codegen import llvm
+    from graphc.codegen.machine import llvm
 
     monkeypatch.setattr(llvm, "_parse", lambda *a: pytest.fail("compiled again"))
     assert axpy()(x, x).tolist() == [3, 3, 3]
@@ -140,7 +140,7 @@ def test_the_cache_serves_a_second_process(tmp_path, monkeypatch):
 
 def test_without_the_native_call_path(monkeypatch):
     """As on builds whose structs differ: everything works through ctypes."""
-    from graphc.codegen import pylayout
+    from graphc.codegen.calling import pylayout
 
     monkeypatch.setattr(pylayout, "usable", lambda: False)
     x, v = gx.input("x", ("n",)), gx.variable(np.zeros((), np.float32), "v")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from graphc import dims
-from graphc.codegen import bands, grain, schedule, stripes, tiles
-from graphc.codegen import vector_axis as axis
+from graphc.codegen import grain
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
+from graphc.codegen.emission import bands, stripes
+from graphc.codegen.machine.platforms import PLATFORMS
+from graphc.codegen.machine.target import VIRTUAL_BITS
 from graphc.codegen.matmul import block, product, split
 from graphc.codegen.matmul.tiling import tiling
-from graphc.codegen.platforms import PLATFORMS
+from graphc.codegen.nests import schedule, tiles
+from graphc.codegen.nests import vector_axis as axis
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
-from graphc.codegen.target import VIRTUAL_BITS
 from graphc.types import bf16, f16, f32, f64
 
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from graphc.codegen import compile_graph
-from graphc.codegen.target import x86
+from graphc.codegen.machine.target import x86
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, CODEGEN = ROOT / "README.md", ROOT / "codegen" / "README.md"

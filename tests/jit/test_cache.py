@@ -5,8 +5,8 @@ import os
 import handmade
 import pytest
 
-from graphc.codegen import cache, llvm
-from graphc.codegen.target import host
+from graphc.codegen.machine import cache, llvm
+from graphc.codegen.machine.target import host
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_hit_is_the_same_object(home, monkeypatch):
 
 
 def test_key_depends_on_target_and_text(home):
-    from graphc.codegen.target import x86
+    from graphc.codegen.machine.target import x86
 
     llvm.compile_object(handmade.INCREMENT, x86("v2"))
     llvm.compile_object(handmade.INCREMENT, x86("v3"))
@@ -101,7 +101,8 @@ def test_objects_hold_no_addresses(home):
 
     code = (
         f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import handmade, hashlib;"
-        "from graphc.codegen import llvm, wrapper; from graphc.codegen.target import host;"
+        "from graphc.codegen.calling import wrapper; from graphc.codegen.machine import llvm;"
+        "from graphc.codegen.machine.target import host;"
         "t = wrapper.Wrapper(handmade.increment(), 'one', 0, False).text();"
         "print(hashlib.sha256(llvm.compile_object(t, host(), use_cache=False)).hexdigest())"
     )

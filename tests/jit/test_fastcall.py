@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import fastcall, jit, linker, pylayout
+from graphc.codegen.calling import fastcall, pylayout
 from graphc.codegen.compile import compile_graph
-from graphc.codegen.target import host
+from graphc.codegen.machine import jit, linker
+from graphc.codegen.machine.target import host
 from graphc.dims import dim
 from graphc.errors import CompileError
 from graphc.ir import State

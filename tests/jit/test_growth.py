@@ -79,7 +79,7 @@ def test_pages_of_llvm_that_compiling_needs_no_more():
 import re
 import numpy as np
 import graphc as gx
-from graphc.codegen import llvm
+from graphc.codegen.machine import llvm
 
 def mapped():
     kept = 0

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from graphc.codegen import jit, linker, llvm, target
-from graphc.codegen.platforms import PLATFORMS
+from graphc.codegen.machine import jit, linker, llvm, target
+from graphc.codegen.machine.platforms import PLATFORMS
 from graphc.errors import CompileError
 
 pytestmark = pytest.mark.skipif(not linker.usable(), reason="LLVM's ORC links on this system")

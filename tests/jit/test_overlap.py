@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import compile, jit, llvm, overlap
-from graphc.codegen.emitter import Module
-from graphc.codegen.target import host
+from graphc.codegen import compile
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine import jit, llvm, overlap
+from graphc.codegen.machine.target import host
 from graphc.errors import CompileError
 
 

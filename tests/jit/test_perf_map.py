@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from graphc.codegen import jit, linker, llvm, perf_map
-from graphc.codegen.platforms import native
+from graphc.codegen import perf_map
+from graphc.codegen.machine import jit, linker, llvm
+from graphc.codegen.machine.platforms import native
+from graphc.codegen.machine.target import host
 from graphc.codegen.pool.runtime import runtime_text
-from graphc.codegen.target import host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="perf is Linux's")
 

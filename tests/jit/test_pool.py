@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import jit, linker, llvm
-from graphc.codegen.platforms import PLATFORMS
+from graphc.codegen.machine import jit, linker, llvm
+from graphc.codegen.machine.platforms import PLATFORMS
+from graphc.codegen.machine.target import host
 from graphc.codegen.pool.runtime import runtime_text
-from graphc.codegen.target import host
 
 ADD = """
 declare void @graphc_parallel(ptr, ptr, i64, ptr)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import cache, llvm, program_cache
+from graphc.codegen.machine import cache, llvm, program_cache
+from graphc.codegen.machine.target import host
 from graphc.codegen.program import Program
-from graphc.codegen.target import host
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ def test_what_no_key_covers_is_not_remembered(monkeypatch):
 
 
 def test_defined_ops_are_not_remembered(monkeypatch):
-    from graphc.codegen import scalars
+    from graphc.codegen.elementwise import scalars
     from graphc.ops import OPS
 
     monkeypatch.setattr("graphc.define.OPS", dict(OPS))

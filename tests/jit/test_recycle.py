@@ -12,8 +12,8 @@ import pytest
 from numpy._core.multiarray import get_handler_name
 
 import graphc as gx
-from graphc.codegen import fastcall, recycle
-from graphc.codegen.target import host
+from graphc.codegen.calling import fastcall, recycle
+from graphc.codegen.machine.target import host
 
 pytestmark = pytest.mark.skipif(not recycle.cell().handler, reason="nothing is recycled here")
 N = 100_000

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from graphc.codegen import jit, llvm
-from graphc.codegen.emitter import Emitter, Module
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.machine import jit, llvm
+from graphc.codegen.machine.target import host
 from graphc.codegen.sizes import SizeCode
-from graphc.codegen.target import host
 from graphc.dims import Dim, dim, evaluate, floordiv, maximum, minimum, mod
 
 NAMES = ("n", "m")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import jit, llvm, units
-from graphc.codegen.target import host
+from graphc.codegen.machine import jit, llvm, units
+from graphc.codegen.machine.target import host
 from graphc.errors import CompileError
 
 TEXT = """

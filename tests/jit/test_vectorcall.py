@@ -10,7 +10,7 @@ import pytest
 
 import graphc as gx
 from graphc import vectorcall
-from graphc.codegen import pylayout
+from graphc.codegen.calling import pylayout
 from graphc.errors import UsageError
 
 pytestmark = pytest.mark.skipif(

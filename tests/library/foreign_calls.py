@@ -22,7 +22,7 @@ from library_samples import plain, same_bits
 
 from graphc.codegen.library.archive import import_library
 from graphc.codegen.library.foreign import linkers
-from graphc.codegen.platforms import platform
+from graphc.codegen.machine.platforms import platform
 
 HERE = Path(__file__).parent
 WINDOWS = platform("x86_64-windows-gnu")

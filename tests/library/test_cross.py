@@ -10,9 +10,9 @@ from library_samples import digits_functions
 
 import graphc as gx
 from graphc.cli import main
-from graphc.codegen import cross, elf, llvm
 from graphc.codegen.library.link import LIBC
-from graphc.codegen.platforms import PLATFORMS, native, platform
+from graphc.codegen.machine import cross, elf, llvm
+from graphc.codegen.machine.platforms import PLATFORMS, native, platform
 from graphc.errors import ArgumentError, CompileError, UsageError
 
 ELF = [name for name, p in PLATFORMS.items() if p.format == "elf"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import graphc as gx
 from graphc.cli import main
-from graphc.codegen.platforms import PLATFORMS
-from graphc.codegen.target import host, level_of
+from graphc.codegen.machine.platforms import PLATFORMS
+from graphc.codegen.machine.target import host, level_of
 from graphc.errors import UsageError
 from graphc.interpret import evaluate
 

@@ -19,7 +19,7 @@ from random_graphs import graphs
 
 import graphc as gx
 from graphc import ir
-from graphc.codegen.platforms import native
+from graphc.codegen.machine.platforms import native
 from graphc.function import Function, Options
 
 

@@ -196,7 +196,7 @@ def test_odd_names_of_files():
     assert names == ['a \\22b\\22\\5Cc.py', "pkg/n\\C3\\A4h.py", "x.py", "<ipython-input-1>"]
     assert len(re.findall(r"^  .*, !dbg !\d+$", out, re.M)) == 6
 
-    from graphc.codegen import llvm
-    from graphc.codegen.target import host
+    from graphc.codegen.machine import llvm
+    from graphc.codegen.machine.target import host
 
     assert llvm.compile_object(out, host(), use_cache=False)

@@ -13,7 +13,7 @@ import pytest
 from library_samples import Loaded, batch, digits_functions, export_loaded, needs_cc, same_bits
 
 import graphc as gx
-from graphc.codegen.platforms import native
+from graphc.codegen.machine.platforms import native
 from graphc.errors import ArgumentError, CompileError, UsageError
 
 needs_binutils = pytest.mark.skipif(

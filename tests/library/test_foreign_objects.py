@@ -16,12 +16,12 @@ import test_rows
 from library_samples import digits_functions, needs_cc
 
 import graphc as gx
-from graphc.codegen import linker, llvm
 from graphc.codegen.library import foreign, make
 from graphc.codegen.library.foreign import LIBSYSTEM, linkers
 from graphc.codegen.library.windows import IMPORTS
-from graphc.codegen.platforms import platform
-from graphc.codegen.target import x86
+from graphc.codegen.machine import linker, llvm
+from graphc.codegen.machine.platforms import platform
+from graphc.codegen.machine.target import x86
 from graphc.errors import CompileError
 from graphc.types import f16, f64, i64
 

@@ -13,7 +13,7 @@ from library_samples import agree, batch, digits_functions, same_bits
 
 import graphc as gx
 from graphc import loaded
-from graphc.codegen import pylayout
+from graphc.codegen.calling import pylayout
 from graphc.descriptor import MARK, decode_size, encode_size, parse_descriptor, read_descriptor
 from graphc.dims import dim, evaluate, maximum, minimum
 from graphc.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError, UsageError

@@ -8,7 +8,7 @@ from library_samples import export_loaded, same_bits
 
 import graphc as gx
 from graphc.codegen.library.merge import Merger
-from graphc.codegen.target import x86
+from graphc.codegen.machine.target import x86
 
 A = """declare void @graphc_parallel(ptr)
 @c = private constant [1 x i8] c"x"

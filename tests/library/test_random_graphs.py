@@ -11,7 +11,7 @@ from random_graphs import graphs
 from test_memory import Guarded, same_bits
 
 import graphc as gx
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 from graphc.errors import GraphcError
 from graphc.function import Function, Options
 

@@ -17,7 +17,7 @@ from native_reference import Reference
 
 import graphc as gx
 from graphc import interpret
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 from graphc.errors import GraphcError
 from graphc.types import DTYPES
 

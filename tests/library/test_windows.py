@@ -9,7 +9,7 @@ from library_samples import batch, digits_functions, export_loaded
 
 import graphc as gx
 from graphc import interpret
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 from graphc.errors import GraphcError
 from graphc.types import bf16, f16, f64, i64
 

@@ -7,11 +7,11 @@ from functools import cache
 
 from guarded import guarded
 
-from graphc.codegen import jit, llvm
-from graphc.codegen.emitter import Module
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine import jit, llvm
+from graphc.codegen.machine.target import Target, host, x86
 from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
-from graphc.codegen.target import Target, host, x86
 from graphc.types import as_dtype
 
 # How the chunks of a region are run; a real pool does something between these.

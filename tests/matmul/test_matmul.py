@@ -13,12 +13,12 @@ from native import ALONE, BACKWARDS, EPILOGUE, call, compiled, text
 from scalar_harness import levels
 
 import graphc as gx
-from graphc.codegen.llvm import assembly
+from graphc.codegen.machine.llvm import assembly
+from graphc.codegen.machine.target import x86
 from graphc.codegen.matmul.block import APART_BYTES, FAR_BYTES
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
 from graphc.codegen.matmul.product import product_scratch
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
-from graphc.codegen.target import x86
 from graphc.types import as_dtype
 
 FLOATS = ["float32", "float64"]

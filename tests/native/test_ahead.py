@@ -9,8 +9,8 @@ import pytest
 from guarded import guarded
 
 import graphc as gx
-from graphc.codegen import ahead, streaming
-from graphc.codegen.target import X86, host
+from graphc.codegen.emission import ahead, streaming
+from graphc.codegen.machine.target import X86, host
 
 RNG = np.random.default_rng(3)
 CARRIED = re.compile(r"phi <\d+ x (float|double|i\d+)>")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 
 LENGTHS = (1, 5, 15, 16, 17, 63, 64, 65, 255, 257, 4095, 4096, 4097, 9000)
 

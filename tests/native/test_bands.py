@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import nest
+from graphc.codegen.emission import nest
 
 RNG = np.random.default_rng(31)
 ROWS = (0, 1, 255, 257, 700, 20_011)

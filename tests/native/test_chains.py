@@ -12,7 +12,7 @@ import graphc as gx
 from graphc import dims, interpret
 from graphc.codegen import compile_graph
 from graphc.codegen.chain import kernel as chain
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 from graphc.passes import chains, fuse
 from graphc.types import as_dtype
 

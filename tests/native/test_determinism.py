@@ -117,7 +117,7 @@ np.savez(sys.argv[2], **{f"{k} {n}": v for n in (5, 2001) for k, v in outputs(n)
 @pytest.fixture(scope="module")
 def levels(tmp_path_factory):
     """The outputs of each CPU level and thread count, from processes of their own."""
-    from graphc.codegen.target import host
+    from graphc.codegen.machine.target import host
 
     if host().arch not in ("x86_64", "amd64"):
         pytest.skip("levels are of x86-64")

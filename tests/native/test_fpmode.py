@@ -5,7 +5,7 @@ import pytest
 
 import graphc as gx
 from graphc.codegen.fpmode import can_flush
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 
 TINY = np.float32(1e-40)
 

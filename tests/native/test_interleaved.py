@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 
 SIDE_BY_SIDE = 4 if host().vector_bits >= 256 else 2
 

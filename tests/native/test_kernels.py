@@ -10,8 +10,8 @@ import pytest
 
 import graphc as gx
 from graphc import interpret
-from graphc.codegen import nest
-from graphc.codegen.target import host
+from graphc.codegen.emission import nest
+from graphc.codegen.machine.target import host
 from graphc.ops import OPS
 
 RNG = np.random.default_rng(0)

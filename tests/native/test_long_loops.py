@@ -8,7 +8,7 @@ import pytest
 
 import graphc as gx
 from graphc.codegen import compile_graph
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 from graphc.passes import run_pipeline
 
 # Calls for each node, seen with Python 3.11: 358, where each pass took its notes of what it left

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
-from graphc.codegen import index_splitting
 from graphc.codegen.debug import full_title
+from graphc.codegen.nests import index_splitting
 
 UNARY = {"exp": np.exp, "neg": np.negative, "none": lambda x: x}
 

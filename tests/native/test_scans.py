@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import running
+from graphc.codegen.emission import running
 
 RNG = np.random.default_rng(13)
 

@@ -16,9 +16,10 @@ from native_reference import Reference
 
 import graphc as gx
 from graphc import interpret
-from graphc.codegen import compile_graph, fastcall
+from graphc.codegen import compile_graph
+from graphc.codegen.calling import fastcall
+from graphc.codegen.machine.target import LEVELS, host, x86
 from graphc.codegen.straight import blocks, function
-from graphc.codegen.target import LEVELS, host, x86
 from graphc.errors import GraphcError
 from graphc.passes.stages import lower
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import streaming
-from graphc.codegen.target import X86, host
+from graphc.codegen.emission import streaming
+from graphc.codegen.machine.target import X86, host
 
 RNG = np.random.default_rng(7)
 SIZES = (0, 1, 15, 70, 1000, 4096, 9001)

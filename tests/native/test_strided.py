@@ -7,10 +7,10 @@ import pytest
 from guarded import guarded
 
 import graphc as gx
-from graphc.codegen import nest
-from graphc.codegen.emitter import Emitter, Module
-from graphc.codegen.lanes import Lanes
-from graphc.codegen.target import host
+from graphc.codegen.emission import nest
+from graphc.codegen.emission.emitter import Emitter, Module
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.machine.target import host
 
 RNG = np.random.default_rng(17)
 DTYPES = ["uint8", "bool", "int16", "float16", "float32", "int32", "float64", "int64"]

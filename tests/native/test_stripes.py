@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import jit
+from graphc.codegen.machine import jit
 
 RNG = np.random.default_rng(12)
 ROWS = (1, 256, 513, 700)

@@ -23,10 +23,11 @@ from graphc import codegen, passes
 # What no bit depends on: where things stand, which threads compute them, what waits for what.
 PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
-    "codegen.prefetch": {"LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
+    "codegen.emission.prefetch": {
+        "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
-    "codegen.costs": {
+    "codegen.nests.costs": {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
         "MAX_AVX2": (1, 9999), "ALIASED": (0,), "CARRIED": (1, 4), "CARRIED_LONG": (1,),
         "MOST_LONG": (0,),
@@ -62,22 +63,22 @@ PLACES = {
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
-    "codegen.recycle": {"FROM_BYTES": (64,)},
-    "codegen.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
-    "codegen.short": {"WRITTEN": (0, 1, 9999)},
-    "codegen.streaming": {
+    "codegen.calling.recycle": {"FROM_BYTES": (64,)},
+    "codegen.nests.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
+    "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
+    "codegen.emission.streaming": {
         "BYTES": (64, 2000), "AHEAD": (64, 256), "MOST_COST": (0, 1000),
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "AGAIN": (64,),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
-    "codegen.unrolling": {
+    "codegen.nests.unrolling": {
         "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "NEAR": (1, 8),
         "APART": (4, 100), "TURNED": (0, 1000),
     },
-    "codegen.overlap": {"PART_BYTES": (0, 3000)},
-    "codegen.units": {"AROUND_BYTES": (0,)},
-    "codegen.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
+    "codegen.machine.overlap": {"PART_BYTES": (0, 3000)},
+    "codegen.machine.units": {"AROUND_BYTES": (0,)},
+    "codegen.calling.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},
     "passes.chains": {
         "LEAST_BYTES": (64, 4096), "BLOCK_ROWS": (16, 64), "GAIN": (1, 3),
@@ -89,16 +90,16 @@ PLACES = {
 }
 # What fuses otherwise, or adds up in other pieces.
 ORDERS = {
-    "codegen.across": {"CHEAP": (0, 400)},
-    "codegen.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
-    "codegen.costs": {"COSTLY": (1, 100)},
-    "codegen.ends": {"AGAIN": (0, 9999)},
+    "codegen.emission.across": {"CHEAP": (0, 400)},
+    "codegen.emission.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
+    "codegen.nests.costs": {"COSTLY": (1, 100)},
+    "codegen.nests.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
-    "codegen.index_splitting": {
+    "codegen.nests.index_splitting": {
         "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "TYPICAL": (4, 64, 500),
     },
-    "codegen.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
-    "codegen.schedule": {
+    "codegen.nests.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
+    "codegen.nests.schedule": {
         "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
@@ -106,17 +107,17 @@ ORDERS = {
     },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
-    "codegen.stripes": {
+    "codegen.emission.stripes": {
         "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128), "STRIP": (1, 2, 8),
         "CACHED_BYTES": (1 << 10, 1 << 13), "LEAST_PIECE": (1, 4), "PIECE": (2, 16),
         "PAGE": (64, 128), "LEAST_VECTORS": (1, 3),
     },
-    "codegen.tiles": {
+    "codegen.nests.tiles": {
         "TURNED_BYTES": (8, 32), "TURNED_LEAST": (2, 4), "COLUMNS": (16, 32),
         "SPREAD_BYTES": (512, 4096), "SPREAD_ROWS": (2, 8), "FOLDS": (0, 100),
         "LEAST_FOLDED": (2, 20), "FILLED": (16, 256), "SIDE_BY_SIDE": (2, 8),
     },
-    "codegen.vector_axis": {
+    "codegen.nests.vector_axis": {
         "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
         "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "SIDE_ROWS": (1, 100),
     },

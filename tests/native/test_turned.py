@@ -9,7 +9,7 @@ import pytest
 from guarded import guarded
 
 import graphc as gx
-from graphc.codegen.target import host
+from graphc.codegen.machine.target import host
 
 RNG = np.random.default_rng(11)
 # around vectors, blocks of rows and columns, and pieces of them

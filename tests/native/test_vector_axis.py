@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import nest
-from graphc.codegen.target import host
+from graphc.codegen.emission import nest
+from graphc.codegen.machine.target import host
 
 RNG = np.random.default_rng(5)
 

@@ -5,7 +5,7 @@ import pytest
 
 import graphc as gx
 from graphc import dims
-from graphc.codegen import scalars
+from graphc.codegen.elementwise import scalars
 from graphc.errors import CompileError
 from graphc.ops import OPS
 

@@ -1,0 +1,27 @@
+"""Scheduled nests -> LLVM text with explicit vectors.
+
+    nest             the way in: a nest as a task over grid items and a driver
+    frame            one function being written: its context, dimensions and failure flags
+    sweep            what the ways of running a grid item share: reading, storing, adding up
+    across           a row is swept by vectors along a reduced axis
+    along            every lane is a row of its own
+    short            short rows in lanes, each added up as `across` would
+    stripes          long columns: rows outside, columns inside
+    running          running sums and products down columns
+    bands            long sums with few results
+    turned           transposed operands, several rows side by side
+    columns          column sums beside a row kernel
+    interleaving     results of which vectors hold every second, third, .. element
+    scope            where in nested loops an expression is computed
+    positions        index polynomials as instructions
+    reductions       what is accumulated, and in which order partial results meet
+    narrow           sums of short integers, counts of conditions
+    streaming        aligned stores, prefetch and non-temporal stores of elementwise kernels
+    prefetch         the next row asked for while one is computed on
+    ahead            loads ahead of stores
+    dot              a fused product with its epilogue (the products themselves: `matmul/`)
+    scatter          updates at positions from data
+    emitter          the lines of a function, and the module they go into
+    literals         one element as text: scalar types and constants
+    lanes            registers of several elements: types, memory access, plain instructions
+"""

@@ -1,0 +1,382 @@
+"""Inner-loop vectorisation: a row is swept by vectors along a reduced axis, then lanes are folded.
+
+A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of lanes, element i in
+lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
+results of earlier ones: softmax takes three, for the maximum, the sum and the quotients. A short
+row of known length is written out without loops and stays in registers from sweep to sweep.
+
+An argmax of bytes or 16-bit integers that is alone in its sweep goes from block to block: where the
+greatest element of one is not greater than what was found before, its place need not be known.
+That takes one instruction for a register, where places take three and, as wide as a row needs
+them, have four registers of their own. Of wider elements it gains little, and nothing at all where
+each block has a greater one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graphc.codegen.elementwise import casts
+from graphc.codegen.emission import narrow
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import literal
+from graphc.codegen.emission.prefetch import RowPrefetch
+from graphc.codegen.emission.reductions import Reduction, counted, reduction_of
+from graphc.codegen.emission.scope import Scope
+from graphc.codegen.emission.sweep import Body, Totals, least, memory_of
+from graphc.codegen.nests.loops import Expr, Store
+from graphc.codegen.nests.schedule import BLOCK
+
+if TYPE_CHECKING:
+    from graphc.codegen.emission.frame import Frame
+
+CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
+SCANNED_TWICE = 10  # .. and up to which elements are computed again where their place is wanted
+
+
+class Across(Body):
+    """Emits one row after the other."""
+
+    def __init__(self, frame: Frame):
+        super().__init__(frame)
+        self.prefetch = RowPrefetch(self.s)
+        self.blocks = self._in_blocks()
+        self.origin = "0"  # where the block begins that an argmax counts in
+        self.places = True  # whether its places are wanted, or only how great its elements are
+
+    def _in_blocks(self) -> bool:
+        """Whether an argmax of bytes or 16-bit integers is all that the nest's sweeps find."""
+        s = self.s
+        return (
+            s.sweeps == 1 and not s.loops and s.cost <= SCANNED_TWICE and not self.row_stores[0]
+            and [r.name for r in self.reduces[0]] == ["argmax"] and not s.straight
+            and (not s.flat or s.sums == self.reduces[0]) and not s.columns
+            and reduction_of(self.reduces[0][0]).short
+        )
+
+    def kind(self, r: Expr) -> Reduction:
+        """The reduction that the lanes accumulate in the pass that is being written."""
+        if r in self.s.narrow:
+            return narrow.kept(r, self.s.narrow[r])
+        found = reduction_of(r)
+        if not self.places:
+            return Reduction("reduce_max", found.dtype)
+        return found.in_block if self.blocks else found.in_lanes
+
+    def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
+        """One row, or of a row without others the part from low to high."""
+        s = self.s
+        scope = grid
+        if s.straight:
+            self.row_end(self.straight(grid), totals)
+            return
+        for p in range(s.sweeps):
+            if p:
+                scope = Scope(self.f, scope, self.e.section(), {}, ready=p)
+            if self.blocks and s.flat:
+                (r,) = self.reduces[p]
+                first = self.e(f"icmp eq i64 {low}, {self.f.first}")
+                self.block(scope, r, low, high, totals[r], first)
+                return
+            if s.flat:
+                self.part(scope, low, high, totals)
+                return
+            states = self.row_places(scope) if self.blocks else self.sweep(scope, p, low, high)
+            following = Scope(self.f, scope, self.e.section(), {}, ready=p + 1)
+            one = Lanes(following.e, 1, self.f.target)
+            for r, state in states.items():
+                following.scalars[r] = reduction_of(r).finish(one, state, r.dtype)
+            scope = following
+        self.row_end(scope, totals)
+
+    def row_end(self, scope: Scope, totals: Totals) -> None:
+        """Per-row results, and what is added up over rows."""
+        over_rows = [r for r in totals if r not in self.s.sweep]
+        wanted = [x.expr for x in self.late_stores]
+        wanted += [a for r in over_rows for a in r.args]
+        scope = Scope(self.f, scope, self.e, {}, ready=scope.ready)
+        scope.demand(wanted)
+        for x in self.late_stores:
+            scope.store(x.output, x.offset, x.expr, vector=False)
+        self.add_up({r: [scope.scalar(a) for a in r.args] for r in over_rows}, totals)
+
+    def part(self, scope: Scope, low: str, high: str, totals: Totals) -> None:
+        """A part of the only row. Where parts before made products of integers 0, which `any` and
+        `all` are, nothing changes them any more."""
+        e, done = self.e, ""
+        absorbed = all(reduction_of(r).absorbed for r in totals)
+        if absorbed and not (self.row_stores[0] or self.nest.sites):
+            done = e.fresh("settled")
+            zero = (
+                e(f"icmp eq {t} {e(f'load {t}, ptr {totals[r][0]}, align 8')}, 0")
+                for r in totals for t in reduction_of(r).types
+            )
+            e.leave(e.all_of(zero), done)
+        self.add_up(self.sweep(scope, 0, low, high), totals)
+        if done:
+            e.do(f"br label %{done}")
+            e.label(done)
+
+    def row_places(self, scope: Scope) -> dict[Expr, list[str]]:
+        """Where the greatest element of a row stands, by blocks of it."""
+        e, (r,) = self.e, self.reduces[0]
+        assert self.s.vector is not None
+        end = self.f.top.size(self.nest.sizes[self.s.vector])
+        kind = reduction_of(r)
+        best = [self.f.alloca(t, 8) for t in kind.types]
+        for t, c, v in zip(kind.types, best, kind.identity(), strict=True):
+            e.do(f"store {t} {literal(t, v)}, ptr {c}, align 8")
+
+        def one(i: str) -> None:
+            inner = Scope(self.f, scope, e.section(), {}, ready=scope.ready)
+            stop = least(e, e(f"add nsw i64 {i}, {BLOCK}"), end)
+            self.block(inner, r, i, stop, best, e(f"icmp eq i64 {i}, 0"))
+
+        e.for_each("0", end, one, BLOCK)
+        found = [e(f"load {t}, ptr {c}, align 8") for t, c in zip(kind.types, best, strict=True)]
+        return {r: found}
+
+    def block(
+        self, scope: Scope, r: Expr, low: str, high: str, best: Sequence[str], first: str
+    ) -> None:
+        """The elements [low, high): their greatest and its place put into `best`, if it is greater
+        than what stands there, or if they are the `first` ones."""
+        e, kind, one = self.e, reduction_of(r), Lanes(self.e, 1, self.f.target)
+        t = kind.types[0]
+        search, done = e.fresh("search"), e.fresh("searched")
+        e.leave(first, search)
+        old = e(f"load {t}, ptr {best[0]}, align 8")
+        if not self.nest.sites:  # else all elements are looked at, as they may fail
+            e.leave(one.cmp("eq", t, old, one.k(t, kind.top(r))), done)
+        self.places = False
+        (greatest,) = self.sweep(scope, 0, low, high)[r]
+        self.places = True
+        e.require(kind.exceeds(one, greatest, old), done)
+        e.do(f"br label %{search}")
+        e.label(search)
+        self.origin = low
+        again = Scope(self.f, scope, e.section(), {}, ready=scope.ready)
+        value, place = self.sweep(again, 0, low, high)[r]
+        place = e(f"add nsw i64 {place}, {low}")
+        for ty, c, v in zip(kind.types, best, (value, place), strict=True):
+            e.do(f"store {ty} {v}, ptr {c}, align 8")
+        e.do(f"br label %{done}")
+        e.label(done)
+
+    def sweep(self, scope: Scope, p: int, low: str, high: str) -> dict[Expr, list[str]]:
+        """One pass over the row: accumulate the reductions of sweep p, store what is ready."""
+        s, e = self.s, self.e
+        reduces, stores = self.reduces[p], self.row_stores[p]
+        self.f.sweeping = p
+        assert s.vector is not None
+        n = self.nest.sizes[s.vector]
+        per = s.lanes // s.width
+        cells = {
+            r: [self.f.alloca(f"[{s.lanes} x {memory_of(t)}]") for t in self.kind(r).types]
+            for r in reduces
+        }
+        L = Lanes(e, s.width, self.f.target)
+        for r, bases in cells.items():
+            for t, base, v in zip(
+                self.kind(r).types, bases, self.kind(r).start(L), strict=True
+            ):
+                for k in range(per):
+                    e.do(f"store {L.vec(t)} {v}, ptr {self._cell(base, t, str(k * s.width))}, "
+                         "align 8")
+        begin, end = ("0", self.f.top.size(n))
+        outer = list(s.loops)
+        if self.blocks or (s.flat and self.nest.reduced[0] == s.vector):
+            begin, end = low, high
+
+        def nested(depth: int, around: Scope) -> None:
+            if depth == len(outer):
+                self.row(around, reduces, stores, cells, begin, end, n)
+                return
+            name = outer[depth]
+            first, last = "0", self.f.top.size(self.nest.sizes[name])
+            if s.flat and name == self.nest.reduced[0]:
+                first, last = low, high
+
+            def body(i: str) -> None:
+                inner = Scope(self.f, around, e.section(), {name: i}, ready=around.ready)
+                nested(depth + 1, inner)
+
+            e.for_each(first, last, body)
+
+        nested(0, scope)
+        out: dict[Expr, list[str]] = {}
+        for r, bases in cells.items():
+            kind = self.kind(r)
+            parts: list[list[str] | None] = [
+                [
+                    e(f"load {L.vec(t)}, ptr {self._cell(base, t, str(k * s.width))}, align 8")
+                    for t, base in zip(kind.types, bases, strict=True)
+                ]
+                for k in range(per)
+            ]
+            e.note(r.node)
+            out[r] = (
+                narrow.total(L, kind, parts, r.dtype) if r in s.narrow else kind.fold(L, parts)
+            )
+        return out
+
+    def _cell(self, base: str, t: str, lane: str) -> str:
+        """The address of a lane of states in memory."""
+        if lane == "0":
+            return base
+        return self.e(f"getelementptr inbounds {memory_of(t)}, ptr {base}, i64 {lane}")
+
+    def straight(self, grid: Scope) -> Scope:
+        """Every sweep over a short row; what was computed in one is there in the next."""
+        s = self.s
+        assert s.vector is not None
+        n, end = self.nest.sizes[s.vector], self.f.top.size(self.nest.sizes[s.vector])
+        starts = [k * s.width for k in range(s.straight)]
+        masks = [
+            None if isinstance(n, int) and k + s.width <= n else self.mask(str(k), end)
+            for k in starts
+        ]
+        earlier: list[list[Scope]] = [[] for _ in starts]
+        scope = grid
+        for p in range(s.sweeps):
+            self.f.sweeping = p
+            parts: dict[Expr, list[list[str] | None]] = {
+                r: [None] * (s.lanes // s.width) for r in self.reduces[p]
+            }
+            for k, start in enumerate(starts):
+                inner = self.vectors_at(scope, str(start), masks[k])
+                inner.chain[-1:-1] = earlier[k]
+                earlier[k].append(inner)
+                self.evaluate(inner, self.reduces[p], self.row_stores[p])
+                L = inner.lanes(True)
+                for r in self.reduces[p]:
+                    kind, at = self.kind(r), k % len(parts[r])
+                    x, old = self.arriving(inner, r, str(start)), parts[r][at]
+                    parts[r][at] = kind.first(L, x) if old is None else kind.step(L, old, x)
+            L = Lanes(self.e, s.width, self.f.target)
+            one = Lanes(self.e, 1, self.f.target)
+            scope = Scope(self.f, scope, self.e, {}, ready=p + 1)
+            for r, vectors in parts.items():
+                kind = self.kind(r)
+                self.e.note(r.node)
+                condition = counted(r, self.f.target)
+                if condition is not None:
+                    hits = [x[-1].lanes(True).active(x[-1].vector(condition)) for x in earlier]
+                    scope.scalars[r] = kind.finish(one, [kind.count(L, hits)], r.dtype)
+                    continue
+                if kind.name == "argmax" and s.straight * s.width <= s.lanes:
+                    scope.scalars[r] = kind.place(L, vectors)
+                    continue
+                scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
+        return scope
+
+    def arriving(self, scope: Scope, r: Expr, start: str) -> list[str]:
+        """What the vector at `start` brings to a reduction: for an argmax, its group as well."""
+        scope.e.note(r.node)
+        kind = self.kind(r)
+        x = [scope.vector(self.fed(r))]
+        if r in self.s.narrow:
+            x = [casts.cast(scope.lanes(True), x[0], self.fed(r).dtype, kind.dtype)]
+        if kind.name == "argmax":
+            if start.isdigit():
+                group = scope.lanes(True).k(kind.position, int(start) // self.s.lanes)
+            else:
+                within = start
+                if self.blocks:
+                    within = scope.e(f"sub nsw i64 {start}, {self.origin}")
+                group = scope.e(f"udiv i64 {within}, {self.s.lanes}")
+                if kind.position != "i64":
+                    group = scope.e(f"trunc i64 {group} to {kind.position}")
+                group = scope.lanes(True).spread(kind.position, group)
+            x.append(group)
+        return x
+
+    def row(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store],
+        cells: dict[Expr, list[str]], begin: str, end: str, n: object,
+    ) -> None:
+        """Vectors from begin to end: a loop of whole ones, then a loop of masked ones."""
+        s, e = self.s, self.e
+        group = (s.lanes // s.width if reduces else s.unroll) if s.cost <= CHEAP else 1
+        unrolled = group > 1 and not (isinstance(n, int) and n < group * s.width)
+        step = (group if unrolled else 1) * s.width
+        even = isinstance(n, int) and n % step == 0 and not (s.flat or self.blocks)
+        whole = end
+        if unrolled or not even:
+            length = e(f"sub nsw i64 {end}, {begin}")
+            whole = e(f"sub nsw i64 {end}, {e(f'srem i64 {length}, {step}')}")
+        if unrolled:
+            self._unrolled(scope, reduces, stores, cells, begin, whole, group)
+            if s.narrow and not even:  # masks of bytes go lane by lane below AVX-512
+                rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {whole}')}, {s.width}")
+                last = e(f"sub nsw i64 {end}, {rest}")
+                self._rolled(scope, reduces, stores, cells, whole, last, masked=False)
+                whole = last
+        else:
+            self._rolled(scope, reduces, stores, cells, begin, whole, masked=False)
+        if not even:
+            self._rolled(scope, reduces, stores, cells, whole, end, masked=True)
+
+    def _unrolled(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store],
+        cells: dict[Expr, list[str]], begin: str, end: str, group: int,
+    ) -> None:
+        """A loop over `group` vectors at a time, with the states of reductions in registers."""
+        s, e = self.s, self.e
+        L = Lanes(e, s.width, self.f.target)
+        sides = range(s.lanes // s.width)  # the vectors that a reduction's lanes are
+
+        def places() -> Iterator[tuple[str, str]]:
+            """Types and addresses of the states in memory."""
+            for r in reduces:
+                for k in sides:
+                    for t, base in zip(self.kind(r).types, cells[r], strict=True):
+                        yield L.vec(t), self._cell(base, t, str(k * s.width))
+
+        def body(i: str, state: list[str]) -> list[str]:
+            left = iter(state)
+            old = {(r, k): [next(left) for _ in self.kind(r).types] for r in reduces for k in sides}
+            new: dict[tuple[Expr, int], list[str]] = {}
+            for k in range(group):
+                start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
+                inner = self.vectors_at(scope, start, None)
+                if self.f.sweeping == self.prefetch.sweep:
+                    self.prefetch.ask(inner, k)
+                self.evaluate(inner, reduces, stores)
+                for r in reduces:
+                    x = self.arriving(inner, r, i)
+                    new[r, k] = self.kind(r).step(inner.lanes(True), old[r, k], x)
+            return [v for key in old for v in new[key]]
+
+        carried = [(v, e(f"load {v}, ptr {p}, align 8")) for v, p in places()]
+        final = e.loop(begin, end, s.width * group, carried, body)
+        for (v, p), register in zip(places(), final, strict=True):
+            e.do(f"store {v} {register}, ptr {p}, align 8")
+
+    def _rolled(
+        self, scope: Scope, reduces: list[Expr], stores: list[Store],
+        cells: dict[Expr, list[str]], begin: str, end: str, masked: bool,
+    ) -> None:
+        """A loop over single vectors, with the states of reductions in memory."""
+        s, e = self.s, self.e
+
+        def body(i: str) -> None:
+            inner = self.vectors_at(scope, i, self.mask(i, end) if masked else None)
+            if self.f.sweeping == self.prefetch.sweep and not masked:
+                self.prefetch.ask(inner, 0)
+            self.evaluate(inner, reduces, stores)
+            L = inner.lanes(True)
+            lane = e(f"and i64 {i}, {s.lanes - 1}")
+            for r in reduces:
+                kind = self.kind(r)
+                at = [self._cell(b, t, lane) for t, b in zip(kind.types, cells[r], strict=True)]
+                old = [
+                    e(f"load {L.vec(t)}, ptr {c}, align 8")
+                    for t, c in zip(kind.types, at, strict=True)
+                ]
+                new = kind.step(L, old, self.arriving(inner, r, i))
+                for t, c, v in zip(kind.types, at, new, strict=True):
+                    e.do(f"store {L.vec(t)} {v}, ptr {c}, align 8")
+
+        e.for_each(begin, end, body, s.width)

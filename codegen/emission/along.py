@@ -1,0 +1,301 @@
+"""Outer-loop vectorisation: every lane is a row of its own, reduced axes are scalar loops.
+
+The loops are around vector accumulators; a nest without reductions is the same without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from graphc import dims
+from graphc.codegen.emission import ahead, running, short, stripes
+from graphc.codegen.emission.bands import ROWS
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.reductions import Reduction, reduction_of
+from graphc.codegen.emission.scope import Scope
+from graphc.codegen.emission.sweep import Body, Totals, least, memory_of, under
+from graphc.codegen.nests.loops import Expr, Store
+from graphc.codegen.nests.schedule import group_of
+
+if TYPE_CHECKING:
+    from graphc.codegen.emission.frame import Frame
+
+
+class Along(Body):
+    """Emits vectors of rows."""
+
+    def run(
+        self, grid: Scope, low: str, high: str, totals: Totals, partial: bool = False,
+        beside: Sequence[Scope] = (),
+    ) -> None:
+        """Vectors of rows from low to high; `partial` says that these need not be all.
+
+        With `beside`, scopes of rows of the grid, each vector is written for all of these.
+        """
+        s, e = self.s, self.e
+        if s.vector is None:
+            self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
+            return
+        if s.tile is None and not (partial or s.bands) and stripes.fits(self, totals):
+            stripes.run(self, grid, low, high)
+            return
+        if s.tile is None and not partial and running.fits(self, totals):
+            running.run(self, grid, low, high)
+            return
+
+        def emit(scopes: list[Scope]) -> None:
+            places = [_beside(self.f, x, c) for x in beside for c in scopes] if beside else scopes
+            self.rows(grid, places, totals)
+
+        self.vectors(grid, low, high, emit, partial)
+
+    def vectors(
+        self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
+        partial: bool = False, group: int = 0,
+    ) -> None:
+        """A loop over groups of vectors from low to high, and one over what is left.
+
+        Interleaved vectors are one register that LLVM splits; what is left goes singly.
+        """
+        s, e = self.s, self.e
+        assert s.vector is not None
+        n = self.nest.sizes[s.vector]
+        group, width = group or group_of(s), s.width * s.interleave
+        while isinstance(n, int) and width > s.width and n < width:
+            width //= 2
+        step = group * width
+        streaming = self.f.streaming
+        heads = streaming if streaming is not None and streaming.heads else None
+        begin = heads.begin(grid, low, high) if heads is not None else low
+        main_end = begin
+        fits = isinstance(n, int) and n % step == 0 and heads is None and not partial
+        # part of a vector is as likely as the whole of one, which is not written for itself
+        few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
+        if not few:
+            if fits:
+                main_end = high
+            else:
+                length = e(f"sub nsw i64 {high}, {begin}")
+                main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
+
+            def places(i: str) -> list[Scope]:
+                starts = [
+                    e(f"add nuw nsw i64 {i}, {k * width}") if k else i for k in range(group)
+                ]
+                return [self.vectors_at(grid, x, None, width) for x in starts]
+
+            if isinstance(n, int) and n == step and fits:
+                emit(places("0"))
+            elif self.f.early:
+                ahead.loop(self.f, begin, main_end, step, places, emit)
+            else:
+                e.for_each(begin, main_end, lambda i: emit(places(i)), step)
+        if fits:
+            return
+        if heads is None:
+            self.singly(grid, main_end, high, emit)
+            return
+
+        def side(k: str) -> None:
+            before = e(f"icmp eq i64 {k}, 0")
+            start = e(f"select i1 {before}, i64 {low}, i64 {main_end}")
+            end = e(f"select i1 {before}, i64 {begin}, i64 {high}")
+            self.singly(grid, start, end, emit)
+
+        none = e(f"icmp eq i64 {begin}, {low}")  # in most short rows
+        e.for_each(e(f"zext i1 {none} to i64"), "2", side, some=True)
+
+    def singly(
+        self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None]
+    ) -> None:
+        """A loop over vectors from low to high, lanes beyond which are masked."""
+
+        def body(i: str) -> None:
+            mask = self.mask(i, high) if self.s.width > 1 else None
+            emit([self.vectors_at(grid, i, mask)])
+
+        self.e.for_each(low, high, body, self.s.width)
+
+    def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
+        """Rows in lanes: sweep the reduced axes with scalar loops, then store."""
+        s = self.s
+        wide = s.width > 1 and s.vector is not None
+        bands = self.f.bands
+        if bands is not None and not bands.chunks:
+            bands.add(self, grid, scopes, wide)
+            return
+        for p in range(s.sweeps):
+            if p:
+                scopes = [
+                    Scope(self.f, c, self.e.section(), {}, ready=p, mask=c.mask) for c in scopes
+                ]
+            states = (
+                bands.totals(scopes, wide) if bands is not None
+                else self.reduce_rows(grid, scopes, p, wide)
+            )
+            following = []
+            for c, state in zip(scopes, states, strict=True):
+                f = Scope(self.f, c, self.e.section(), {}, ready=p + 1, mask=c.mask)
+                L = f.lanes(wide)
+                for r, regs in state.items():
+                    value = reduction_of(r).finish(L, regs, r.dtype)
+                    (f.vectors if f.is_vector(r) else f.scalars)[r] = value
+                following.append(f)
+            scopes = following
+        over_rows = [r for r in totals if r not in self.s.sweep]
+        for scope in scopes:
+            end = Scope(self.f, scope, self.e, {}, ready=scope.ready, mask=scope.mask)
+            end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
+            end.store_all(self.late_stores, vector=wide)
+            if wide and over_rows and self.f.places is not None:
+                self.f.places.add(end, over_rows)
+            elif wide and over_rows:
+                self.add_up_lanes(end, over_rows, totals)
+            else:
+                self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
+
+    def add_up_lanes(self, end: Scope, over_rows: Sequence[Expr], totals: Totals) -> None:
+        """Add what a vector's rows give to sums over rows: one row after the other."""
+        e, width = self.e, self.s.width
+        count = str(width)
+        if end.mask is not None:
+            t = f"i{width}"
+            bits = e(f"bitcast <{width} x i1> {end.mask} to {t}")
+            e.module.declare(f"llvm.ctpop.{t}", f"declare {t} @llvm.ctpop.{t}({t})")
+            active = e(f"call {t} @llvm.ctpop.{t}({t} {bits})")
+            count = active if width == 64 else e(f"zext {t} {active} to i64")
+        cells: dict[Expr, list[tuple[str, str]]] = {}
+        for r in over_rows:
+            cells[r] = []
+            for t, a in zip(reduction_of(r).types, r.args, strict=True):
+                cell = self.f.alloca(f"[{width} x {memory_of(t)}]")
+                e.do(f"store <{width} x {t}> {end.vector(a)}, ptr {cell}, align 8")
+                cells[r].append((t, cell))
+
+        def row(i: str) -> None:
+            states = {
+                r: [
+                    e(f"load {t}, ptr {e(f'getelementptr inbounds {t}, ptr {cell}, i64 {i}')}, "
+                      f"align 1") for t, cell in found
+                ]
+                for r, found in cells.items()
+            }
+            self.add_up(states, totals)
+
+        e.for_each("0", count, row)
+
+    def reduce_rows(
+        self, grid: Scope, scopes: Sequence[Scope], p: int, wide: bool,
+        span: tuple[str, str] | None = None,
+    ) -> list[dict[Expr, list[str]]]:
+        """The states of sweep p's reductions, over all rows or those of a span."""
+        if self.s.tree and any(r.name in short.ROUNDED for r in self.reduces[p]):
+            return short.reduce_rows(self, grid, scopes, p, wide)
+        return ReducedLoops(self, scopes, p, wide, span).run(grid)
+
+    def evaluate_row(
+        self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool
+    ) -> None:
+        """Compute what the reductions take of an element of the rows, and store what is ready."""
+        c.demand([a for r in reduces for a in r.args] + [x.expr for x in stores])
+        for x in stores:
+            c.store(x.output, x.offset, x.expr, vector=wide)
+
+
+class ReducedLoops:
+    """The scalar loops of one sweep over the reduced axes, around accumulators for all scopes."""
+
+    def __init__(
+        self, body: Along, scopes: Sequence[Scope], p: int, wide: bool,
+        span: tuple[str, str] | None,
+    ):
+        self.body, self.f, self.e, self.s = body, body.f, body.e, body.s
+        self.reduces, self.stores = body.reduces[p], body.row_stores[p]
+        self.kinds: list[tuple[Expr, Reduction]] = [
+            (r, reduction_of(r)) for r in (*self.reduces, *body.scans)
+        ]
+        self.scopes, self.wide, self.span = scopes, wide, span
+        self.start = [  # types and values of the states of no elements
+            (L.vec(t), v) for L in [c.lanes(wide) for c in scopes] for _, kind in self.kinds
+            for t, v in zip(kind.types, kind.start(L), strict=True)
+        ]
+
+    def run(self, grid: Scope) -> list[dict[Expr, list[str]]]:
+        """The states of the reductions, by scope."""
+        found = self._by_scope(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
+        return [{r: state[r] for r in self.reduces} for state in found]
+
+    def _by_scope(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
+        """The registers that a loop carries, told apart."""
+        left = iter(state)
+        return [
+            {r: [next(left) for _ in kind.types] for r, kind in self.kinds} for _ in self.scopes
+        ]
+
+    def _element(self, scopes: Sequence[Scope], state: Sequence[str]) -> list[str]:
+        """One element of every row."""
+        out: list[str] = []
+        for c, old in zip(scopes, self._by_scope(state), strict=True):
+            homes = {x: c.home(x.axes, self.s.ready[x]) for x in self.body.scans}
+            for x, home in homes.items():
+                (home.running[x],) = old[x]
+            self.body.evaluate_row(c, self.reduces, self.stores, self.wide)
+            for r, kind in self.kinds:
+                if r in homes:
+                    out.append(homes[r].running[r])
+                    continue
+                c.e.note(r.node)
+                element = [c.operand(a, self.wide) for a in r.args]
+                out += kind.follow(c.lanes(self.wide), old[r], element)
+        return out
+
+    def _loops(
+        self, depth: int, scopes: Sequence[Scope], shared: Scope, state: Sequence[str]
+    ) -> list[str]:
+        """The loops from `depth` on; `shared` is the scope of what does not depend on the rows."""
+        e, s = self.e, self.s
+        if depth == len(s.loops):
+            return self._element(scopes, state)
+        name = s.loops[depth]
+        size = self.body.nest.sizes[name]
+        n = self.f.top.size(size)
+
+        def body(i: str, inner: list[str]) -> list[str]:
+            common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
+            met: dict[Scope, Scope] = {}
+            local = [under(self.f, c, common, met) for c in scopes]
+            return self._loops(depth + 1, local, common, inner)
+
+        def block(i: str, outside: list[str]) -> list[str]:
+            """ROWS elements, added up from nothing and then to those before."""
+            end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
+            scans = [r.kind == "scan" for _ in self.scopes for r, kind in self.kinds
+                     for _ in kind.types]
+            begin = [
+                (t, old if scan else v)
+                for (t, v), old, scan in zip(self.start, outside, scans, strict=True)
+            ]
+            inside = e.loop(i, end, 1, begin, body, strided=True)
+            L = Lanes(e, s.width if self.wide else 1, self.f.target)
+            return [
+                x for old, new in zip(self._by_scope(outside), self._by_scope(inside), strict=True)
+                for r, kind in self.kinds
+                for x in (new[r] if r.kind == "scan" else kind.merge(L, old[r], new[r]))
+            ]
+
+        low, high = self.span or ("0", n)
+        carried = [(t, v) for (t, _), v in zip(self.start, state, strict=True)]
+        most = dims.most(size)
+        few = not self.reduces or (most is not None and most <= 2 * ROWS)
+        if self.span is not None or depth or few:
+            return e.loop(low, high, 1, carried, body, strided=True)
+        return e.loop(low, high, ROWS, carried, block, strided=True)
+
+
+def _beside(frame: Frame, row: Scope, vector: Scope) -> Scope:
+    """A scope for one vector and one row of those that are written side by side."""
+    both = under(frame, vector, row, {})
+    both.e = frame.e.section()
+    both.sides = (row, vector)
+    return both

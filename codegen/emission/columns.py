@@ -1,0 +1,94 @@
+"""Column sums beside a row kernel: sums over all rows, for each element of a row.
+
+Every chunk of rows adds into accumulators of its own, a row long, in the kernel's workspace; the
+chunks are added up in order at the end, so the sums do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.emission.frame import Frame
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.reductions import reduction_of
+from graphc.codegen.emission.scope import Scope
+from graphc.codegen.nests.loops import Expr
+from graphc.codegen.nests.schedule import FINAL, Schedule
+from graphc.dims import Size
+
+
+def chunk_bytes(s: Schedule) -> Size:
+    """Bytes of the accumulators of one chunk."""
+    row = s.nest.row
+    return 8 * len(s.columns) * row
+
+
+def clear(f: Frame, chunk: str) -> dict[Expr, str]:
+    """Set a chunk's accumulators to 0; where each stands."""
+    s, e = f.schedule, f.e
+    if not s.columns:
+        return {}
+    size = f.top.size(chunk_bytes(s))
+    base = _at(f, f"{e(f'mul nsw i64 {chunk}, {size}')}")
+    e.clear(base, size)
+    each = e(f"sdiv i64 {size}, {len(s.columns)}")
+    return {
+        r: e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul nsw i64 {each}, {k}')}")
+        for k, r in enumerate(s.columns)
+    }
+
+
+def _at(f: Frame, offset: str) -> str:
+    """The address of so many bytes from where the accumulators begin."""
+    return f.e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {offset}")
+
+
+def add_up(f: Frame, chunks: str) -> None:
+    """Add up the chunks' accumulators in order and store the sums."""
+    for k, r in enumerate(f.schedule.columns):
+        _add_up_one(f, chunks, k, r)
+
+
+def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
+    """The sums of the k-th column reduction: added up over the chunks, finished and stored."""
+    e, s = f.e, f.schedule
+    assert s.vector is not None
+    size = f.top.size(chunk_bytes(s))
+    row = f.top.size(s.nest.row)
+    end = f.top.size(s.nest.sizes[s.vector])
+    kind = reduction_of(r)
+    (t,) = kind.types
+    base = _at(f, f"{e(f'mul nsw i64 {row}, {8 * k}')}")
+    stores = [x for x in s.nest.stores if x.expr is r]
+    free = Lanes(e, s.width, f.target)
+    v, m = free.vec(t), free.vec("i1")
+    load = f"llvm.masked.load.{free.suffix(t)}.p0"
+    f.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
+
+    def nested(loops: list[str], around: Scope) -> None:
+        if not loops:
+            e.for_each("0", end, lambda i: vector(around, i), s.width)
+            return
+        name, *rest = loops
+
+        def body(i: str) -> None:
+            nested(rest, Scope(f, around, e.section(), {name: i}, ready=FINAL))
+
+        e.for_each("0", f.top.size(s.nest.sizes[name]), body)
+
+    def vector(around: Scope, i: str) -> None:
+        mask = free.below(i, end)
+        scope = Scope(f, around, e, {str(s.vector): i}, ready=FINAL, mask=mask)
+        L, place = scope.lanes(True), scope.size(s.place)
+
+        def add(c: str, state: list[str]) -> list[str]:
+            first = e(f"getelementptr inbounds i8, ptr {base}, i64 {e(f'mul i64 {c}, {size}')}")
+            at = e(f"getelementptr inbounds {t}, ptr {first}, i64 {place}")
+            aligned = f"i32 {kind.aligned}"
+            x = e(f"call {v} @{load}(ptr {at}, {aligned}, {m} {mask}, {v} zeroinitializer)")
+            return kind.merge(L, state, [x])
+
+        total = e.loop("0", chunks, 1, [(v, kind.start(L)[0])], add, strided=True)
+        (scope.vectors if s.width > 1 else scope.scalars)[r] = kind.finish(L, total, r.dtype)
+        for x in stores:
+            scope.store(x.output, x.offset, r, vector=s.width > 1)
+
+    nested(s.loops, f.top)

@@ -1,0 +1,362 @@
+"""Reductions: what is accumulated, how partial results meet, and in which fixed order.
+
+A state is a list of registers. Sums and products of 16-bit floats accumulate in f32 and are
+rounded once. Lanes are folded in halves: lane i meets lane i + n/2 of the VIRTUAL_BITS of lanes,
+whatever the register width, so every CPU level adds in the same order.
+
+An argmax keeps, in each lane, the greatest element so far and the number of the group of lanes
+that it came in; which of several equal ones is first is settled when the lanes are folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.codegen.elementwise import casts
+from graphc.codegen.elementwise.halves import narrow_to_odd
+from graphc.codegen.elementwise.rare import outlined
+from graphc.codegen.elementwise.scalars import emit
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.machine.target import Target
+from graphc.codegen.nests.loops import Expr
+from graphc.types import DType, bool_, f16, f64, i8, i16, i32, i64
+
+SIGNED = {"i8": i8, "i16": i16, "i32": i32, "i64": i64}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One reduction over a dtype."""
+
+    name: str
+    dtype: DType
+    position: str = "i64"  # type of an argmax's positions
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """LLVM scalar types of the state."""
+        t = register_type(self.dtype)
+        return (t, self.position) if self.name == "argmax" else (t,)
+
+    @property
+    def in_lanes(self) -> Reduction:
+        """What a sweep accumulates: an argmax's lanes count groups, no wider than its elements.
+
+        2**31 groups are 2**37 elements of 32 bits.
+        """
+        wide = self.dtype.compute.bits == 64 if self.dtype.is_float else self.dtype.bits == 64
+        return Reduction(self.name, self.dtype, "i64" if wide else "i32")
+
+    @property
+    def in_block(self) -> Reduction:
+        """What a sweep over a block of short integers accumulates: positions are as wide as these,
+        since 2**12 of 8 bits are 16 groups, and of 16 bits 32."""
+        return Reduction(self.name, self.dtype, f"i{self.dtype.bits}")
+
+    def exceeds(self, L: Lanes, x: str, y: str) -> str:
+        """Whether an argmax's element x takes the place of an earlier y: if it is greater, or the
+        first NaN."""
+        d, t = self.dtype, self.types[0]
+        if d.is_float:
+            return L.op("and", "i1", L.cmp("ugt", t, x, y), L.cmp("ord", t, y, y))
+        return L.cmp("sgt" if d.kind == "i" else "ugt", t, x, y)
+
+    @property
+    def absorbed(self) -> bool:
+        """Whether a state of 0 is the last one."""
+        return self.name == "reduce_prod" and not self.dtype.is_float
+
+    @property
+    def short(self) -> bool:
+        """Whether elements are integers of few enough bits to be counted within a block alone."""
+        return not self.dtype.is_float and self.dtype.bits <= 16
+
+    def top(self, e: Expr) -> int:
+        """What no element of the argmax `e` exceeds, where they are short."""
+        x = e.args[0]
+        if x.kind == "op" and x.name == "cast" and x.args[0].dtype is bool_:
+            return 1
+        return int(np.iinfo(self.dtype.numpy).max)
+
+    @property
+    def near(self) -> Reduction:
+        """An argmax over a few elements: a mask of elements serves positions of their width."""
+        near = f"i{self.dtype.compute.bits}"
+        return Reduction(self.name, self.dtype, near) if self.name == "argmax" else self
+
+    def far(self, L: Lanes, before: str, near: str, first: str) -> str:
+        """An argmax's position after some more elements: `before`, where that `near` is negative,
+        else `near` behind the `first` of these."""
+        none = L.cmp("slt", self.near.position, near, L.k(self.near.position, 0))
+        wide = L.convert("sext", near, self.near.position, self.position)
+        later = L.op("add", self.position, first, wide)
+        return L.select(none, self.position, before, later)
+
+    def identity(self) -> tuple[float | int, ...]:
+        """The state of no elements, as numbers."""
+        if self.name in ("reduce_sum", "cumsum"):
+            return (0,)
+        if self.name in ("reduce_prod", "cumprod"):
+            return (1,)
+        d = self.dtype
+        top = self.name == "reduce_min"
+        if d.is_float:
+            low: float | int = float("inf") if top else float("-inf")
+        else:
+            info = np.iinfo(d.numpy)
+            low = int(info.max if top else info.min)
+        # an element that does not exceed this is the first, if it is the greatest at all
+        return (low, 0) if self.name == "argmax" else (low,)
+
+    def start(self, L: Lanes) -> list[str]:
+        """The state of no elements."""
+        return [L.k(t, v) for t, v in zip(self.types, self.identity(), strict=True)]
+
+    def merge(self, L: Lanes, a: Sequence[str], b: Sequence[str]) -> list[str]:
+        """Both states in one; of equal elements an argmax takes the earlier position."""
+        d, t = self.dtype, self.types[0]
+        if self.name in ("reduce_sum", "cumsum"):
+            return [L.op("fadd" if d.is_float else "add", t, a[0], b[0])]
+        if self.name in ("reduce_prod", "cumprod"):
+            return [L.op("fmul" if d.is_float else "mul", t, a[0], b[0])]
+        if self.name in ("reduce_max", "cummax"):
+            return [emit(L, "maximum", [a[0], b[0]], [d, d], d, {})]
+        if self.name == "greatest" and d.is_float:  # of numbers: one instruction
+            return [L.select(L.cmp("ogt", t, a[0], b[0]), t, a[0], b[0])]
+        if self.name == "greatest":
+            return [emit(L, "maximum", [a[0], b[0]], [d, d], d, {})]
+        if self.name == "reduce_min":
+            return [emit(L, "minimum", [a[0], b[0]], [d, d], d, {})]
+        if d.is_float:
+            better = L.cmp("ogt", t, b[0], a[0])
+            nan_a, nan_b = L.cmp("uno", t, a[0], a[0]), L.cmp("uno", t, b[0], b[0])
+            better = L.op("or", "i1", better, L.op("and", "i1", nan_b, L.negate(nan_a)))
+            same = L.cmp("oeq", t, a[0], b[0])
+            same = L.op("or", "i1", same, L.op("and", "i1", nan_a, nan_b))
+        else:
+            better = L.cmp("sgt" if d.kind == "i" else "ugt", t, b[0], a[0])
+            same = L.cmp("eq", t, a[0], b[0])
+        earlier = L.op("and", "i1", same, L.cmp("slt", "i64", b[1], a[1]))
+        take = L.op("or", "i1", better, earlier)
+        return [L.select(take, t, b[0], a[0]), L.select(take, "i64", b[1], a[1])]
+
+    def follow(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
+        """The state with one more element, which stands behind those in the state."""
+        if self.name != "argmax":
+            return self.merge(L, state, x)
+        take = self.exceeds(L, x[0], state[0])
+        return [
+            L.select(take, ty, b, a) for ty, a, b in zip(self.types, state, x, strict=True)
+        ]
+
+    def step(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
+        """The state with one more element in every active lane, behind those in the state."""
+        new = self.follow(L, state, x)
+        if L.mask is None:
+            return new
+        return [
+            L.select(L.mask, t, n, s) for t, n, s in zip(self.types, new, state, strict=True)
+        ]
+
+    def first(self, L: Lanes, x: Sequence[str]) -> list[str]:
+        """The state after one element in every active lane: `step` from `start`, with less code
+        (a sum of floats does need its zero: 0 + -0 is 0)."""
+        start = self.start(L)
+        if self.dtype.is_float and self.name == "reduce_sum":
+            return self.step(L, start, x)
+        if L.mask is None:
+            return list(x)
+        return [L.select(L.mask, t, n, s) for t, n, s in zip(self.types, x, start, strict=True)]
+
+    def fold(self, L: Lanes, vectors: list[list[str] | None]) -> list[str]:
+        """A scalar state from vector states; None stands for vectors no element reached."""
+        if self.name == "argmax":
+            return self._fold_positions(L, vectors)
+        n = len(vectors)
+        while n > 1:
+            n //= 2
+            for k in range(n):
+                a, b = vectors[k], vectors[k + n]
+                if a is not None and b is not None:
+                    vectors[k] = self.merge(L, a, b)
+                elif a is None:
+                    vectors[k] = b
+        state = vectors[0]
+        assert state is not None
+        if L.e.module.sparing and L.width > 1:
+            return [outlined(
+                L, f"{self.name}.{self.dtype.name}", self.types[0], state,
+                lambda lanes, given: self._across(lanes, given)[0], across=True,
+            )]
+        return self._across(L, state)
+
+    def _across(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A scalar state from one of a vector."""
+        h = L.width
+        while h > 1:
+            h //= 2
+            order = ", ".join(f"i32 {(k + h) % L.width}" for k in range(L.width))
+            high = [
+                L.e(
+                    f"shufflevector {L.vec(t)} {r}, {L.vec(t)} poison, <{L.width} x i32> <{order}>"
+                )
+                for t, r in zip(self.types, state, strict=True)
+            ]
+            state = self.merge(L, state, high)
+        if L.width == 1:
+            return list(state)
+        return [
+            L.e(f"extractelement {L.vec(t)} {r}, i64 0")
+            for t, r in zip(self.types, state, strict=True)
+        ]
+
+    def _fold_positions(self, L: Lanes, vectors: Sequence[list[str] | None]) -> list[str]:
+        """The greatest element, and the first of the lanes that hold it in the first group."""
+        t, p = self.types
+        greatest = Reduction("reduce_max", self.dtype).fold(
+            L, [v and v[:1] for v in vectors]
+        )
+        top = L.spread(t, greatest[0])
+        hits: dict[int, str] = {}
+        groups: list[list[str] | None] = [None] * len(vectors)
+        for k, v in enumerate(vectors):
+            if v is None:
+                continue
+            hits[k] = L.cmp("oeq" if self.dtype.is_float else "eq", t, v[0], top)
+            if self.dtype.is_float:
+                hits[k] = L.op("or", "i1", hits[k], L.cmp("uno", t, v[0], v[0]))
+            groups[k] = [L.select(hits[k], p, v[1], L.k(p, (1 << (int(p[1:]) - 1)) - 1))]
+        (group,) = Reduction("reduce_min", SIGNED[p]).fold(L, groups)
+        first = L.spread(p, group)
+        lanes = len(vectors) * L.width
+        for k, hit in hits.items():
+            v = vectors[k]
+            assert v is not None
+            hits[k] = L.op("and", "i1", hit, L.cmp("eq", p, v[1], first))
+        lane = _first_of(L, lanes, _bits(L, lanes, hits))
+        if p != "i64":
+            group = L.e(f"zext {p} {group} to i64")
+        return [greatest[0], L.e(f"add i64 {L.e(f'mul i64 {group}, {lanes}')}, {lane}")]
+
+    def place(self, L: Lanes, vectors: Sequence[list[str] | None]) -> str:
+        """The first place of an argmax's greatest element, or NaN, where all elements stand in one
+        group; `vectors` as for `fold`.
+
+        The greatest of others is found as if there were no NaN, which their bits tell.
+        """
+        t, d = self.types[0], self.dtype
+        (top,) = Reduction("greatest", d).fold(L, [v and v[:1] for v in vectors])
+        top = L.spread(t, top)
+        there = {k: v[0] for k, v in enumerate(vectors) if v is not None}
+        lanes = len(there) * L.width
+        equal = "oeq" if d.is_float else "eq"
+        bits = _bits(L, lanes, {k: L.cmp(equal, t, x, top) for k, x in there.items()})
+        if d.is_float:
+            nan = _bits(L, lanes, {k: L.cmp("uno", t, x, x) for k, x in there.items()})
+            some = L.e(f"icmp ne i{lanes} {nan}, 0")
+            bits = L.e(f"select i1 {some}, i{lanes} {nan}, i{lanes} {bits}")
+        return _first_of(L, lanes, bits)
+
+    def count(self, L: Lanes, hits: Sequence[str]) -> str:
+        """In how many lanes of vectors of conditions these hold, as a state."""
+        (t,) = self.types
+        total = "0"
+        L.e.module.declare("llvm.ctpop.i32", "declare i32 @llvm.ctpop.i32(i32)")
+        for hit in hits:
+            bits = L.e(f"bitcast {L.vec('i1')} {hit} to i{L.width}")
+            bits = L.e(f"zext i{L.width} {bits} to i32")
+            total = L.e(f"add i32 {total}, {L.e(f'call i32 @llvm.ctpop.i32(i32 {bits})')}")
+        return L.e(f"sitofp i32 {total} to {t}")
+
+    def finish(self, L: Lanes, state: Sequence[str], out: DType) -> str:
+        """The result from a state."""
+        if self.name == "argmax":
+            return state[1]
+        return casts.round_to(L, out, state[0])
+
+    @property
+    def aligned(self) -> int:
+        """Of what address a stored state may be: int8 columns begin at any."""
+        return min(4, self.dtype.compute.itemsize)
+
+    def accumulate(self, L: Lanes, cell: str, x: Sequence[str]) -> None:
+        """Add one more element of every active lane to the state stored at `cell`."""
+        (t,) = self.types
+        v, m, aligned = L.vec(t), L.vec("i1"), self.aligned
+        if L.mask is None:
+            old = L.e(f"load {v}, ptr {cell}, align {aligned}")
+            L.e.do(f"store {v} {self.merge(L, [old], x)[0]}, ptr {cell}, align {aligned}")
+            return
+        load, store = f"llvm.masked.load.{L.suffix(t)}.p0", f"llvm.masked.store.{L.suffix(t)}.p0"
+        L.e.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
+        L.e.module.declare(store, f"declare void @{store}({v}, ptr, i32, {m})")
+        old = L.e(
+            f"call {v} @{load}(ptr {cell}, i32 {aligned}, {m} {L.mask}, {v} zeroinitializer)"
+        )
+        (new,) = self.merge(L, [old], x)
+        L.e.do(f"call void @{store}({v} {new}, ptr {cell}, i32 {aligned}, {m} {L.mask})")
+
+    @property
+    def wide(self) -> Reduction:
+        """What totals over items accumulate in: sums of floats in f64."""
+        return Reduction(self.name, f64) if self.widens else self
+
+    @property
+    def widens(self) -> bool:
+        """Whether totals are kept in a wider type than rows are."""
+        return self.name == "reduce_sum" and self.dtype.is_float and self.dtype.bits < 64
+
+    def widen(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A state of rows as one of totals."""
+        if not self.widens:
+            return list(state)
+        return [L.convert("fpext", state[0], "float", "double")]
+
+    def narrow(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A state of totals as one of rows."""
+        if not self.widens:
+            return list(state)
+        if self.dtype is f16:  # LLVM may make one rounding of two, by a function of its library
+            return [narrow_to_odd(L, state[0])]
+        return [L.convert("fptrunc", state[0], "double", "float")]
+
+
+def reduction_of(e: Expr) -> Reduction:
+    """The reduction that a `reduce` or `scan` expression stands for."""
+    return Reduction(e.name, e.args[0].dtype if e.name == "argmax" else e.dtype)
+
+
+def counted(e: Expr, target: Target) -> Expr | None:
+    """The condition of a sum of ones and zeros of floats, where its bits are counted instead: that
+    is exact for the rows of a sweep without loops, and short where masks have registers."""
+    x = e.args[0]
+    if not (target.masked and e.name == "reduce_sum" and e.dtype.is_float):
+        return None
+    if x.kind != "op" or x.name != "cast" or x.args[0].dtype is not bool_:
+        return None
+    return x.args[0]
+
+
+def _bits(L: Lanes, lanes: int, conditions: Mapping[int, str]) -> str:
+    """Conditions of some vectors, by their number, as an integer with a bit for each of `lanes`."""
+    bits, one = "0", f"i{L.width}"
+    for k, hit in conditions.items():
+        x = hit if L.width == 1 else L.e(f"bitcast {L.vec('i1')} {hit} to {one}")
+        if lanes > L.width:
+            x = L.e(f"zext {one} {x} to i{lanes}")
+        bits = L.e(f"or i{lanes} {bits}, {L.e(f'shl i{lanes} {x}, {k * L.width}')}")
+    return bits
+
+
+def _first_of(L: Lanes, lanes: int, bits: str) -> str:
+    """The number of the lowest bit that is set, as i64."""
+    count = f"llvm.cttz.i{lanes}"
+    L.e.module.declare(count, f"declare i{lanes} @{count}(i{lanes}, i1)")
+    lane = L.e(f"call i{lanes} @{count}(i{lanes} {bits}, i1 true)")
+    if lanes == 64:
+        return lane
+    return L.e(f"{'zext' if lanes < 64 else 'trunc'} i{lanes} {lane} to i64")

@@ -1,0 +1,354 @@
+"""Strip-mining of long columns: rows outside, columns inside, as the rows stand in memory.
+
+    for a block of ROWS rows:
+        for STRIP rows of them:
+            for a vector of columns:    state[j] = state[j] + x[i, j] + x[i + 1, j] + ..
+
+Walking a group of columns down all of its rows would read a few lines of each row: a page of
+memory for each, and nothing that a prefetcher could foresee. So what the columns accumulate stands
+in memory near the core, and rows pass by, a strip of them at a time. The order of additions is
+that of one group after the other (`along`): blocks are added up from nothing, and in order.
+
+Nests of several sweeps (a variance: the mean first) take so few columns at a time that these stay
+in cache from sweep to sweep, if there is such a number: rows at the distance of pages get in each
+other's way. What a later sweep wants for each column is computed once between the sweeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphc.codegen.emission.bands import ROWS
+from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.reductions import reduction_of
+from graphc.codegen.emission.scope import Scope
+from graphc.codegen.emission.sweep import Totals, least, memory_of, read_states, under, write_states
+from graphc.codegen.nests.axes import coefficient, needs
+from graphc.codegen.nests.loops import Expr
+from graphc.codegen.nests.schedule import BLOCK
+
+if TYPE_CHECKING:
+    from graphc.codegen.emission.along import Along
+
+NEAR_BYTES = 1 << 15  # of what stands in memory for a piece: the nearest cache
+LEAST_COLUMNS = 256   # of a piece, or too much would stand there
+STRIP = 4             # rows at a time, if they are cheap: states are read and written that seldom
+CACHED_BYTES = 1 << 20  # of rows that stay in cache from sweep to sweep: half of a core's 2 MiB
+PIECE = 16            # lines of memory of a row, at most, of a piece that does
+LEAST_PIECE = 8       # likewise at least: fewer are read more slowly than whole rows
+PAGE = 4096           # rows so far apart, or a multiple, meet in the same few sets of a cache
+LEAST_VECTORS = 8   # of a row, if its length is known: fewer are one group, or a few
+
+
+def fits(body: Along, totals: Totals) -> bool:
+    """Whether a nest can be run so, and is worth it."""
+    s, nest = body.s, body.nest
+    reduces = [r for rs in body.reduces for r in rs]
+    if s.vector is None or s.width == 1 or len(s.loops) != 1 or not reduces:
+        return False
+    if body.scans or totals or any(s.vector not in r.axes for r in reduces):
+        return False
+    row, column = nest.sizes[s.vector], nest.sizes[s.loops[0]]
+    if isinstance(row, int) and row < LEAST_VECTORS * s.width:
+        return False
+    if isinstance(column, int) and column <= 2 * ROWS:
+        return False
+    return _columns(body) >= LEAST_COLUMNS
+
+
+def run(body: Along, grid: Scope, low: str, high: str) -> None:
+    """Columns from low to high of one grid item, in pieces."""
+    e, most = body.e, _columns(body)
+    stripes = Stripes(body, most)
+    if body.s.sweeps == 1 and most == BLOCK:
+        stripes.piece(grid, low, high)
+        return
+    step = str(most) if body.s.sweeps == 1 else _cached_columns(body, most)
+    length = e(f"sub nsw i64 {high}, {low}")
+    up = e(f"add nsw i64 {length}, {e(f'sub nsw i64 {step}, 1')}")
+    pieces = e(f"udiv i64 {up}, {step}")
+
+    def piece(k: str) -> None:
+        first = e(f"add nsw i64 {low}, {e(f'mul nsw i64 {k}, {step}')}")
+        stripes.piece(grid, first, least(e, e(f"add nsw i64 {first}, {step}"), high))
+
+    e.for_each("0", pieces, piece)
+
+
+def _columns(body: Along) -> int:
+    """The columns of a piece: as many as NEAR_BYTES hold states of."""
+    each = sum(_bytes(t) for rs in body.reduces for r in rs for t in reduction_of(r).types)
+    each += max(sum(_bytes(t) for r in rs for t in reduction_of(r).types) for rs in body.reduces)
+    each += sum(_bytes(register_type(x.dtype)) for x in between(body))
+    columns = BLOCK
+    while columns * each > NEAR_BYTES:
+        columns //= 2
+    return columns
+
+
+def _bytes(t: str) -> int:
+    """Of an element of a scalar type."""
+    return {"float": 4, "double": 8}.get(t) or max(1, int(t[1:]) // 8)
+
+
+def between(body: Along) -> list[Expr]:
+    """What elements of rows need that is known for a column after some of the sweeps."""
+    s, nest = body.s, body.nest
+    loop, found = s.loops[0], dict[Expr, None]()
+    for x in nest.exprs:
+        if loop in x.axes and x.kind != "reduce":
+            found.update((a, None) for a in needs(nest, x) if loop not in a.axes and s.ready[a])
+    for st in nest.stores:
+        if loop in st.axes and loop not in st.expr.axes and s.ready[st.expr]:
+            found[st.expr] = None
+    return [x for x in found if s.vector in x.axes]
+
+
+def _cached_columns(body: Along, most: int) -> str:
+    """Columns of a piece whose rows stay in cache between sweeps; the most, if there are none."""
+    s, e, f = body.s, body.e, body.f
+    assert s.vector is not None
+    moved = [
+        (x.dtype.itemsize, x.offset) for x in body.nest.exprs
+        if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes
+    ]
+    moved += [
+        (body.nest.outputs[x.output].dtype.itemsize, x.offset)
+        for xs in body.row_stores for x in xs
+    ]
+    bytes_ = max(1, sum(size for size, _ in moved))
+    rows = f.top.size(body.nest.sizes[s.loops[0]])
+    some = e(f"select i1 {e(f'icmp eq i64 {rows}, 0')}, i64 1, i64 {rows}")
+    share = e(f"udiv i64 {CACHED_BYTES}, {some}")  # of a row
+    columns = e(f"and i64 {e(f'udiv i64 {share}, {bytes_}')}, -64")
+    line = s.lanes // 4
+    enough = e(f"icmp sge i64 {columns}, {LEAST_PIECE * line}")
+    for size, offset in dict.fromkeys(moved):
+        pitch = coefficient(offset, s.loops[0])
+        if pitch is None:
+            continue
+        # rows meet in the sets of a cache that their distance's lowest bit leaves them
+        bits = e(f"mul i64 {f.top.size(pitch)}, {size}")
+        lowest = e(f"and i64 {bits}, {e(f'sub i64 0, {bits}')}")
+        apart = e(f"icmp sge i64 {share}, {least(e, lowest, str(PAGE))}")
+        enough = e(f"and i1 {enough}, {apart}")
+    piece = least(e, columns, str(min(most, PIECE * line)))  # of bytes, a few lines are too many
+    return e(f"select i1 {enough}, i64 {piece}, i64 {most}")
+
+
+class Stripes:
+    """Emits the columns of a nest piece by piece; the pieces share what stands in memory."""
+
+    def __init__(self, body: Along, columns: int):
+        self.body, self.s, self.e, self.f = body, body.s, body.e, body.f
+        self.free = Lanes(self.e, self.s.width, self.f.target)  # columns beyond the last are held
+        self.room = columns + self.s.width                      # as well, and never read
+
+        def cells(types: tuple[str, ...]) -> list[str]:
+            return [self.f.alloca(f"[{self.room} x {memory_of(t)}]") for t in types]
+
+        self.totals = {
+            r: cells(reduction_of(r).types) for rs in body.reduces for r in rs
+        }
+        self.blocks: dict[Expr, list[str]] = {}
+        spare: dict[str, list[str]] = {}  # sweeps come one after the other
+        for rs in body.reduces:
+            left = {t: list(found) for t, found in spare.items()}
+            for r in rs:
+                self.blocks[r] = []
+                for t in reduction_of(r).types:
+                    if not left.get(t):
+                        spare.setdefault(t, []).extend(cells((t,)))
+                        left[t] = spare[t][-1:]
+                    self.blocks[r].append(left[t].pop())
+        self.between = {x: cells((register_type(x.dtype),))[0] for x in between(body)}
+        self.low = ""
+
+    # --- what stands in memory -----------------------------------------------------------------
+
+    def read(self, e: Emitter, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
+        """A vector of states at a place."""
+        return read_states(Lanes(e, self.s.width, self.f.target), types, cells, at)
+
+    def write(
+        self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
+    ) -> None:
+        """Put a vector of states to a place."""
+        write_states(self.free, types, cells, at, state)
+
+    def at(self, c: Scope) -> str:
+        """Where a scope's columns stand in memory."""
+        assert self.s.vector is not None
+        return c.e(f"sub nsw i64 {c.axis_register(self.s.vector)}, {self.low}")
+
+    def recall(self, c: Scope, p: int) -> None:
+        """Make what is known for a column after `p` sweeps known to a scope of columns."""
+        for x, cell in self.between.items():
+            if self.s.ready[x] <= p:
+                (c.vectors[x],) = self.read(c.e, [register_type(x.dtype)], [cell], self.at(c))
+
+    def finish(self, c: Scope, p: int) -> None:
+        """Make the results of the first `p` sweeps' reductions known to a scope of columns."""
+        for r, cells in self.totals.items():
+            if self.s.sweep[r] < p and r not in c.vectors:
+                kind, L = reduction_of(r), Lanes(c.e, self.s.width, self.f.target)
+                c.vectors[r] = kind.finish(
+                    L, self.read(c.e, kind.types, cells, self.at(c)), r.dtype
+                )
+
+    # --- the sweeps ----------------------------------------------------------------------------
+
+    def piece(self, grid: Scope, low: str, high: str) -> None:
+        """All sweeps over the columns from low to high."""
+        body, s, e, f = self.body, self.s, self.e, self.f
+        self.low = low
+        rows = f.top.size(body.nest.sizes[s.loops[0]])
+        n = body.nest.sizes[s.vector or ""]
+        length = e(f"sub nsw i64 {high}, {low}")
+        whole = high
+        if not isinstance(n, int) or n % s.width:
+            whole = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {s.width}')}")
+        for p in range(s.sweeps):
+            around = Scope(f, grid, e.section(), {}, ready=p)
+            self.clear(self.totals, p, length)
+
+            def block(i: str, p: int = p, around: Scope = around) -> None:
+                end = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows)
+                later = e(f"zext i1 {e(f'icmp ne i64 {i}, 0')} to i64")
+                self.clear(self.blocks, p, e(f"mul nsw i64 {length}, {later}"))
+                states = {
+                    r: [
+                        e(f"select i1 {e(f'icmp eq i64 {i}, 0')}, ptr {a}, ptr {b}")
+                        for a, b in zip(self.totals[r], self.blocks[r], strict=True)
+                    ]
+                    for r in body.reduces[p]
+                }  # nothing and the first block is the first block
+                self.strips(around, p, states, (i, end), (low, whole, high))
+                self.join(p, e(f"mul nsw i64 {length}, {later}"))
+
+            e.for_each("0", rows, block, ROWS)
+            self.settle(grid, p + 1, low, high)
+
+    def clear(self, cells: dict[Expr, list[str]], p: int, length: str) -> None:
+        """The states of a sweep's reductions over no rows."""
+        def vector(at: str) -> None:
+            for r in self.body.reduces[p]:
+                kind = reduction_of(r)
+                self.write(kind.types, cells[r], at, kind.start(self.free))
+
+        if self.body.reduces[p]:
+            self.e.for_each("0", length, vector, self.s.width)
+
+    def join(self, p: int, length: str) -> None:
+        """A block's states join the totals."""
+        def vector(at: str) -> None:
+            for r in self.body.reduces[p]:
+                kind, cells = reduction_of(r), self.totals[r]
+                old = self.read(self.e, kind.types, cells, at)
+                new = self.read(self.e, kind.types, self.blocks[r], at)
+                self.write(kind.types, cells, at, kind.merge(self.free, old, new))
+
+        if self.body.reduces[p]:
+            self.e.for_each("0", length, vector, self.s.width)
+
+    def strips(
+        self, around: Scope, p: int, states: dict[Expr, list[str]], rows: tuple[str, str],
+        columns: tuple[str, str, str],
+    ) -> None:
+        """The rows of a block: whole vectors of columns strip by strip, then the last columns."""
+        s, e = self.s, self.e
+        begin, end = rows
+        low, whole, high = columns
+        strip = STRIP if s.unroll > 1 else 1
+        rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {begin}')}, {strip}")
+        main = e(f"sub nsw i64 {end}, {rest}")
+        if whole != high:  # no row is walked along in vain
+            some = e(f"icmp slt i64 {low}, {whole}")
+            main = e(f"select i1 {some}, i64 {main}, i64 {begin}")
+            end = e(f"select i1 {some}, i64 {end}, i64 {begin}")
+
+        def rows_from(i: str, count: int) -> None:
+            at = [e(f"add nuw nsw i64 {i}, {k}") if k else i for k in range(count)]
+            scopes = [Scope(self.f, around, e.section(), {s.loops[0]: a}, ready=p) for a in at]
+
+            def vector(j: str) -> None:
+                self.vector(self.body.vectors_at(around, j, None), scopes, p, states)
+
+            e.for_each(low, whole, vector, s.width, strided=True)
+
+        e.for_each(begin, main, lambda i: rows_from(i, strip), strip)
+        if strip > 1:
+            e.for_each(main, end, lambda i: rows_from(i, 1))
+        if whole == high:
+            return
+
+        def last(j: str) -> None:
+            c = self.body.vectors_at(around, j, self.body.mask(j, high))
+            self.recall(c, p)
+            (now,) = self.body.reduce_rows(around, [c], p, True, rows)
+            for r, state in now.items():
+                self.write(reduction_of(r).types, states[r], self.at(c), state)
+
+        e.for_each(whole, high, last, s.width)
+
+    def vector(
+        self, c: Scope, rows: list[Scope], p: int, states: dict[Expr, list[str]]
+    ) -> None:
+        """A vector of columns in some rows, one after the other.
+
+        An argmax counts within these rows, in positions as wide as its elements: widening masks
+        takes AVX2 a fifth of the time otherwise.
+        """
+        body = self.body
+        self.recall(c, p)
+        at = self.at(c)
+        kinds = {r: reduction_of(r) for r in body.reduces[p]}
+        now = {r: self.read(self.e, kind.types, states[r], at) for r, kind in kinds.items()}
+        places: dict[Expr, str] = {}  # of an argmax before these rows
+        first: Scope | None = None
+        for k, row in enumerate(rows):
+            inner = under(self.f, c, row, {})
+            first = first or inner
+            L = inner.lanes(True)
+            body.evaluate_row(inner, body.reduces[p], body.row_stores[p], True)
+            for r, kind in kinds.items():
+                inner.e.note(r.node)
+                x = [inner.vector(a) for a in r.args]
+                if kind.near != kind and len(rows) > 1:
+                    kind = kind.near
+                    if not k:
+                        places[r], now[r][1] = now[r][1], L.k(kind.position, -1)
+                    x[1] = L.k(kind.position, k)
+                now[r] = kind.follow(L, now[r], x)
+        for r, place in places.items():
+            assert first is not None
+            first.e.note(r.node)
+            now[r][1] = kinds[r].far(first.lanes(True), place, now[r][1], first.vector(r.args[1]))
+        for r, state in now.items():
+            self.write(reduction_of(r).types, states[r], at, state)
+
+    def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
+        """What is known for each column after `p` sweeps: kept for later ones, or stored."""
+        body, s = self.body, self.s
+        new = [x for x in self.between if s.ready[x] == p]
+        stores = body.late_stores if p == s.sweeps else []
+        if not new and not stores:
+            return
+        over = Scope(self.f, grid, self.e.section(), {}, ready=p)
+
+        def settled(scopes: list[Scope]) -> None:
+            for c in scopes:
+                self.recall(c, p - 1)
+                self.finish(c, p)
+                c.demand([*new, *(x.expr for x in stores)])
+                for x in new:
+                    self.write(
+                        [register_type(x.dtype)], [self.between[x]], self.at(c), [c.vector(x)]
+                    )
+                for late in stores:
+                    c.store(late.output, late.offset, late.expr, vector=True)
+
+        body.vectors(over, low, high, settled, group=1)

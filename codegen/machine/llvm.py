@@ -1,0 +1,218 @@
+"""LLVM text to object files, made by llvmlite and kept on disk.
+
+    obj = compile_object(text, target)
+
+No optimiser pipeline runs: the text is as it should be, and LLVM only selects and schedules
+instructions. Every compilation has its own LLVM context and may run beside others. What is in the
+cache takes nothing of LLVM, which is loaded by the first compilation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite
+
+from graphc.codegen.machine import cache, cross, residency
+from graphc.codegen.machine.target import Target, host
+from graphc.errors import CompileError
+from graphc.forks import held
+
+OPTIMISATION = 2  # of instruction selection, register allocation and scheduling
+PLAIN = 0         # for code around kernels: as fast to run, several times as fast to compile
+# Of text that are worth a thread: some 20 ms of LLVM, of which 1 is what a module takes by itself.
+SHARD_BYTES = 1 << 15
+
+
+@functools.cache
+def binding() -> Any:
+    """llvmlite's binding, loaded, with the code generator of this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    with contextlib.suppress(AttributeError):  # others use llvmlite, too, and other locks of it
+        held(llvm.ffi.lib._lock._lock)
+    _drop_pages(llvm)
+    return llvm
+
+
+def _drop_pages(llvm: Any) -> None:
+    with contextlib.suppress(AttributeError):  # where it is loaded from
+        residency.drop_pages(llvm.ffi.lib._lib_handle._name)
+
+
+def release() -> None:
+    """Give back the memory that is for compiling only; the next time takes some 2 ms more."""
+    if binding.cache_info().currsize:
+        _drop_pages(binding())
+        with contextlib.suppress(AttributeError):  # glibc keeps what the modules took
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _machine(target: Target, optimisation: int) -> Any:
+    binding()
+    try:
+        return cross.machine(target.triple, target.cpu, target.features, target.abi, optimisation)
+    except RuntimeError as e:
+        raise CompileError(f"no code generator for {target.triple}: {e}") from None
+
+
+@functools.cache
+def versions() -> str:
+    """What compiles: graphc, llvmlite, and the LLVM in it by its file, without loading it."""
+    import graphc
+
+    version = getattr(graphc, "__version__", "")
+    found = [f"graphc {version} llvmlite {llvmlite.__version__}"]
+    with os.scandir(os.path.join(os.path.dirname(llvmlite.__file__), "binding")) as files:
+        for f in sorted(files, key=lambda f: f.name):
+            if f.name.endswith((".so", ".dylib", ".dll")):
+                info = f.stat()
+                found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
+    return " ".join(found)
+
+
+def _parse(text: str, machine: Any) -> Any:
+    try:
+        return cross.parse(text, machine)
+    except RuntimeError as e:
+        raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
+
+
+@functools.cache
+def _emit_to_memory() -> Any:
+    """LLVM's code generator as a C function, or None if this llvmlite keeps it to itself.
+
+    llvmlite calls all of LLVM under one lock, since a context is for one thread at a time. Here
+    each module has a context and a machine of its own, so several threads may generate code.
+    """
+    ffi = binding().ffi
+    try:
+        emit = ffi.lib._lib_handle["LLVMPY_TargetMachineEmitToMemory"]
+    except (AttributeError, TypeError):
+        return None
+    emit.argtypes = [
+        ffi.LLVMTargetMachineRef, ffi.LLVMModuleRef, ctypes.c_int,
+        ctypes.POINTER(ctypes.c_char_p),
+    ]
+    emit.restype = ffi.LLVMMemoryBufferRef
+    return emit
+
+
+def _generate(text: str, target: Target, optimisation: int) -> bytes:
+    """The object file of a module's text for this kind of machine, made in the calling thread."""
+    machine = _machine(target, optimisation)
+    module = _parse(text, machine)
+    emit = _emit_to_memory()
+    if emit is None:
+        return bytes(machine.emit_object(module))
+    said = ctypes.c_char_p()
+    made = emit(machine, module, 1, ctypes.byref(said))
+    if not made:
+        reason = (said.value or b"").decode(errors="replace")
+        raise CompileError(f"LLVM makes no object of the generated code: {reason}")
+    lib = binding().ffi.lib
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(made), lib.LLVMPY_GetBufferSize(made))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(made)
+
+
+def compile_object(
+    text: str, target: Target, *, optimisation: int = OPTIMISATION, use_cache: bool = True,
+) -> bytes:
+    """The object file of a module's text; one for another machine is made by a child process."""
+    name = cache.key(
+        text, versions(), target.triple, target.cpu, target.features, target.abi, str(optimisation)
+    )
+    if use_cache and (found := cache.load(name)) is not None:
+        return found
+    make = _generate if target.triple == host().triple else cross.generate
+    obj = make(text, target, optimisation)
+    if use_cache:
+        cache.store(name, obj)
+    return obj
+
+
+def compile_objects(
+    texts: Sequence[str], target: Target, *, plain: Sequence[str] = (),
+    beside: Sequence[Callable[[], object]] = (),
+) -> list[bytes]:
+    """The objects that modules' texts become, made side by side where there are CPUs: one of each,
+    several of a long one; then those of `plain` texts. `beside`: what else is to be done."""
+    from graphc.codegen.machine import units
+
+    count = cpus()
+    parts = [(p, OPTIMISATION) for t in texts
+             for p in units.shards(t, min(count, len(t) // SHARD_BYTES))]
+    parts += [(t, PLAIN) for t in plain]
+    jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in parts]
+    made = _side_by_side([*jobs, *beside], [len(t) for t, _ in parts] + [0] * len(beside), count)
+    return made[: len(jobs)]
+
+
+def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], most: int) -> list[Any]:
+    """What the jobs return, of which the largest begin; the first mistake of one is raised."""
+    made: list[Any] = [None] * len(jobs)
+    waiting = sorted(range(len(jobs)), key=lambda i: sizes[i])
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        while not failed:
+            try:
+                i = waiting.pop()
+            except IndexError:
+                return
+            try:
+                made[i] = jobs[i]()
+            except BaseException as e:  # Ctrl-C, too, waits for what others are at
+                failed.append(e)
+
+    helpers = []
+    for _ in range(min(most, len(jobs)) - 1):
+        h = threading.Thread(target=work)
+        try:
+            h.start()
+        except RuntimeError:  # where the system allows no more threads, this one does it all
+            break
+        helpers.append(h)
+    work()
+    for h in helpers:
+        h.join()
+    if failed:
+        raise failed[0]
+    return made
+
+
+def cpus() -> int:
+    """How many threads may work for this one."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compile_resident(name: str, make_text: Callable[[], str]) -> bytes:
+    """The object of code that belongs to graphc itself; its text is made if nothing is cached."""
+    target = host()
+    entry = cache.key(
+        name, versions(), cache.installation(), target.triple, target.cpu, target.features
+    )
+    found = cache.load(entry)
+    if found is None:
+        found = compile_object(make_text(), target, optimisation=PLAIN, use_cache=False)
+        cache.store(entry, found)
+    return found
+
+
+def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> str:
+    """The machine code of a module's text, as assembly."""
+    if target.triple != host().triple:
+        return cross.generate(text, target, optimisation, assembly=True).decode()
+    machine = _machine(target, optimisation)
+    return str(machine.emit_assembly(_parse(text, machine)))

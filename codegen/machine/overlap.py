@@ -1,0 +1,104 @@
+"""Functions compiled while others are still being written.
+
+LLVM needs no Python: a second thread gives it those functions of a long program that will not
+change any more, as soon as there are enough of them for a module. What is left when all is written
+is compiled as ever (`llvm.compile_objects`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection
+
+from graphc.codegen import perf_map
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine import llvm, units
+from graphc.codegen.machine.target import Target
+
+# Of text in a part, which takes LLVM some 0.15 s: for each the thread waits some twenty times for
+# Python's lock, 5 ms each time.
+PART_BYTES = 1 << 17
+
+
+class Overlap:
+    """Parts of one module, compiled from when they are full; at the end of a `with` none is."""
+
+    def __init__(self, target: Target):
+        self._target = target
+        self._names: list[str] = []           # settled functions of which there is no part yet
+        self._bytes = 0                       # their text
+        self._done: dict[str, str] = {}       # those of parts, as they were then
+        self._parts: deque[str] = deque()     # that nothing has begun to compile
+        self._objects: list[bytes] = []
+        self._failed: list[BaseException] = []
+        self._thread: threading.Thread | None = None
+        self._off = llvm.cpus() < 2 or perf_map.wanted()
+
+    def __enter__(self) -> Overlap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.clear()
+        self._wait()
+
+    def settle(self, module: Module, names: Collection[str]) -> None:
+        """These functions stay as they are."""
+        if self._off:
+            return
+        self._names += names
+        self._bytes += sum(len(module.functions[n]) for n in names)
+        if self._bytes < PART_BYTES:
+            return
+        part = units.part(module, self._names)
+        if part is not None:
+            self._done |= {n: module.functions[n] for n in self._names}
+            self._parts.append(part)
+            self._begin()
+        self._names, self._bytes = [], 0
+
+    def rest(self, text: str) -> str:
+        """The module, now that it is whole, less what is compiled or waits for that."""
+        return units.without(text, self._done)
+
+    def left(self) -> list[str]:
+        """The parts that nothing has begun to compile, for others to do."""
+        left = []
+        while self._parts:
+            try:
+                left.append(self._parts.popleft())
+            except IndexError:  # the thread has taken it
+                break
+        return left
+
+    def objects(self) -> list[bytes]:
+        """What the others have become; the mistake that LLVM found, if any."""
+        self._wait()
+        if self._failed:
+            raise self._failed[0]
+        return self._objects
+
+    def _begin(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._work)
+            try:
+                thread.start()
+            except RuntimeError:  # where the system allows no more threads, the parts wait
+                self._off = True
+                return
+            self._thread = thread
+
+    def _work(self) -> None:
+        try:
+            while True:
+                try:
+                    part = self._parts.popleft()
+                except IndexError:
+                    return
+                self._objects.append(llvm.compile_object(part, self._target))
+        except BaseException as e:  # told by `objects`
+            self._failed.append(e)
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,124 @@
+"""What code is generated for: a `Target` is a CPU as kernels see it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import NamedTuple
+
+from graphc.errors import UsageError
+from graphc.types import DType
+
+# x86-64 psABI levels -> (LLVM CPU, register bits to use)
+LEVELS = {"v2": ("x86-64-v2", 128), "v3": ("x86-64-v3", 256), "v4": ("x86-64-v4", 512)}
+X86 = ("x86_64", "amd64")
+_V3 = frozenset(("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"))
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_LINUX = {"abm": "lzcnt", "bmi1": "bmi"}  # LLVM's names of what Linux calls otherwise
+# AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
+ARM_LEVELS = {"v8": "", "v8.2": "+dotprod"}
+ARM = ("aarch64", "arm64")
+# Partial sums use 4 x 64 bytes of virtual lanes on every target, so results do not depend on it.
+VIRTUAL_BITS = 4 * 512
+
+
+class Target(NamedTuple):  # as a dataclass it would take a millisecond of every start
+    """A machine: `vector_bits` is the register width that kernels are written for."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    has_fma: bool
+    has_f16c: bool            # hardware f16 <-> f32 conversion
+    masked: bool              # cheap masked loads and stores (AVX-512)
+    registers: int            # vector registers
+    pointer_bits: int = 64
+    abi: str = ""             # the calling convention's name, where LLVM does not guess it
+    has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of dtype's compute type in a register."""
+        return self.vector_bits // max(8, dtype.compute.bits)
+
+    @property
+    def arch(self) -> str:
+        return self.triple.split("-")[0]
+
+
+def x86(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
+    """An x86-64 psABI level."""
+    cpu, bits = LEVELS[level]
+    return Target(
+        triple, cpu, "+prefer-256-bit" if level == "v3" else "-prefer-256-bit", bits,
+        has_fma=level != "v2", has_f16c=level != "v2", masked=level == "v4",
+        registers=32 if level == "v4" else 16,
+    )
+
+
+def neon(triple: str, cpu: str = "generic") -> Target:
+    """Any AArch64 CPU."""
+    return Target(
+        triple, cpu, "", 128, has_fma=True, has_f16c=True, masked=False, registers=32
+    )
+
+
+def level_of(target: Target) -> str:
+    """The name of a target's level, of those that its platform has."""
+    if target.arch in X86:
+        return next(level for level, (cpu, _) in LEVELS.items() if cpu == target.cpu)
+    return "v8.2" if target.has_dot else "v8"
+
+
+@cache
+def host() -> Target:
+    """This machine, lowered to a level by GRAPHC_CPU: v2, v3 or v4, v8 or v8.2 on AArch64."""
+    level = os.environ.get("GRAPHC_CPU", "")
+    if getattr(sys.implementation, "_multiarch", "") == "x86_64-linux-gnu":
+        own = _linux_x86()
+        if own is not None:
+            return _lowered(own, level, "x86_64-unknown-linux-gnu")
+    import llvmlite.binding as llvm
+
+    triple = llvm.get_process_triple()
+    features = llvm.get_host_cpu_features()
+    if triple.startswith(X86):
+        return _lowered(_x86_level({f for f, there in features.items() if there}), level, triple)
+    from graphc.codegen.machine.platforms import platform_named
+
+    known = platform_named(triple)
+    base = known.base if known is not None else neon(triple)
+    if level and base.arch in ARM and level not in ARM_LEVELS:
+        raise UsageError(f"GRAPHC_CPU={level!r}: expected v8 or v8.2")
+    return base._replace(
+        triple=triple, cpu=llvm.get_host_cpu_name(), features=features.flatten(),
+        has_dot=base.arch in ARM and level != "v8" and bool(features.get("dotprod")),
+    )
+
+
+def _linux_x86() -> str | None:
+    """The level that Linux says this machine has: LLVM, which knows it too, takes 20 ms to load."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            flags = next((line for line in f if line.startswith("flags")), "")
+    except OSError:
+        return None
+    found = {_LINUX.get(f, f) for f in flags.partition(":")[2].split()}
+    return _x86_level(found) if found else None
+
+
+def _x86_level(features: set[str]) -> str:
+    """The highest level all of whose features, by LLVM's names, are there.
+
+    A virtual machine may hide any of them. `lzcnt` would not even fail then, but find other bits.
+    """
+    if features >= _V4:
+        return "v4"
+    return "v3" if features >= _V3 else "v2"
+
+
+def _lowered(own: str, level: str, triple: str) -> Target:
+    if level and level not in LEVELS:
+        raise UsageError(f"GRAPHC_CPU={level!r}: expected v2, v3 or v4")
+    return x86(min(level, own) if level else own, triple)

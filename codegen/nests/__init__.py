@@ -1,0 +1,16 @@
+"""Loop nests: what a kernel computes, and how it will be run, before any of it is text.
+
+    loops            what a nest is: expressions with index polynomials
+    lowering         fused bodies -> nests, by the rules in `pull`
+    pull             producers inlined into consumers, one rule per op
+    axes             polynomials in loop axes, and which axes are walked as one
+    unrolling        short innermost axes written out, so that vectors run along a longer one
+    index_splitting  nests cut where conditions on an axis change
+    ends             what a short row has once, apart from what its elements take
+    versions         versions of a nest for some lengths of rows
+    row_parts        rows of several parts, written part by part
+    schedule         vector width, sweeps over a row, what tasks are made of
+    vector_axis      the axis along which vectors run
+    tiles            register blocking: several rows at a time, operands turned
+    costs            what computing costs, in cycles of one vector
+"""

@@ -1,0 +1,143 @@
+"""What computing costs, in cycles of one vector: by it nests are scheduled and work is cut.
+
+`grain` says from how much work on threads share it.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.machine.target import Target
+from graphc.codegen.nests.axes import step
+from graphc.codegen.nests.loops import Expr, Nest
+
+# Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
+# 3.9 GHz, by tests/benchmarks/math_speed.py. Quotients and roots count less than the 14, 20 and 32
+# cycles that they hold the divider, since they leave the other units alone: with those, a layer
+# norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 230 and
+# 1200, since they are calls, of which straight-line functions may make some.
+VECTOR_COST = {
+    "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
+    "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 45, "acosh": 38, "atanh": 24,
+    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 45, "pow": 38,
+    "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "cbrt": 24, "rem": 32,
+}
+# Kernels that differ and compute FUNCTIONS, up to which each has the code of its functions itself.
+# A program of more calls one sin for all, and one function that adds up the lanes of a vector: of
+# 10,000 mixed nodes (300 such kernels) three quarters of the text go, emission and LLVM take 13 s
+# of CPU and then 8; a call with 16 or 4,096 rows of 16 takes 5% longer, with 4,096 as much as a
+# fifth where the core is shared, since fewer vectors are under way at a time.
+MOST_LONG = 100
+PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
+COSTLY = 8  # from which reading back beats computing again
+# Cycles that a full register of f32 or f64 holds the divider, on AVX-512.
+DIVIDER = {"div": (10, 16), "sqrt": (13, 25), "rsqrt": (23, 41)}
+INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
+FUNCTIONS = frozenset(VECTOR_COST) - {*INSTRUCTIONS}  # dozens of instructions each
+PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
+LONG_CHAIN = 24       # cost from which eight vectors go side by side
+MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size,
+MAX_AVX2 = 1024        # where option prices take f32 8% less by eight vectors than by four, f64 3%
+# How many vectors of AVX-512 of these go side by side at most, in f32 and f64: they divide or hold
+# many values, and more of them wait for the divider and are spilled. Of 2^13 elements, f32 atan2
+# takes 5.3 us by four vectors and 4.2 by one; f64 atan2 13.3 and 10.8, atan 7.9 and 6.8, tan 8.7
+# and 7.6, tanh 7.4 and 6.8, asinh 16.2 and 13.1 by two, acosh 12 and 10.4 by two; normal_cdf 19.5
+# by eight and 14.4 by four. It holds for formulas in which they are MOSTLY the cost.
+ABREAST = {
+    "atan": (1, 1), "atan2": (1, 1), "tan": (8, 1), "tanh": (2, 1), "asinh": (8, 2),
+    "acosh": (8, 2), "normal_cdf": (8, 4),
+}
+MOSTLY = 0.75
+
+# Of loads ahead of stores (see `ahead`): the distance by which stores and loads are mistaken for
+# each other, and the share of the registers that what is read may hold. Where they are not, up to
+# half of them costs formulas below LONG_CHAIN nothing (-1 to 2%; exp(x) y in f64 3%): by AVX-512,
+# 16 in a b + c d, and by AVX2 8 in x + y; 12 and 16 by AVX2 take 10 and 40% longer. Beyond, chains
+# side by side need registers: a polynomial takes 4% longer by 16, another 40%, a sigmoid 5% by 8,
+# while stores that are waited for cost them 10 to 20%; sea water, vector by vector, gains 40% by 3,
+# where AVX2 loses 2%.
+ALIASED = 1 << 19
+CARRIED, CARRIED_LONG = 2, 8  # one in so many registers
+
+
+def cost_of(e: Expr) -> int:
+    """Of a vector of one expression, in cycles."""
+    if e.kind == "op":
+        return VECTOR_COST.get(e.name, 1)
+    return 0 if e.kind in ("const", "index") else PHILOX if e.kind == "philox" else 1
+
+
+def is_long(e: Expr) -> bool:
+    """Whether an op takes a scalar dozens of instructions."""
+    return e.name in FUNCTIONS
+
+
+def _is_function(e: Expr) -> bool:
+    return e.kind == "op" and is_long(e)
+
+
+def divides(nest: Nest, bits: int) -> bool:
+    """Whether dividing takes an elementwise formula longer than all else.
+
+    Then half a register at a time serves the divider better, and leaves the rest a third port: a
+    vector of square roots takes AVX-512 13 cycles in f32 and 25 in f64, two halves 12 and 23.6;
+    formulas whose other operations take twice as long lose 6%. Functions lose more: in half a
+    register they lack instructions of AVX-512 (a sigmoid in f64 takes twice as long).
+    """
+    if nest.reduced or any(e.kind in ("reduce", "scan") or _is_function(e) for e in nest.exprs):
+        return False
+    held = sum(DIVIDER.get(e.name, (0, 0))[bits == 64] for e in nest.exprs if e.kind == "op")
+    rest = sum(cost_of(e) for e in nest.exprs if e.kind != "op" or e.name not in DIVIDER)
+    return 3 * held >= 2 * rest and held > 0
+
+
+def interleaved(
+    nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int
+) -> int:
+    """How many vectors of an elementwise nest go side by side.
+
+    One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
+    looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
+    independent parts do so by themselves. 2^16 elements of f32 take so many us by one, two, four
+    and eight vectors, and what is spilled matters less:
+
+                              AVX-512                AVX2
+        polynomial, one chain  27   25   21   19      37   35   33   31
+        exp and log            94   85   76   72     234  201  166  152
+        option prices         158  143  118  123     297  256  200  184
+        sea water, four times as broad as deep        84   78   81   85
+    """
+    if vector is None or width * bits != target.vector_bits or nest.reduced:
+        return 1
+    if any(
+        e.kind in ("reduce", "scan")
+        or (e.kind == "load" and vector in e.axes
+            and (e.preds or step(nest, e.offset, vector) != 1))
+        for e in nest.exprs
+    ):
+        return 1
+    until: dict[Expr, int] = {}
+    for e in nest.exprs:
+        until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
+    if cost >= PARALLEL * max(until.values(), default=0):
+        return 1
+    most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
+    size = nest.sizes[vector]
+    short = isinstance(size, int) and size < 4 * 8 * width
+    if target.vector_bits >= 256 and cost >= LONG_CHAIN and not short:
+        most = 8
+    limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
+    while most > 1 and most * cost > limit:
+        most //= 2
+    return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
+
+
+def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:
+    """How many of `most` vectors the functions in `nest` leave side by side, by `ABREAST`."""
+    held = [e for e in nest.exprs if e.kind == "op" and e.name in ABREAST]
+    if sum(map(cost_of, held)) < MOSTLY * cost:
+        return most
+    return min([most, *(ABREAST[e.name][bits == 64] for e in held)])
+
+
+def most_carried(cost: int, target: Target) -> int:
+    """How many registers of operands a loop over vectors of some cost may read ahead."""
+    return target.registers // (CARRIED if cost < LONG_CHAIN else CARRIED_LONG)

@@ -1,0 +1,254 @@
+"""Index-set splitting: nests cut where conditions on an axis change, so that none is left inside.
+
+    for i0<32, i1<192:                        for i0<32, i1<64:   out0[192*i0+i1] = in0[64*i0+i1]
+      out0[..] = in0 if 0<=i1<64,        ->   for i0<32, i1<64:   out0[192*i0+i1+64] = in1[..]
+                 else in1 if 0<=i1-64<64,     for i0<32, i1<64:   out0[192*i0+i1+128] = in2[..]
+                 else in2
+
+Concatenations, stacks and paddings become conditions on a loop axis (see `pull`), and a vector
+computes all of their branches. Where it is known which bound comes first, of numbers or of named
+dimensions, the axis is cut at them (Griebl, Feautrier, Lengauer 2000), and conditions are
+constants. Rows of unknown length stay whole: parts of short ones take longer than their choice.
+Where long ones gain much, they have a version in parts (see `versions`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from graphc import dims
+from graphc.codegen.machine.target import Target
+from graphc.codegen.nests.axes import coalesce, coefficient, substitute
+from graphc.codegen.nests.loops import Expr, Nest, Pred, Store, axis
+from graphc.codegen.nests.schedule import plan
+from graphc.dims import Size
+
+MOST = 64       # pieces of one nest: each is a function
+MOST_OF_ROWS = 16  # parts of rows of unknown length: each takes LLVM as long as the rows whole
+SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
+TYPICAL = 256   # what a symbolic dimension counts as
+
+
+def pieces(nest: Nest, target: Target) -> list[Nest]:
+    """The nests that together compute `nest`: itself where cutting it saves too little."""
+    if nest.reduced or nest.sites or not conditions(nest):
+        return [nest]
+    found = [nest]
+    for name in nest.outer:
+        edges = [[] if _is_open_row(n, name) else _edges(n, name) for n in found]
+        if sum(max(1, len(at) - 1) for at in edges) > MOST:
+            several = _several(nest, name, edges[0]) if name == nest.outer[0] else None
+            if several is None:
+                return [nest]
+            found = several
+            continue
+        found = [p for n, at in zip(found, edges, strict=True) for p in _cut(n, name, at)]
+    if len(found) == 1:
+        return [nest]
+    total = sum(_cycles(p, target) for p in found)
+    return found if total < _cycles(nest, target) else [nest]
+
+
+def parts_of_rows(nest: Nest) -> tuple[str, list[Nest]] | None:
+    """The axis of a nest's rows, and the nests that it is cut into along them; None but for rows
+    of unknown length, which `pieces` leaves whole."""
+    if nest.reduced or nest.sites or not conditions(nest):
+        return None
+    for name in nest.outer:
+        if _is_open_row(nest, name):
+            parts = _cut(nest, name, _edges(nest, name))
+            return (name, parts) if 1 < len(parts) <= MOST_OF_ROWS else None
+    return None
+
+
+def _is_open_row(nest: Nest, name: str) -> bool:
+    """Whether an axis is that of rows of unknown length, elements of which stand side by side."""
+    return not isinstance(nest.sizes[name], int) and len(nest.outer) > 1 and any(
+        coefficient(s.offset, name) == 1 for s in nest.stores
+    )
+
+
+def _several(nest: Nest, name: str, edges: list[Size]) -> list[Nest] | None:
+    """The nest cut at every few edges only of its outermost axis, where the pieces have not much
+    more to compute in all than the nest: a stack of 200 rows, but not 100 paddings of one another.
+    """
+    apart = -(-(len(edges) - 1) // MOST)
+    found: list[Nest] = []
+    for a, b in pairwise([*edges[:-1:apart], edges[-1]]):
+        found.append(Piece(nest, name, a, b).nest())
+        if sum(len(p.exprs) for p in found) > 2 * len(nest.exprs):
+            return None
+    return found
+
+
+def _cycles(nest: Nest, target: Target) -> int:
+    s = plan(coalesce(nest), target)
+    return typical(s.items * s.cycles)
+
+
+def typical(size: Size) -> int:
+    """A size where dimensions that are not known are of usual length."""
+    return dims.estimate(size, TYPICAL)
+
+
+def conditions(nest: Nest) -> list[Pred]:
+    found: dict[Pred, None] = {}
+    for e in nest.exprs:
+        for p in _preds(e):
+            found.setdefault(p)
+    return list(found)
+
+
+def _preds(e: Expr) -> tuple[Pred, ...]:
+    if e.kind == "inside":
+        return tuple(e.attrs)
+    return e.preds if e.kind == "load" else ()
+
+
+def _edges(nest: Nest, name: str) -> list[Size]:
+    """Where an axis begins, is cut, and ends: at every bound of a condition on it whose place among
+    the others is known; [] where that is not worth it."""
+    size = nest.sizes[name]
+    if isinstance(size, int) and size < 2:
+        return []
+    edges = [0, size]
+    for p in conditions(nest):
+        for b in _bounds(p, name):
+            k = bisect_left(edges, True, key=partial(_ordered, b))
+            if 0 < k < len(edges) and edges[k] != b and _ordered(edges[k - 1], b):
+                edges.insert(k, b)
+    inner = 1  # elements that stand behind one another for one value of the axis, as far as known
+    for other in nest.outer[nest.outer.index(name) + 1 :]:
+        inner *= _about(nest.sizes[other])
+    longest = max(_about(b - a) for a, b in pairwise(edges))
+    return edges if len(edges) > 2 and longest * inner >= SHORTEST else []
+
+
+def _about(size: Size) -> int:
+    """A size, or what counts as one that is not known."""
+    return size if isinstance(size, int) else SHORTEST
+
+
+def _ordered(a: Size, b: Size) -> bool:
+    """Whether a <= b, for certain."""
+    return dims.is_nonnegative(b - a)
+
+
+def _cut(nest: Nest, name: str, edges: list[Size]) -> list[Nest]:
+    """The nest cut at the edges on an axis."""
+    if not edges:
+        return [nest]
+    return [Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
+
+
+def _bounds(p: Pred, name: str) -> list[Size]:
+    """Where lo <= name + c < hi begins and ends to hold; none for other forms of conditions, and
+    where that depends on another axis or on data."""
+    if coefficient(p.index, name) != 1:
+        return []
+    rest = p.index - axis(name)
+    found = [p.lo - rest, p.hi - rest]
+    return [] if any(n.startswith("%") for b in found for n in dims.names(b)) else found
+
+
+class Piece:
+    """The part of a nest where begin <= name < end; the axis counts from 0 again."""
+
+    def __init__(self, nest: Nest, name: str, begin: Size, end: Size):
+        self.whole, self.name, self.begin, self.end = nest, name, begin, end
+        self.gone = {name} if end - begin == 1 else set()
+        self.env: dict[str, Size] = {name: begin if self.gone else axis(name) + begin}
+        self.given = self._decided()
+
+    def nest(self) -> Nest:
+        """The nest of the piece."""
+        whole, gone = self.whole, self.gone
+        wanted = self._wanted()
+        made: dict[Expr, Expr] = {}
+        for e in whole.exprs:
+            if e in wanted:
+                args = tuple(made[self.final(a)] for a in e.args)
+                made[e] = self._moved(e, len(made), args)
+        stores = [
+            Store(
+                s.output, substitute(s.offset, self.env), made[self.final(s.expr)],
+                tuple(a for a in s.axes if a not in gone),
+            )
+            for s in whole.stores
+        ]
+        sizes = whole.sizes | {self.name: self.end - self.begin}
+        return replace(
+            whole, outer=[a for a in whole.outer if a not in gone], exprs=list(made.values()),
+            stores=stores, sizes={a: n for a, n in sizes.items() if a not in gone},
+        )
+
+    def kept(self, conditions: Iterable[Pred]) -> tuple[Pred, ...] | None:
+        """The conditions that are left; None where one never holds."""
+        left = []
+        for p in conditions:
+            held = _held(p, self.name, self.begin, self.end)
+            if held is False:
+                return None
+            if held is None:
+                left.append(Pred(*(substitute(size, self.env) for size in p.sizes)))
+        return tuple(left)
+
+    def _decided(self) -> dict[Expr, Expr]:
+        """What selects give that are decided in this piece."""
+        given = {}
+        for e in self.whole.exprs:
+            if e.kind == "op" and e.name == "select" and e.args[0].kind == "inside":
+                left = self.kept(e.args[0].attrs)
+                if not left:
+                    given[e] = e.args[2] if left is None else e.args[1]
+        return given
+
+    def final(self, e: Expr) -> Expr:
+        """e, or what it is known to give."""
+        while e in self.given:
+            e = self.given[e]
+        return e
+
+    def _wanted(self) -> set[Expr]:
+        """The expressions that what is stored here needs."""
+        wanted: set[Expr] = set()
+        stack = [self.final(s.expr) for s in self.whole.stores]
+        while stack:
+            e = stack.pop()
+            if e not in wanted:
+                wanted.add(e)
+                stack += [self.final(a) for a in e.args]
+        return wanted
+
+    def _moved(self, e: Expr, number: int, args: tuple[Expr, ...]) -> Expr:
+        """e in the piece, on these operands."""
+        kind, attrs, left = e.kind, e.attrs, self.kept(_preds(e))
+        if kind == "inside" and not left:
+            kind, attrs = "const", (np.array(left is not None).tobytes(),)
+        elif kind == "inside":
+            attrs = left or ()
+        elif kind == "load" and left is None:  # nothing may be read there, and nothing is used
+            kind, attrs = "const", (np.zeros((), e.dtype.numpy).tobytes(),)
+        elif kind == "load":
+            attrs = (attrs[0], substitute(attrs[1], self.env), left)
+        elif kind == "index":
+            attrs = (substitute(attrs[0], self.env),)
+        axes = frozenset() if kind == "const" else e.axes - self.gone
+        return Expr(number, kind, e.dtype, args, attrs, axes, e.node)
+
+
+def _held(p: Pred, name: str, begin: Size, end: Size) -> bool | None:
+    """Whether a condition holds for begin <= name < end, or for none of them; else None."""
+    bounds = _bounds(p, name)
+    if len(bounds) < 2:
+        return None
+    low, high = bounds
+    if _ordered(low, begin) and _ordered(end, high):
+        return True
+    return False if _ordered(end, low) or _ordered(high, begin) else None

@@ -1,0 +1,333 @@
+"""The schedule of a loop nest: vector width, sweeps over a row, what a task's items are.
+
+Two ways of running a nest with reductions:
+
+    across   inner-loop vectorisation, the vector axis is reduced: a row is swept with vectors,
+             partial results stand in VIRTUAL_BITS of lanes and are combined in a fixed tree
+    along    outer-loop vectorisation: every lane is a row of its own; the reduced axes are scalar
+             loops around vector accumulators. A nest without reductions has none of these loops.
+
+Grid items (all outer axes but the vector axis, times blocks of it) are what tasks are made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from graphc import dims
+from graphc.codegen.emission import bands, interleaving, narrow
+from graphc.codegen.machine.target import VIRTUAL_BITS, Target
+from graphc.codegen.nests import tiles
+from graphc.codegen.nests.axes import coefficient, needs
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved
+from graphc.codegen.nests.loops import Expr, Nest, Store, axis
+from graphc.codegen.nests.tiles import Tile
+from graphc.codegen.nests.vector_axis import axis_and_tile, lane_bits
+from graphc.dims import Size
+
+BLOCK = 4096              # elements of the vector axis in a grid item
+MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
+MAX_CACHED = 1 << 16      # bytes of stack that they may take: threads of musl have 128 KiB
+STRAIGHT = 256            # cycles of a row of known length up to which it is unrolled; ..
+STRAIGHT_VECTORS = 4      # .. and vectors of it that meet in one lane
+FINAL = 1 << 20           # "ready" after all items
+SHORT_COLUMN = 512        # elements summed over that are added up without blocks between
+COLUMN_BYTES = 512        # likewise of columns that are summed: their share of a row, ..
+MANY_BLOCKS = 16          # .. where there are fewer blocks than so many
+ROW_BLOCK = 512           # rows in lanes in an item, where each is some work
+SCANNED_ROWS = 4          # rows scanned side by side: the lines of more would push each other out
+CHEAP_SCAN = 10           # of the nearest cache where strides are even; for scans of so little cost
+# Of a nest that looks up bytes: no instruction gathers them, and taking indices out of registers
+# and putting bytes into one takes longer than going byte by byte. 900,000 pixels by a table take
+# 0.57 ms, by vectors 0.92; with a product and a sum 1.0 either way. By twos vectors are faster.
+CHEAP_LOOKUP = 6
+
+
+@dataclass
+class Schedule:
+    """A nest and the decisions about it."""
+
+    nest: Nest
+    vector: str | None            # the vectorised axis
+    width: int
+    lanes: int                    # virtual lanes of a reduction
+    grid: list[str]               # outer axes that items are numbered by, outermost first
+    loops: list[str]              # scalar loops inside an item: reduced axes, outermost first
+    across: bool                  # the vector axis is reduced
+    sweep: dict[Expr, int]        # reductions: the sweep over the row that feeds them
+    ready: dict[Expr, int]        # how many sweeps must be over before the value is known
+    final: set[Expr]              # known only after all items
+    sweeps: int
+    flat: bool                    # no outer axes: items are pieces of the first reduced axis
+    cost: int                     # of one vector of the nest, in cycles, roughly
+    unroll: int
+    interleave: int               # vectors that are computed side by side, as one wide register
+    cycles: Size                  # of one grid item
+    items: Size
+    sums: list[Expr] = field(default_factory=list)  # reductions over all items
+    columns: list[Expr] = field(default_factory=list)  # sums over the items, per element of a row
+    cached: dict[Expr, int] = field(default_factory=dict)  # kept from this sweep for later ones
+    block: int = BLOCK         # elements of the vector axis in an item
+    tile: Tile | None = None   # an axis of the grid of which an item takes several rows
+    bands: bool = False        # items are bands of the rows summed over, for all of the grid
+    narrow: dict[Expr, int] = field(default_factory=dict)  # bits of lanes, of `narrow.sums`
+    passing: bool = True       # stores may go past the caches
+    tree: str = ""             # rows in lanes are added up as if this were the vector axis
+
+    @property
+    def place(self) -> Size:
+        """Where an element of a row is kept: beside those that stand in a vector with it."""
+        total: Size = 0
+        for name in [*self.loops, self.vector] if self.across and self.vector else self.loops:
+            total = total * self.nest.sizes[name] + axis(name)
+        return total
+
+    @property
+    def merges(self) -> bool:
+        """Whether items side by side are run as one: blocks of columns, which leave no trace in
+        the order of sums. Rows are read in long pieces so, by a task of many items."""
+        return self.block < BLOCK and self.tile is None
+
+    @property
+    def spans(self) -> bool:
+        """Whether the vector axis is all there is, so that items side by side are one."""
+        return self.vector is not None and not (
+            self.grid or self.nest.reduced or self.tile or self.sums or self.columns
+        )
+
+    def rows_of(self, axis: str) -> int:
+        """How many rows of an axis of the grid an item takes."""
+        return self.tile.count if self.tile is not None and self.tile.rows == axis else 1
+
+    @property
+    def straight(self) -> int:
+        """The vectors of a short row that is written out in registers, or 0."""
+        n = self.nest.sizes[self.vector] if self.vector is not None and self.across else 0
+        longest = dims.most(n)
+        if self.loops or self.flat or longest is None:
+            return 0
+        vectors = -(-longest // self.width)
+        each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
+        short = vectors == 1 or vectors * each <= STRAIGHT
+        most = STRAIGHT_VECTORS * self.lanes // self.width
+        return vectors if short and vectors <= most else 0
+
+    def is_late(self, s: Store) -> bool:
+        """Whether a store is made once, after all items."""
+        once = bool(self.sums or self.flat or self.nest.outer)
+        return s.expr in self.final or (once and not s.axes)
+
+
+def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
+    """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none)."""
+    fixed = vector is not None
+    scans = any(e.kind == "scan" for e in nest.exprs)
+    sums_rows = {
+        e for e in nest.exprs if e.kind == "reduce" and set(e.over) - set(nest.reduced)
+    }
+    tile, tree = None, ""
+    if vector is None:
+        vector, tile, tree = axis_and_tile(nest, scans, bool(sums_rows))
+    vector = vector or None
+    across = vector in nest.reduced
+    bits = lane_bits(nest, vector)
+    cost = sum(cost_of(e) for e in nest.exprs)
+    halved = target.vector_bits == 512 and divides(nest, bits)
+    scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
+        coefficient(x.offset, vector) != 1 for x in nest.stores
+    )
+    looked_up = not (fixed or nest.reduced or cost > CHEAP_LOOKUP) and any(
+        e.kind == "load" and e.dtype.itemsize == 1 and nest.dynamic(e.offset) for e in nest.exprs
+    )
+    lanes = target.vector_bits // bits // (2 if halved else 1)
+    width = 1 if vector is None or scattered or looked_up else _width(nest.sizes[vector], lanes)
+    sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
+    flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
+    if flat:
+        final |= {e for e in nest.exprs if ready[e] > 0}
+    for e in final:
+        ready[e] = FINAL
+    grid = [n for n in nest.outer if n != vector]
+    items, cycles = _work(nest, vector, flat, cost)
+    # cycles decide how items are split, and so the order of sums: not by this target's width
+    woven = interleaving.axis(nest) is not None
+    interleave = 1 if scattered or woven else interleaved(nest, target, vector, width, bits, cost)
+    unroll = 4 if cost <= 10 and not woven else 2 if cost <= 24 or halved else 1
+    schedule = Schedule(
+        nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
+        loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
+        final=final, sweeps=sweeps, flat=flat, cost=cost,
+        unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
+        interleave=interleave,
+        cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
+        sums=[
+            e for e in nest.exprs
+            if (e in sums_rows and not e.axes) or (flat and e.kind == "reduce")
+        ],
+        columns=[e for e in nest.exprs if e in sums_rows and e.axes], tree=tree,
+        narrow=dict.fromkeys(narrow.sums(nest), bits) if flat and across and bits < 64 else {},
+    )
+    schedule.cached = _cached(schedule)
+    if vector is not None and width > 1 and not (fixed or across or woven):
+        if tile is None and not sums_rows and not scans and not tree:
+            tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
+        _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
+    return schedule
+
+
+def _width(size: Size, lanes: int) -> int:
+    """Lanes of a vector along an axis: few where that is known to be short."""
+    while isinstance(size, int) and lanes > 2 and lanes // 2 >= size:
+        lanes //= 2
+    return lanes
+
+
+def _work(nest: Nest, vector: str | None, flat: bool, cost: int) -> tuple[Size, Size]:
+    """How many items there are, and cycles of one if vectors were an element wide."""
+    row = nest.row
+    if flat:
+        first = nest.reduced[0]
+        each = BLOCK if first == vector else 1
+        rest = dims.product(nest.sizes[n] for n in nest.reduced[1:])
+        return (
+            dims.ceildiv(nest.sizes[first], each),
+            dims.minimum(nest.sizes[first], each) * rest * cost,
+        )
+    items = dims.product(nest.sizes[n] for n in nest.outer if n != vector)
+    if vector is None or vector in nest.reduced:
+        return items, row * cost
+    size = nest.sizes[vector]
+    return items * dims.ceildiv(size, BLOCK), dims.minimum(size, BLOCK) * row * cost
+
+
+def _take_more(s: Schedule, tile: Tile | None, registers: int, columns: int) -> None:
+    """Let an item be several rows, where a tile says so, a band of them, or so many columns."""
+    if tile is not None:
+        _take_rows(s, tile, registers)
+    if (tile is None or tile.turned is None) and bands.suit(s):
+        bands.take(s)
+    elif not (tile or s.grid or s.sums or s.columns) and s.nest.reduced:
+        _take_columns(s, columns)
+
+
+def _take_rows(s: Schedule, tile: Tile, registers: int) -> None:
+    """Make items of several rows of an axis of the grid, or of few of the vector axis."""
+    sizes, rows = s.nest.sizes, tile.rows
+    assert s.vector is not None
+    if rows is None:
+        s.block, s.unroll = ROW_BLOCK, max(2, s.unroll)
+        s.cycles = dims.floordiv(s.cycles, BLOCK // ROW_BLOCK)
+    elif s.sweeps:
+        if tile.turned is not None:  # sums are short: chains need not be many
+            s.unroll, registers = 4, min(registers, 16)
+        states = max(list(s.sweep.values()).count(p) for p in range(s.sweeps))
+        vectors = group_of(s) * max(1, states)
+        tile = replace(tile, jam=tiles.jam(sizes[rows], tile.count, vectors, registers))
+    if rows is not None:
+        s.cycles = s.cycles * dims.minimum(sizes[rows], tile.count)
+    s.tile = tile
+    s.items = dims.product(
+        dims.ceildiv(sizes[n], s.rows_of(n)) for n in s.grid
+    ) * dims.ceildiv(sizes[s.vector], s.block)
+
+
+def _take_columns(s: Schedule, columns: int) -> None:
+    """Make items of few columns, or all rows of a matrix would be one, for one thread."""
+    assert s.vector is not None
+    size = s.nest.sizes[s.vector]
+    if isinstance(size, int) and size >= MANY_BLOCKS * BLOCK:
+        return
+    s.block = columns
+    s.items = dims.ceildiv(size, columns)
+    each = s.cost * s.nest.row
+    s.cycles = dims.floordiv(dims.minimum(size, columns) * each, s.lanes // 4) + 20
+
+
+def _side_by_side(s: Schedule) -> Tile | None:
+    """Rows that are summed side by side, where what is read for one serves the others."""
+    nest = s.nest
+    assert s.vector is not None
+    size, row = nest.sizes[s.vector], nest.row
+    short = isinstance(row, int) and row <= SHORT_COLUMN
+    if not (short or (isinstance(size, int) and size <= tiles.SIDE_BY_SIDE * s.width)):
+        return None  # long columns side by side: see `stripes`
+    if not s.sweep or any(e.name == "argmax" for e in s.sweep):
+        return None
+    rows = tiles.shared(nest, s.vector, s.grid)
+    return None if rows is None else Tile(rows, tiles.count(nest.sizes[rows]))
+
+
+def group_of(s: Schedule) -> int:
+    """How many vectors of rows are written side by side."""
+    group, n = s.unroll, s.nest.sizes[s.vector] if s.vector is not None else 1
+    while isinstance(n, int) and group > 1 and n < group * s.width:
+        group //= 2
+    return group
+
+
+def _cached(s: Schedule) -> dict[Expr, int]:
+    """Costly elements of a row that a later sweep wants again, and the sweep that makes them."""
+    size = s.nest.row
+    if not (s.across and s.sweeps > 1 and isinstance(size, int) and size <= MAX_CACHED_ROW):
+        return {}
+    if s.straight:  # registers keep everything
+        return {}
+    asked = [wanted(s, p, {}) for p in range(s.sweeps)]
+    cached: dict[Expr, int] = {}
+    left = MAX_CACHED
+    for e in s.nest.exprs:
+        if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.name, 0) >= COSTLY:
+            uses = [p for p in range(s.sweeps) if e in asked[p]]
+            takes = size * e.dtype.compute.itemsize
+            if len(uses) > 1 and e.dtype.kind != "b" and takes <= left:
+                cached[e] = uses[0]
+                left -= takes
+    again = [wanted(s, p, cached) for p in range(s.sweeps)]
+    return {e: p for e, p in cached.items() if any(e in w for w in again[p + 1 :])}
+
+
+def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
+    """The expressions of the row that sweep p computes or reads back."""
+    roots = [a for r, q in s.sweep.items() if q == p for a in r.args]
+    roots += [r.args[0] for r in s.columns if s.ready[r.args[0]] == p]
+    roots += [
+        x.expr for x in s.nest.stores
+        if set(x.axes) & set(s.nest.reduced) and s.ready[x.expr] == p
+    ]
+    seen: set[Expr] = set()
+    while roots:
+        e = roots.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.kind == "reduce" or cached.get(e, p) < p:
+            continue
+        roots += needs(s.nest, e)
+    return seen
+
+
+def _sweeps(
+    nest: Nest, sums_rows: set[Expr]
+) -> tuple[dict[Expr, int], dict[Expr, int], set[Expr], int]:
+    """(sweep by reduction, ready by expression, what waits for all items, how many sweeps)."""
+    sweep: dict[Expr, int] = {}
+    ready: dict[Expr, int] = {}
+    final: set[Expr] = set()
+    last = -1
+    for e in nest.exprs:
+        before = needs(nest, e)
+        at = max((ready[a] for a in before), default=0)
+        if any(a in final for a in before) or e in sums_rows:
+            final.add(e)
+        if e.kind == "reduce" and e not in sums_rows:
+            sweep[e] = at
+            last = max(last, at)
+            at += 1
+        ready[e] = at
+    for e in sums_rows:
+        if e.axes:  # a sum per column, fed by the sweep that makes its operand
+            last = max(last, ready[e.args[0]])
+    for s in nest.stores:
+        if set(s.axes) & set(nest.reduced) and s.expr not in final:
+            last = max(last, ready[s.expr])
+    return sweep, ready, final, last + 1

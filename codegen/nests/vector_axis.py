@@ -1,0 +1,147 @@
+"""The vector axis of a nest: the one along which most of what it reads and writes is contiguous.
+
+A reduced axis gives sweeps over rows (`across`), an outer one a row in every lane (`along`). Rows
+that are known to be short take a lane each where folding registers would take longer than they do.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.emission import interleaving, narrow
+from graphc.codegen.nests import tiles
+from graphc.codegen.nests.axes import coefficient
+from graphc.codegen.nests.costs import VECTOR_COST, is_long
+from graphc.codegen.nests.loops import Nest
+from graphc.codegen.nests.tiles import Tile
+from graphc.dims import Size
+
+# Elements of a row up to which every lane takes a row of its own:
+FEW = 4           # in general
+FEW_PLACES = 8    # of an argmax, whose registers fold slowly
+FEW_ENDS = 31     # where a row ends in a function that takes a scalar dozens of instructions
+FEW_STORED = 8    # the same, if elements of the row are stored too, lane by lane
+LONG_ROW = 32     # elements of a row beside which what is read or stored once for it is nothing;
+                  # shorter ones fill no more than the lanes of a sweep once
+SIDE_ROWS = 8     # rows side by side from which vectors that they share choose no axis: two had
+                  # a matrix walked down its columns, sum(b * maximum(x + c, 0)[:, None], 0),
+                  # in 1.1 to 40 times the time; of 5 rows, with exp, it is 0.4, of 3 0.3 to 0.6
+SCATTERED = 4     # bytes of elements that are stored apart fast enough for that: of others, (4, n)
+                  # to (n, 4) takes up to half as long again
+LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little
+
+
+def axis_and_tile(
+    nest: Nest, scans: bool, rows_summed: bool
+) -> tuple[str | None, Tile | None, str]:
+    """The vector axis, blocks of it, and the one of long rows, whose order short ones keep."""
+    woven = interleaving.axis(nest)
+    if woven is not None:
+        return woven, None, ""
+    found = tiles.spread(nest)
+    if found is not None:
+        return *found, ""
+    long = _vector_axis(nest, scans, rows_summed)
+    row = nest.row
+    if not (nest.outer and nest.reduced and isinstance(row, int) and row < LONG_ROW):
+        if long in nest.outer and _long_sums(nest) and not scans and not rows_summed:
+            long = tiles.fuller(nest, long, VECTOR_COST, 512 // lane_bits(nest, long))
+        return long, None, ""
+    found = tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
+    vector, tile = found or (_vector_axis(nest, scans, rows_summed, row), None)
+    if row == 0 or vector not in nest.outer or long not in nest.reduced:
+        return vector, tile, ""
+    return vector, tile, long
+
+
+def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW) -> str | None:
+    """The axis along which most of what is read and written stands side by side.
+
+    row: how many elements are reduced, or LONG_ROW for more and for numbers that are not known.
+    """
+    names = nest.outer + ([] if scans else nest.reduced)
+    if row <= _few(nest, rows_summed):
+        names = nest.outer
+    elif rows_summed:
+        names = list(nest.reduced)
+    if not names:
+        return None
+    score = dict.fromkeys(names, 0)
+    offsets = [(e.offset, 2) for e in nest.exprs if e.kind == "load"]
+    offsets += [(s.offset, 3) for s in nest.stores]
+    if row >= LONG_ROW:
+        inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
+        offsets = inner or offsets  # what is done once for a row matters little
+        wide = [n for n in nest.outer if not _is_less(nest.sizes[n], SIDE_ROWS)]
+        if any(coefficient(p, n) == 1 for p, _ in inner for n in wide):  # nor what rows share
+            offsets = [x for x in inner if any(coefficient(x[0], n) != 0 for n in nest.outer)]
+    for p, weight in offsets:
+        for n in names:
+            c = coefficient(p, n)
+            if c == 1:
+                score[n] += weight
+            elif c != 0:
+                score[n] -= weight
+    order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
+    best = max(names, key=lambda n: (score[n], order[n]))
+    if nest.reduced or not _few_lanes(nest, best, offsets):
+        return best
+    long = [n for n in names if not _is_less(nest.sizes[n], LONG_ROW)]
+    even = [
+        n for n in long if all(isinstance(coefficient(p, n), int) for p, _ in offsets) and all(
+            coefficient(s.offset, n) == 1 or nest.outputs[s.output].dtype.itemsize == SCATTERED
+            for s in nest.stores
+        )
+    ]
+    return max(even, key=lambda n: (score[n], order[n]), default=best)
+
+
+def _is_less(size: Size, n: int) -> bool:
+    """Whether a size is known to be less than n."""
+    return isinstance(size, int) and size < n
+
+
+def _few_lanes(nest: Nest, vector: str, offsets: list[tuple[Size, int]]) -> bool:
+    """Whether an axis fills few lanes, which are not even contiguous everywhere: colours of pixels
+    that are moved apart. Pixels in lanes, some elements apart, take a third to an eighth of the
+    time."""
+    size = nest.sizes[vector]
+    return isinstance(size, int) and size <= FEW and any(
+        coefficient(p, vector) not in (0, 1) for p, _ in offsets
+    )
+
+
+def _few(nest: Nest, rows_summed: bool) -> int:
+    """How short rows must be that a lane for each beats a register for each."""
+    inner = set(nest.reduced)
+    if rows_summed and any(
+        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.over) - inner
+    ):
+        return -1  # a sum for each column
+    most = 0 if rows_summed else FEW
+    if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
+        most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
+    if any(e.kind == "reduce" and e.name == "argmax" for e in nest.exprs):
+        most = max(most, FEW_PLACES)
+    return most
+
+
+def lane_bits(nest: Nest, vector: str | None) -> int:
+    """Bits of the widest float that moves along the vector axis, else of the widest element. Of
+    sums that lanes keep in fewer bits, these count."""
+    short = narrow.sums(nest)
+    casts = {r.args[0] for r in short}
+    moving = [
+        e.dtype for e in nest.exprs
+        if vector in e.axes and e.kind in ("load", "op", "philox", "scan") and e not in casts
+    ]
+    moving += [narrow.UNSIGNED[bits] for bits in short.values()]
+    moving += [e.args[0].dtype for e in nest.exprs if e.kind == "reduce" and e not in short]
+    stored = [(nest.outputs[s.output].dtype, vector in s.axes) for s in nest.stores]
+    floats = [d.compute.bits for d in (*moving, *(d for d, _ in stored)) if d.is_float]
+    moving += [d for d, along in stored if along]  # a place of a byte is wider than bytes are
+    return max(floats or [max(8, d.bits) for d in moving] or [32])
+
+
+def _long_sums(nest: Nest) -> bool:
+    """Whether what comes before and after the sums matters little."""
+    row = nest.row
+    return bool(nest.reduced) and not (isinstance(row, int) and row < LONG_COLUMN)

@@ -1,0 +1,141 @@
+"""Function versioning by length: rows whose number of elements comes with the call.
+
+    for i0<n, i1<m reduce i2<d:         if d <= 204:  for i0<n, i1<m reduce i2<min(204, d): ..
+      e4 = reduce_sum over i2 of ..  -> else:         for i0<n, i1<m reduce i2<d: ..
+      out0[i0*m+i1] = e4
+
+Distances of points want points in lanes (`tiles.spread`) if these have three coordinates, and
+vectors along the coordinates if they have a thousand. Where the number is declared, one of the two
+is written; where it is not, both, and the kernel chooses when it runs. Sums are added up in the
+order of the declared number. 400 x 400 distances, three coordinates, take 34 us in the place of
+1,816 in f32, and 61 in the place of 1,783 in f64.
+
+Likewise the rows of a matrix, which are summed with a row in each lane if they have two to four
+elements: these lengths have a version each, as if they were declared. The norms of 10,000 rows
+of three f32 take 4 us in the place of 78.
+
+Rows that one vector holds have a version as well. They need no loops, and stay in registers from
+sweep to sweep: softmax of 10,000 rows of three takes 161 us in the place of 441, sums of rows of
+eight 22 for 76. Another one is for rows of up to four vectors, all of them masked: sums of 2,000
+rows of 33 f32 take 11 us in the place of 27, argmax 28 for 86, softmax 100 for 160.
+
+Rows that are put together of parts of unknown length, as by a concatenation along the last axis,
+are cut into these where they are not short: eight parts of 1000 x 16 f32 take 66 us in the place
+of 144, two of 1000 x 64 bytes 9 in the place of 36 (see `row_parts`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from graphc import dims
+from graphc.codegen.machine.target import Target
+from graphc.codegen.nests import row_parts
+from graphc.codegen.nests.axes import coalesce, substitute
+from graphc.codegen.nests.index_splitting import parts_of_rows
+from graphc.codegen.nests.loops import Expr, Nest
+from graphc.codegen.nests.schedule import Schedule, plan
+from graphc.codegen.nests.tiles import longest_spread
+from graphc.codegen.nests.vector_axis import FEW
+from graphc.dims import Size
+
+MOST = 16  # expressions of a nest up to which it has a version for each of the shortest lengths,
+MOST_IN_VECTOR = 40  # and one for rows that a vector holds
+ROW_VECTORS = 4  # .. and another for rows that so many hold
+PART = 8  # elements of the parts of a row, in the mean, from which they are written one by one;
+FEW_ROWS = 16  # of fewer rows, as many more: a part of a single one takes 50 ns to begin
+
+
+class Version(NamedTuple):
+    """A nest for rows whose length compares with a number: `eq`, `sle`; or nests, `sge`."""
+
+    name: str
+    compare: str
+    number: int
+    nest: Nest | list[Nest]
+
+
+class Versions(NamedTuple):
+    """Nests for some lengths of the rows, and one for all others.
+
+    length: what is compared; where rows have parts, their elements in few of them.
+    """
+
+    length: Size
+    some: list[Version]
+    other: Nest
+
+
+def by_length(nest: Nest, target: Target) -> Versions | None:
+    """Versions of a nest, where short rows are best summed in another way than long ones."""
+    if not nest.reduced:
+        return None
+    nest = coalesce(nest)
+    if len(nest.reduced) != 1:
+        return None
+    (k,) = nest.reduced
+    length = nest.sizes[k]
+    if dims.most(length) is not None:
+        return None
+    most = longest_spread(nest)
+    if most:
+        short = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
+        return Versions(length, [Version("short", "sle", most, short)], nest)
+    names = dims.names(length)
+    users = names[0].isidentifier()  # blocks of a chain are long
+    schedule = plan(nest, target)
+    if length != dims.atom(names[0]) or not users or not _sweeps_rows(nest, schedule):
+        return None
+    some: list[Version] = []
+    if len(nest.exprs) <= MOST and not any(set(x.axes) & {k} for x in nest.stores):
+        some = [Version(f"of{n}", "eq", n, _where(nest, names[0], n)) for n in range(2, FEW + 1)]
+    width = schedule.width
+    if len(nest.exprs) <= MOST_IN_VECTOR and (target.masked or target.vector_bits // width >= 32):
+        for name, most in (("row", width), ("rows", ROW_VECTORS * width)):
+            row = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
+            if plan(row, target).straight:
+                some.append(Version(name, "sle", most, row))
+    return Versions(length, some, nest) if some else None
+
+
+def by_parts(nest: Nest, target: Target) -> Versions | None:
+    """A version in parts of rows that are put together, where the parts are long enough."""
+    found = parts_of_rows(nest)
+    if found is None or not row_parts.pays(nest, found[1], target):
+        return None
+    row, parts = found
+    rows = dims.product(nest.sizes[n] for n in nest.outer if n != row)
+    length = nest.sizes[row] * dims.minimum(rows, FEW_ROWS)
+    return Versions(length, [Version("parts", "sge", FEW_ROWS * PART * len(parts), parts)], nest)
+
+
+def _sweeps_rows(nest: Nest, s: Schedule) -> bool:
+    """Whether rows are swept by vectors, each by itself."""
+    return (
+        bool(nest.outer) and s.across and not (s.sums or s.columns or s.final)
+        and all(e.kind in ("load", "const", "op", "index", "reduce") for e in nest.exprs)
+        and not any(e.preds for e in nest.exprs if e.kind == "load")
+    )
+
+
+def _where(nest: Nest, name: str, value: int) -> Nest:
+    """The nest where a dimension is known."""
+    known: dict[str, Size] = {name: value}
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        attrs = e.attrs
+        if e.kind == "load":
+            attrs = (e.param, substitute(e.offset, known), ())
+        elif e.kind == "index":
+            attrs = (substitute(e.attrs[0], known),)
+        args = tuple(exprs[x.id] for x in e.args)
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes, e.node))
+    return replace(
+        nest, exprs=exprs,
+        sizes={axis: substitute(size, known) for axis, size in nest.sizes.items()},
+        stores=[
+            x._replace(offset=substitute(x.offset, known), expr=exprs[x.expr.id])
+            for x in nest.stores
+        ],
+    )
