@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphc.codegen.emission.emitter import Emitter
-from graphc.codegen.plan import Place, Plan, align
+from graphc.codegen.plan import Place, Plan, aligned
 from graphc.codegen.sizes import SizeCode
 
 STRETCH = 200  # lines; with 100 or 400 LLVM takes as long
@@ -40,7 +40,7 @@ class Addresses:
         whole = e("ptrtoint ptr %arena to i64")
         up = e(f"add i64 {whole}, 63")
         self.bases[0] = e(f"inttoptr i64 {e(f'and i64 {up}, -64')} to ptr")
-        for size in map(align, self.plan.slots):
+        for size in aligned(self.plan.slots):
             self.slots.append((base, at))
             if isinstance(size, int):
                 at += size

@@ -12,6 +12,7 @@ are coloured with representative sizes, and a slot is as large as the max of its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -56,6 +57,12 @@ class Plan:
 def align(size: Size) -> Size:
     """Rounded up to ALIGN bytes."""
     return dims.round_up(size, ALIGN)
+
+
+def aligned(sizes: Sequence[Size]) -> list[Size]:
+    """Each rounded up to ALIGN bytes: of many slots, few have a size of their own."""
+    rounded = {size: align(size) for size in dict.fromkeys(sizes)}
+    return [rounded[size] for size in sizes]
 
 
 def root_of(g: Graph) -> dict[Value, Value]:
@@ -337,7 +344,7 @@ class _Planner:
         if wanted := list(dict.fromkeys(c.scratch for c in calls if c.scratch != 0)):
             scratch = slots.add(reduce(dims.maximum, wanted))
         sizes = slots.sizes
-        arena = dims.total(align(s) for s in sizes) + ALIGN if sizes else 0
+        arena = dims.total(aligned(sizes)) + ALIGN if sizes else 0
         text = "\n".join([
             *lines, *(f"slot {k}: {s} bytes" for k, s in enumerate(sizes)), f"arena: {arena} bytes",
         ])
@@ -353,17 +360,18 @@ class _Slots:
     def __init__(self) -> None:
         self.sizes: list[Size] = []
         self.free: list[int] = []
-        self._weights: list[int] = []  # sizes where every dimension is REPRESENTATIVE
+        self._weights: list[int] = []
+        self._known: dict[Size, int] = {}  # programs have few sizes
 
     def add(self, size: Size) -> int:
         """A new slot."""
         self.sizes.append(size)
-        self._weights.append(dims.estimate(size, REPRESENTATIVE))
+        self._weights.append(self._weight(size))
         return len(self.sizes) - 1
 
     def take(self, size: Size) -> int:
         """The free slot that fits best, as large as it takes, or a new one."""
-        weight, weights = dims.estimate(size, REPRESENTATIVE), self._weights
+        weight, weights = self._weight(size), self._weights
         best = min(self.free, key=lambda s: (abs(weights[s] - weight), s), default=None)
         if best is None or weights[best] < weight // 2 or weight < weights[best] // 8:
             return self.add(size)
@@ -371,6 +379,12 @@ class _Slots:
         self.sizes[best] = dims.maximum(self.sizes[best], size)
         weights[best] = max(weights[best], weight)
         return best
+
+    def _weight(self, size: Size) -> int:
+        """A size where every dimension is REPRESENTATIVE."""
+        if size not in self._known:
+            self._known[size] = dims.estimate(size, REPRESENTATIVE)
+        return self._known[size]
 
 
 def _show(p: Place, v: Value) -> str:

@@ -8,7 +8,7 @@ from graphc import elementwise as ew
 from graphc import prim, reals
 from graphc import reductions as red
 from graphc.composite import composite
-from graphc.convert import ArrayLike, as_float, as_tensor, axis_of, cast
+from graphc.convert import ArrayLike, as_float, as_tensor, axis_of, cast, require_elements
 from graphc.errors import ArgumentError, user_loc
 from graphc.tensor import Tensor
 
@@ -112,8 +112,7 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 
 def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis."""
-    t = as_float(x)
-    return _softmax(t, axis_of("softmax", t, axis))
+    return _softmax(*_over("softmax", x, axis))
 
 
 @composite(name="softmax")
@@ -125,8 +124,7 @@ def _softmax(x: Tensor, axis: int) -> Tensor:
 
 def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """x - log(sum(exp(x))) along an axis."""
-    t = as_float(x)
-    return _log_softmax(t, axis_of("log_softmax", t, axis))
+    return _log_softmax(*_over("log_softmax", x, axis))
 
 
 @composite(name="log_softmax")
@@ -134,6 +132,13 @@ def _log_softmax(x: Tensor, axis: int) -> Tensor:
     s = shifted(cast(x, x.dtype.compute), axis)
     y = ew.subtract(s, reals.log(red.sum(reals.exp(s), axis, keepdims=True)))
     return cast(y, x.dtype)
+
+
+def _over(op: str, x: ArrayLike, axis: int) -> tuple[Tensor, int]:
+    t = as_float(x)
+    i = axis_of(op, t, axis)
+    require_elements(op, t, (i,))
+    return t, i
 
 
 def shifted(x: Tensor, axis: int) -> Tensor:

@@ -319,3 +319,11 @@ def require_dtype(op: str, x: Tensor, kinds: str, what: str) -> None:
     """DTypeError unless the kind of x (b, i, u or f) is one of `kinds`."""
     if x.dtype.kind not in kinds:
         raise DTypeError(f"{op}: takes {what}, got {x.type}", user_loc())
+
+
+def require_elements(op: str, x: Tensor, axes: Sequence[int]) -> None:
+    """ShapeError if one of the axes is known to be empty, of which there is no maximum."""
+    if any(x.shape[a] == 0 for a in axes):
+        raise ShapeError(
+            f"{op}: an axis must not be empty, got {x.type} over axes {tuple(axes)}", user_loc()
+        )

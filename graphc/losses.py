@@ -16,6 +16,7 @@ from graphc.convert import (
     cast,
     promote_args,
     require_dtype,
+    require_elements,
     strict,
 )
 from graphc.errors import ArgumentError, ShapeError, user_loc
@@ -57,6 +58,7 @@ def cross_entropy(
     """
     x, y = as_float(logits), as_tensor(labels)
     i = axis_of("cross_entropy", x, axis)
+    require_elements("cross_entropy", x, (i,))
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentError(
             f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}", user_loc()

@@ -21,6 +21,7 @@ from graphc.convert import (
     cast,
     dtype_of,
     require_dtype,
+    require_elements,
 )
 from graphc.dims import Dim, product
 from graphc.errors import ArgumentError, user_loc
@@ -50,6 +51,13 @@ def _reduce(
     return restore_axes(y, x, axes) if keepdims else y
 
 
+def _extreme(
+    op: str, primitive: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool
+) -> Tensor:
+    require_elements(op, x, axes_of(op, x, axis))
+    return _reduce(op, primitive, x, axis, keepdims)
+
+
 def _sum_dtype(x: Tensor, dtype: Any) -> DType:
     if dtype is not None:
         return dtype_of(dtype)
@@ -74,12 +82,12 @@ def prod(
 
 def max(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """The largest over `axis`; NaN wins; an error over nothing."""
-    return _reduce("max", prim.reduce_max, as_tensor(x), axis, keepdims)
+    return _extreme("max", prim.reduce_max, as_tensor(x), axis, keepdims)
 
 
 def min(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """The smallest over `axis`; NaN wins; an error over nothing."""
-    return _reduce("min", prim.reduce_min, as_tensor(x), axis, keepdims)
+    return _extreme("min", prim.reduce_min, as_tensor(x), axis, keepdims)
 
 
 def all(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
@@ -158,11 +166,15 @@ def flat_at_zero(root: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """Where the largest stands, int64: the first NaN, else the first maximum."""
-    t = as_tensor(x)
+    return _argmax("argmax", as_tensor(x), axis, keepdims)
+
+
+def _argmax(op: str, t: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    i = 0 if axis is None else axis_of(op, t, axis)
+    require_elements(op, t, range(t.ndim) if axis is None else (i,))
     if axis is None:
         y = prim.argmax(prim.reshape(t, shape=(t.size,)), axis=0)
         return prim.reshape(y, shape=(1,) * t.ndim) if keepdims else y
-    i = axis_of("argmax", t, axis)
     y = prim.argmax(t, axis=i)
     return restore_axes(y, t, (i,)) if keepdims else y
 
@@ -171,7 +183,8 @@ def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
     """Where the smallest stands, int64: the first NaN, else the first minimum."""
     t = as_tensor(x)
     # ~x turns the order of integers round without the overflow that -x has.
-    return argmax(prim.neg(t) if t.dtype.is_float else prim.not_(t), axis, keepdims=keepdims)
+    turned = prim.neg(t) if t.dtype.is_float else prim.not_(t)
+    return _argmax("argmin", turned, axis, keepdims)
 
 
 def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
@@ -182,7 +195,7 @@ def logsumexp(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Ten
     of = as_float(x)
     t = cast(of, of.dtype.compute)
     # The shift is a constant to gradients: the result does not depend on it.
-    top = prim.stop_gradient(max(t, axis, keepdims=True))
+    top = prim.stop_gradient(_extreme("logsumexp", prim.reduce_max, t, axis, True))
     shift = ew.where(prim.is_finite(top), top, 0.0)
     total = reals.log(sum(reals.exp(ew.subtract(t, shift)), axis, keepdims=keepdims))
     if not keepdims:

@@ -153,9 +153,10 @@ def array_text(array: Array) -> str:
 class TensorType:
     """dtype and shape; interned, so identity is equality. The table keeps none that nobody has."""
 
-    __slots__ = ("__weakref__", "_text", "dtype", "shape")
+    __slots__ = ("__weakref__", "_size", "_text", "dtype", "shape")
     dtype: DType
     shape: Shape
+    _size: Size | None  # passes ask for it again and again
     _text: str
 
     def __new__(cls, dtype: DType, shape: Iterable[Size] = ()) -> TensorType:
@@ -166,6 +167,7 @@ class TensorType:
             t = object.__new__(cls)
             t.dtype, t.shape = key
             t._text = f"{dtype.name}{shape_text(t.shape)}"
+            t._size = None
             _check_possible(t)
             made = _Interned(t, key)
             with _interning:
@@ -189,7 +191,9 @@ class TensorType:
     @property
     def size(self) -> Size:
         """Number of elements."""
-        return product(self.shape)
+        if self._size is None:
+            self._size = product(self.shape)
+        return self._size
 
     @property
     def bytes(self) -> Size:

@@ -84,6 +84,8 @@ def choose(
 
 def is_smaller(a: Value, v: Value) -> bool:
     """Whether a takes at most half the memory of v, or lacks one of its axes."""
+    if a.type.shape == v.type.shape:
+        return a.type.size != 0 and v.type.dtype.itemsize >= 2 * a.type.dtype.itemsize
     if a.type.size == 0:
         return False
     times = exact_div(v.type.size, a.type.size)

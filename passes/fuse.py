@@ -4,7 +4,8 @@ Each computed node tries to join the kernels of its operands, highest level firs
 what only it needs; `grouping` decides what is legal. Layout ops (broadcast, transpose, slice,
 reshape, reverse) are index arithmetic: they are copied into every kernel that looks through them
 and are computed on their own only where a buffer is wanted (an output, an operand of `dot`).
-Cheap values are copied likewise where that saves a buffer (`copies`).
+Cheap values are copied likewise where that saves a buffer (`copies`). A stack is made by the kernel
+of its parts, which stores each in its place, where they are too much to compute for it alone.
 
     %0: f32[b,n] = mul %x, %y                 %0: f32[b] = fused %x, %y {body={
     %1: f32[b] = reduce_sum %0 {axes=(1)}  ->     %0: f32[b,n] = mul %x, %y

@@ -22,7 +22,7 @@ from graphc.dims import Size, product
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
 
-ONE = -1   # the label of a dimension of size 1
+ONE = -1   # the label of a dimension without a loop: of size 1, or a stack that is written out
 WILD = -2  # the label of an axis that is read at a position taken from data
 MAX_NODES = 400
 MAX_SWEEPS = 16  # reductions of a kernel that wait for each other: each may repeat all before it

@@ -33,6 +33,7 @@ from graphc.passes.grouping import (
     unify,
 )
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
+from graphc.passes.stacks import is_stack, written_out
 
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 
@@ -161,6 +162,24 @@ class Joining:
         Of those on the highest level all are joined or none, so that levels grow along every edge;
         whatever is left and read by n alone may come in from any level.
         """
+        if is_stack(n) and self.write_out(n):
+            return
+        g, by_group = self.begin(n)
+        for o in n.outs:
+            self.group_of[o] = g
+        order = sorted(by_group, key=lambda h: (-h.level, h.kind != "dot", -len(h.nodes), h.ident))
+        top = order[0].level if order else -1
+        g.level = top + 1
+        if g.kind != "loops":
+            return
+        mains = [h for h in order if h.level == top]
+        joined = self.join(n, g, mains, by_group, top) if mains else None
+        if joined is not None:
+            g = joined
+        self.take_in(n, g, order, by_group)
+
+    def begin(self, n: Node) -> tuple[Group, dict[Group, list[Use]]]:
+        """A group of n alone, and by group what n uses of others."""
         sizes, _, reduced, result = self.proto[n]
         kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if self.is_opaque(n) else "loops"
         g = Group(self.count, kind, sizes, 0)
@@ -173,22 +192,58 @@ class Joining:
         for o in n.outs:
             g.labels[o] = result
             g.open += self.remaining.get(o, 0)
-            self.group_of[o] = g
         by_group: dict[Group, list[Use]] = {}
         for u in self.uses[n]:
             if u.value in self.group_of:
                 by_group.setdefault(self.group_of[u.value].root(), []).append(u)
             else:
                 g.note_read(u)
-        order = sorted(by_group, key=lambda h: (-h.level, h.kind != "dot", -len(h.nodes), h.ident))
-        top = order[0].level if order else -1
-        g.level = top + 1
-        if kind != "loops":
-            return
-        mains = [h for h in order if h.level == top]
-        joined = self.join(n, g, mains, by_group, top) if mains else None
-        if joined is not None:
-            g = joined
+        return g, by_group
+
+    def write_out(self, n: Node) -> bool:
+        """Let the kernel that makes the parts of a stack store each in its place, where that is one
+        kernel and too much to be computed for the stack alone: the steps of a recurrence.
+
+            s = a * s + x[t] for all t, then stack(s)        all s in registers, none in memory
+        """
+        g, by_group = self.begin(n)
+        if all(can_pull(n, g, h, uses) for h, uses in by_group.items()):
+            return False
+        given, dims = (self.proto[n], self.uses[n]), tuple(range(n.out.type.ndim))
+        uses = [self.resolve(a, dims, injective=True) for a in n.args]
+        if any(u.label is None for u in uses if u.value in self.group_of):
+            return False
+        found = written_out(n, [self.without_loops(u) for u in uses])
+        if found is None:
+            return False
+        sizes, label = found
+        self.proto[n] = sizes, label, frozenset(), label
+        self.uses[n] = [self.resolve(a, label, injective=True) for a in n.args]
+        g, by_group = self.begin(n)
+        order = sorted(by_group, key=lambda h: (-h.level, -len(h.nodes), h.ident))
+        mains = [h for h in order if h.level == order[0].level]
+        joined = self.join(n, g, mains, by_group, order[0].level)
+        if joined is None:
+            self.proto[n], self.uses[n] = given
+            return False
+        self.group_of[n.out] = joined
+        self.take_in(n, joined, order, by_group)
+        return True
+
+    def without_loops(self, u: Use) -> list[int]:
+        """The dimensions of a stack that a part has, but no loop over: it is one itself."""
+        if u.value not in self.group_of or u.label is None:
+            return []
+        label = self.group_of[u.value].root().labels[u.value]
+        return [
+            k for k, a, s in zip(u.label, label, u.value.type.shape, strict=True)
+            if a == ONE and s != 1
+        ]
+
+    def take_in(
+        self, n: Node, g: Group, order: list[Group], by_group: dict[Group, list[Use]]
+    ) -> None:
+        """Let g, the group of n, have what n alone reads; note what it reads of others."""
         for h in order:
             if h.merged is None and h is not g and h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g

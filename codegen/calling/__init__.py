@@ -7,5 +7,6 @@
     capi             the C functions of Python that it calls, and locking
     pylayout         what it assumes about CPython's and NumPy's structs, and the test of that
     recycle          memory of dropped outputs for the next ones
+    allocator        its functions, as LLVM text
     bridge           functions of emitted libraries, called the same way
 """

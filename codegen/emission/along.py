@@ -16,11 +16,10 @@ from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, Totals, least, memory_of, under
 from graphc.codegen.nests.loops import Expr, Store
-from graphc.codegen.nests.schedule import group_of
+from graphc.codegen.nests.schedule import Schedule, group_of
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
-
 
 class Along(Body):
     """Emits vectors of rows."""
@@ -194,6 +193,17 @@ class Along(Body):
             return short.reduce_rows(self, grid, scopes, p, wide)
         return ReducedLoops(self, scopes, p, wide, span).run(grid)
 
+    def blocks(
+        self, grid: Scope, scopes: Sequence[Scope], wide: bool, rows: tuple[str, str], count: int
+    ) -> list[list[dict[Expr, list[str]]]]:
+        """The states of the first sweep's reductions over `rows` and as many blocks behind them."""
+        return ReducedLoops(self, scopes, 0, wide, None).blocks(grid, rows, count)
+
+    def bands_abreast(self) -> int:
+        """How many bands of a nest of these go side by side."""
+        s = self.s
+        return 1 if s.tile is not None else _abreast(s, group_of(s) * len(s.sweep))
+
     def evaluate_row(
         self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool
     ) -> None:
@@ -226,6 +236,13 @@ class ReducedLoops:
         found = self._by_scope(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
         return [{r: state[r] for r in self.reduces} for state in found]
 
+    def blocks(
+        self, grid: Scope, rows: tuple[str, str], count: int
+    ) -> list[list[dict[Expr, list[str]]]]:
+        """The states of `count` blocks side by side, by scope; `rows` are those of the first."""
+        start = [v for _, v in self.start]
+        return [self._by_scope(x) for x in self._block(self.scopes, grid, *rows, start, count)]
+
     def _by_scope(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
         """The registers that a loop carries, told apart."""
         left = iter(state)
@@ -250,6 +267,16 @@ class ReducedLoops:
                 out += kind.follow(c.lanes(self.wide), old[r], element)
         return out
 
+    def _at(
+        self, depth: int, scopes: Sequence[Scope], shared: Scope, i: str, state: Sequence[str]
+    ) -> list[str]:
+        """Place `i` of the loop at `depth`, with the loops within it."""
+        name = self.s.loops[depth]
+        common = Scope(self.f, shared, self.e.section(), {name: i}, ready=shared.ready)
+        met: dict[Scope, Scope] = {}
+        local = [under(self.f, c, common, met) for c in scopes]
+        return self._loops(depth + 1, local, common, state)
+
     def _loops(
         self, depth: int, scopes: Sequence[Scope], shared: Scope, state: Sequence[str]
     ) -> list[str]:
@@ -257,32 +284,11 @@ class ReducedLoops:
         e, s = self.e, self.s
         if depth == len(s.loops):
             return self._element(scopes, state)
-        name = s.loops[depth]
-        size = self.body.nest.sizes[name]
+        size = self.body.nest.sizes[s.loops[depth]]
         n = self.f.top.size(size)
 
         def body(i: str, inner: list[str]) -> list[str]:
-            common = Scope(self.f, shared, e.section(), {name: i}, ready=shared.ready)
-            met: dict[Scope, Scope] = {}
-            local = [under(self.f, c, common, met) for c in scopes]
-            return self._loops(depth + 1, local, common, inner)
-
-        def block(i: str, outside: list[str]) -> list[str]:
-            """ROWS elements, added up from nothing and then to those before."""
-            end = least(e, e(f"add nsw i64 {i}, {ROWS}"), n)
-            scans = [r.kind == "scan" for _ in self.scopes for r, kind in self.kinds
-                     for _ in kind.types]
-            begin = [
-                (t, old if scan else v)
-                for (t, v), old, scan in zip(self.start, outside, scans, strict=True)
-            ]
-            inside = e.loop(i, end, 1, begin, body, strided=True)
-            L = Lanes(e, s.width if self.wide else 1, self.f.target)
-            return [
-                x for old, new in zip(self._by_scope(outside), self._by_scope(inside), strict=True)
-                for r, kind in self.kinds
-                for x in (new[r] if r.kind == "scan" else kind.merge(L, old[r], new[r]))
-            ]
+            return self._at(depth, scopes, shared, i, inner)
 
         low, high = self.span or ("0", n)
         carried = [(t, v) for (t, _), v in zip(self.start, state, strict=True)]
@@ -290,7 +296,75 @@ class ReducedLoops:
         few = not self.reduces or (most is not None and most <= 2 * ROWS)
         if self.span is not None or depth or few:
             return e.loop(low, high, 1, carried, body, strided=True)
-        return e.loop(low, high, ROWS, carried, block, strided=True)
+        return self._blocks(scopes, shared, carried, n)
+
+    def _blocks(
+        self, scopes: Sequence[Scope], shared: Scope, carried: list[tuple[str, str]], n: str
+    ) -> list[str]:
+        """Blocks of ROWS elements of all `n`, each added up from nothing and then to those before.
+
+        What one vector adds up is a chain, each sum of which waits for the one before it: where
+        there are few of them, some blocks go side by side. 20,000 x 8 take f32 sums 23 us by one
+        block and 14 by four, greatest elements, which wait longer, 55 and 20.
+        """
+        e, sides = self.e, 1
+        if not (self.stores or len(self.s.loops) > 1 or self.body.scans):
+            sides = _abreast(self.s, len(self.scopes) * len(self.kinds))
+
+        def block(i: str, outside: list[str], count: int = 1) -> list[str]:
+            whole = e(f"add nsw i64 {i}, {ROWS}")
+            inside = self._block(scopes, shared, i, whole if count > 1 else least(e, whole, n),
+                                 outside, count)
+            for new in inside:
+                outside = self._joined(outside, new)
+            return outside
+
+        if sides == 1:
+            return e.loop("0", n, ROWS, carried, block, strided=True)
+        step = sides * ROWS
+        main = e(f"mul nsw i64 {e(f'udiv i64 {n}, {step}')}, {step}")
+        first = e.loop(
+            "0", main, step, carried, lambda i, state: block(i, state, sides), strided=True
+        )
+        rest = [(t, v) for (t, _), v in zip(carried, first, strict=True)]
+        return e.loop(main, n, ROWS, rest, block, strided=True)
+
+    def _block(
+        self, scopes: Sequence[Scope], shared: Scope, low: str, high: str, outside: list[str],
+        count: int,
+    ) -> list[list[str]]:
+        """The states of `count` blocks side by side, the first of which is from low to high."""
+        e, each = self.e, len(self.start)
+        scans = [r.kind == "scan" for _ in self.scopes for r, kind in self.kinds
+                 for _ in kind.types]
+        begin = [
+            (t, old if scan else v)
+            for (t, v), old, scan in zip(self.start, outside, scans, strict=True)
+        ]
+
+        def body(i: str, inner: list[str]) -> list[str]:
+            new: list[str] = []
+            for k in range(count):
+                at = e(f"add nuw nsw i64 {i}, {k * ROWS}") if k else i
+                new += self._at(0, scopes, shared, at, inner[k * each : (k + 1) * each])
+            return new
+
+        found = e.loop(low, high, 1, begin * count, body, strided=True)
+        return [found[k * each : (k + 1) * each] for k in range(count)]
+
+    def _joined(self, outside: Sequence[str], inside: Sequence[str]) -> list[str]:
+        """The states of what came before with those of a block after it."""
+        L = Lanes(self.e, self.s.width if self.wide else 1, self.f.target)
+        return [
+            x for old, new in zip(self._by_scope(outside), self._by_scope(inside), strict=True)
+            for r, kind in self.kinds
+            for x in (new[r] if r.kind == "scan" else kind.merge(L, old[r], new[r]))
+        ]
+
+
+def _abreast(s: Schedule, chains: int) -> int:
+    """How many blocks go side by side: with the chains of each, as many as of other rows."""
+    return max(1, s.unroll // chains)
 
 
 def _beside(frame: Frame, row: Scope, vector: Scope) -> Scope:

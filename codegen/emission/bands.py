@@ -15,7 +15,7 @@ after the other (`along`): bands are added up from nothing, and in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphc import dims
@@ -92,18 +92,31 @@ class Bands:
         self.bytes = f.top.size(chunk_bytes(self.s))
         self.chunks = chunks     # how many to add up, at the end
         self.base = workspace    # of the task's chunk
-        self.rows = ("", "")     # the band
+        self.rows = ("", "")     # the band,
+        self.sides = 1           # which so many are written with, side by side
         self.first = ""          # whether it is the chunk's first
 
-    def begin(self, chunk: str, band: str, first: str) -> None:
-        """Go on with a band of a chunk that begins with the band `first`."""
+    def each(
+        self, chunk: str, first: str, end: str, sides: int, tiles: Callable[[], None]
+    ) -> None:
+        """Write `tiles` for a chunk's bands, `sides` of them at a time while these are whole."""
         e = self.f.e
-        self.base = self._of(chunk)
-        low = e(f"mul nsw i64 {band}, {ROWS}")
-        high = e(f"add nsw i64 {low}, {ROWS}")
-        length = self.f.top.size(self.s.nest.sizes[self.s.loops[0]])
-        self.rows = (low, least(e, high, length))
-        self.first = e(f"icmp eq i64 {band}, {first}")
+        rows = self.f.top.size(self.s.nest.sizes[self.s.loops[0]])
+        self.base, rest = self._of(chunk), first
+
+        def bands(i: str, count: int) -> None:
+            low = e(f"mul nsw i64 {i}, {ROWS}")
+            high = e(f"add nsw i64 {low}, {ROWS}")
+            self.rows = (low, high if count > 1 else least(e, high, rows))
+            self.first, self.sides = e(f"icmp eq i64 {i}, {first}"), count
+            tiles()
+
+        if sides > 1:
+            whole = least(e, e(f"udiv i64 {rows}, {ROWS}"), end)
+            left = e(f"srem i64 {e(f'sub nsw i64 {whole}, {first}')}, {sides}")
+            rest = e(f"sub nsw i64 {whole}, {left}")
+            e.for_each(first, rest, lambda i: bands(i, sides), sides)
+        e.for_each(rest, end, lambda i: bands(i, 1), some=sides == 1)
 
     def _of(self, chunk: str) -> str:
         """Where a chunk's states begin."""
@@ -112,21 +125,26 @@ class Bands:
         return e(f"getelementptr inbounds i8, ptr {self.workspace}, i64 {offset}")
 
     def add(self, body: Along, grid: Scope, scopes: Sequence[Scope], wide: bool) -> None:
-        """Add the band's rows to the states of a tile."""
+        """Add the rows of the bands to the states of a tile."""
         e = self.f.e
         L = Lanes(e, self.s.width if wide else 1, self.f.target)
-        found = body.reduce_rows(grid, scopes, 0, wide, self.rows)
-        for c, states in zip(scopes, found, strict=True):
+        if self.sides > 1:
+            blocks = body.blocks(grid, scopes, wide, self.rows, self.sides)
+        else:
+            blocks = [body.reduce_rows(grid, scopes, 0, wide, self.rows)]
+        for c, *found in zip(scopes, *blocks, strict=True):
             at = self._at(c)
-            for k, (r, new) in enumerate(states.items()):
+            for k, r in enumerate(self.s.sweep):
                 kind = reduction_of(r)
                 cells = self._cells(self.base, k)
-                old = read_states(L, kind.types, cells, at)
+                old, new = read_states(L, kind.types, cells, at), found[0][r]
                 both = kind.merge(L, old, new)
                 joined = [  # for the first band, memory holds no sums yet
                     e(f"select i1 {self.first}, {L.vec(t)} {x}, {L.vec(t)} {y}")
                     for t, x, y in zip(kind.types, new, both, strict=True)
                 ]
+                for later in found[1:]:
+                    joined = kind.merge(L, joined, later[r])
                 write_states(L, kind.types, cells, at, joined)
 
     def totals(self, scopes: Sequence[Scope], wide: bool) -> list[dict[Expr, list[str]]]:

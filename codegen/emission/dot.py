@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.frame import Frame, Slots, slots_of
 from graphc.codegen.emission.scope import Scope
@@ -20,6 +21,11 @@ from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.bodies import operand
+
+# Elements of a row up to which an epilogue is not computed in place, unless rows are whole lines:
+# the vector that a row ends with reaches into the next row, which is read when its store is over.
+# tanh(x @ w + b) of 1000 x 64 by 64 x 10 took 73 us in the place of 43, by 64 x 100 188 of 176.
+SHORT_ROW = 128
 
 
 def collapse(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size] | None:
@@ -128,9 +134,14 @@ class DotKernel:
 
     def _c_output(self, body: Graph, c: Value) -> int | None:
         """An output whose buffer can hold the product: the product itself, or one that is written
-        just where the product is read."""
+        just where the product is read, if rows end with a line or are long."""
         if c in body.outputs:
             return body.outputs.index(c)
+        columns = self._sizes[1]
+        if isinstance(columns, int) and columns <= SHORT_ROW and (
+            columns * c.type.dtype.itemsize % LINE
+        ):
+            return None
         holder = len(body.inputs)
         reads = {e.offset for e in self.nest.exprs if e.kind == "load" and e.param == holder}
         for s in self.nest.stores:

@@ -159,8 +159,8 @@ class Frame:
         """The array that keeps an expression of the row between sweeps, a vector longer than it."""
         if x not in self._kept:
             s = self.schedule
-            n = s.nest.row
-            assert isinstance(n, int)
+            n = dims.most(s.nest.row)
+            assert n is not None
             self._kept[x] = self.alloca(f"[{n + s.width} x {register_type(x.dtype)}]")
         return self._kept[x]
 

@@ -43,14 +43,29 @@ def groups(stores: Sequence[Store], vector: str | None) -> Iterator[list[Store]]
 
 
 def store(L: Lanes, d: DType, values: Sequence[str], at: str) -> None:
-    """Write registers so that their first lanes come first, then their second ones, and so on."""
+    """Write registers so that their first lanes come first, then their second ones, and so on.
+
+    Of more registers than they have lanes, as many as these at a time: then each vector is a part
+    of one row, and the shuffles are those of a square, few even where the rows' length is odd.
+    """
+    moved = [L.to_memory(d, v) for v in values]
+    if (n := len(moved)) <= L.width:
+        _store(L, d, moved, at, [k * L.width for k in range(n)])
+        return
+    for first in (*range(0, n - L.width, L.width), n - L.width):  # the last ones once more
+        places = [first + k * n for k in range(L.width)]
+        _store(L, d, moved[first : first + L.width], at, places)
+
+
+def _store(L: Lanes, d: DType, moved: Sequence[str], at: str, places: Sequence[int]) -> None:
+    """Write the interleaved lanes of registers, vector by vector, at these elements."""
     t = L.moved(d)
-    parts = _interleaved(L, t, [L.to_memory(d, v) for v in values])
-    masks: Sequence[str | None] = [None] * len(values)
+    parts = _interleaved(L, t, moved)
+    masks: Sequence[str | None] = [None] * len(moved)
     if L.mask is not None:
-        masks = _interleaved(L, "i1", [L.mask] * len(values))
-    for k, (part, mask) in enumerate(zip(parts, masks, strict=True)):
-        to = L.e(f"getelementptr inbounds {t}, ptr {at}, i64 {k * L.width}") if k else at
+        masks = _interleaved(L, "i1", [L.mask] * len(moved))
+    for part, mask, k in zip(parts, masks, places, strict=True):
+        to = L.e(f"getelementptr inbounds {t}, ptr {at}, i64 {k}") if k else at
         Lanes(L.e, L.width, L.target, mask=mask).store_moved(d, part, to)
 
 

@@ -170,13 +170,9 @@ class NestKernel:
         if self.schedule.flat:
             f.first = e(f"mul nsw i64 {low}, {BLOCK}")
 
-        def band(i: str) -> None:
-            assert f.bands is not None
-            f.bands.begin(number, i, low)
-            tiles_of(f, body)
-
         if f.bands is not None:
-            e.for_each(low, high, band, some=True)
+            assert isinstance(body, Along)
+            f.bands.each(number, low, high, body.bands_abreast(), lambda: tiles_of(f, body))
         else:
             walk(f, body, low, high, totals)
         if f.places is not None:

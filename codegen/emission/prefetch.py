@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from graphc.aligned import LINE
 from graphc.codegen.nests.axes import coefficient
-from graphc.codegen.nests.costs import cost_of
 from graphc.codegen.nests.loops import Expr
-from graphc.codegen.nests.schedule import Schedule, wanted
+from graphc.codegen.nests.schedule import Schedule, sweep_cost
 from graphc.dims import Size
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class RowPrefetch:
                 if not isinstance(step, int) or LEAST_BYTES <= step <= MOST_BYTES:
                     self.loads[x] = step
         if self.loads:
-            self.sweep = max(range(1, s.sweeps), key=lambda p: _cost(s, p))
+            self.sweep = max(range(1, s.sweeps), key=lambda p: sweep_cost(s, p))
 
     def ask(self, scope: Scope, k: int) -> None:
         """Ask for what the vector at `scope`, the k-th of some side by side, reads in the next
@@ -66,11 +65,3 @@ class RowPrefetch:
             few = top.e(f"icmp ule i64 {bytes_}, {MOST_BYTES}")
             self._near[step] = top.e(f"select i1 {few}, i64 {bytes_}, i64 0"), 2
         return self._near[step]
-
-
-def _cost(s: Schedule, p: int) -> int:
-    """Cycles of a vector of the row in a sweep, roughly."""
-    return sum(
-        cost_of(e) for e in wanted(s, p, s.cached)
-        if s.vector in e.axes and s.cached.get(e, p) >= p
-    )

@@ -298,7 +298,7 @@ class Scope(Positions):
         if not vector or self._step(offset) == 1:
             at, streaming = self.element(base, d.dtype.itemsize, offset), self.frame.streaming
             if streaming is not None and vector and L.mask is None:
-                first = output == self.frame.nest.stores[0].output
+                first = (output, offset) == self.frame.nest.stores[0][:2]
                 streaming.store(self, L, d.dtype, value, at, first)
             else:
                 L.store(d.dtype, value, at)

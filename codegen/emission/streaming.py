@@ -140,7 +140,7 @@ class Streaming:
     def store(
         self, scope: Scope, L: Lanes, d: DType, register: str, at: str, first: bool
     ) -> None:
-        """Write a vector to `at`; the first output's store asks for operands."""
+        """Write a vector to `at`; the first store asks for operands."""
 
         def ask(here: str, size: int, write: bool = False) -> None:
             for k in range(0, L.width * size, LINE):

@@ -146,7 +146,8 @@ def _parts(functions: dict[str, str], rest: str, parts: list[list[str]]) -> list
     made = []
     for names in filter(None, parts):
         own = [_LOCAL.sub("define hidden ", functions[n], count=1) for n in names]
-        others = {n: h for n, h in heads.items() if n not in set(names)}
+        mine = set(names)
+        others = {n: h for n, h in heads.items() if n not in mine}
         made.append("\n".join([*_needed(own, declared | others), rest, *own]))
     return made
 

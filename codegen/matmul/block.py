@@ -82,9 +82,10 @@ def strips_scratch(depth: Size, n: Size, size: int) -> Size:
     return (1 if few else TOGETHER) * PITCH * (depth * size + LINE)
 
 
-def define_block(module: Module, target: Target, dtype: DType) -> str:
-    """Define `block` and what it calls for a float dtype; returns its name."""
-    name = f"{prefix(dtype)}_block"
+def define_block(module: Module, target: Target, dtype: DType, partial: bool = False) -> str:
+    """Define `block` and what it calls for a float dtype, strips with `partial` tiles if so wished;
+    returns its name."""
+    name = f"{prefix(dtype)}_block" + "_partial" * partial
     if name not in module.functions:
         f = Function(
             module, name,
@@ -92,7 +93,7 @@ def define_block(module: Module, target: Target, dtype: DType) -> str:
             "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
             target,
         )
-        block = _Block(f, dtype)
+        block = _Block(f, dtype, partial)
         with f.each("0", "%k", k_block(dtype)) as start:
             block.steps(start.index)
         block.round()
@@ -109,8 +110,8 @@ class _Block:
     all of B is, panel by panel.
     """
 
-    def __init__(self, f: Function, dtype: DType):
-        self.f, self.dtype = f, dtype
+    def __init__(self, f: Function, dtype: DType, partial: bool):
+        self.f, self.dtype, self.partial = f, dtype, partial
         self.tiles = tiles = tiling(f.target, dtype.compute)
         self.narrow = dtype is not dtype.compute
         self.pack = define_pack(f.module, f.target, dtype)
@@ -129,7 +130,8 @@ class _Block:
             self.n = f.sub("%n", self.begin)
             self.b = f.at("%b", f.mul(self.begin, "%b_col"))
         before = f(f"or i1 {strided}, {self.staged}")
-        self.full, self.eights = _strips_of(f, tiles)
+        self.a = Strips(f, dtype, tiles, self.pack, packed_a, self.n)
+        self.full, self.eights = _strips_of(f, tiles, self.a.crowded)
         again = "false" if self.narrow else f.all_of([
             f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
             f.cmp("sgt", self.full, "0"),
@@ -144,7 +146,6 @@ class _Block:
         self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
         some = f(f"or i1 {self.far}, {self.keep}")
         self.packed_from = f.select(before, "0", f.select(some, self.whole, self.n))
-        self.a = Strips(f, dtype, tiles, self.pack, packed_a, self.n)
 
     def _place_c(self, packed_a: str, deepest: str, padded: str) -> None:
         """Where C is added up: in whole registers, if need be in scratch."""
@@ -216,7 +217,7 @@ class _Block:
              f"i64 {self.panel}, ptr {c}, i64 {self.out_row}, i1 {later}, ptr %scratch, "
              f"i64 {beyond})")
         skip = f.mul(self.whole, self.tiles.bytes)
-        kernel = strip(f.module, f.target, self.tiles, height)
+        kernel = strip(f.module, f.target, self.tiles, height, partial=self.partial)
         f.do(f"call void @{kernel}(i64 1, i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
              f"ptr {f.at('%scratch', f.mul(skip, depth))}, i64 {self.panel}, i64 0, "
              f"ptr {f.at(c, skip)}, i64 {self.out_row}, i1 {later})")
@@ -229,7 +230,9 @@ class _Block:
         b_panel = f.select(self.in_panels, f.mul(depth, self.panel), str(self.panel))
 
         def run(end: str, height: int, *, upright: bool = False) -> None:
-            kernel = strip(f.module, f.target, tiles, height, upright=upright)
+            kernel = strip(
+                f.module, f.target, tiles, height, upright=upright, partial=self.partial
+            )
             with f.each(row, end, height) as at:
                 count = ""
                 if height == tiles.rows and not upright:  # those that stand as they are: one call
@@ -263,7 +266,7 @@ class _Block:
                      f"ptr %c, i64 %c_row)")
 
 
-def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
+def _strips_of(f: Function, tiles: Tiling, crowded: str) -> tuple[str, str]:
     """How many strips of the greatest height, and of 8: strips of 2 rows would be half as fast.
 
     14 rows leave from 0 to 13. 2 of them, and 4 if 14s remain, are better taken with a 14: as twice
@@ -271,7 +274,7 @@ def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
     takes an eighth less. 4 beside a panel of columns, where strips of 6 have two registers as well,
     and few 14s, are better taken with two of them: as four times 8. Of others 8 is a strip, and 6,
     4, 2 and 1 take the rest. But rows without a 14 take B as it is, and want it in a cache for the
-    second time.
+    second time. For `crowded` rows see `_small_strips_of`.
     """
     full = f.udiv("%m", tiles.rows)
     if tiles.rows != 14:
@@ -289,7 +292,32 @@ def _strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
     back = f.select(narrow, "2", f.select(fewer, "1", "0"))
     full, rest = f.sub(full, back), f.add(rest, f.mul(back, 14))
     whole = f.cmp("eq", f(f"and i64 {rest}, 6"), "0")  # 8 and 16, or one more
-    return full, f.select(whole, f.udiv(rest, 8), "0")
+    eights = f.select(whole, f.udiv(rest, 8), "0")
+    first, small = _small_strips_of(f, tiles)
+    dense = f.cmp("sle", "%b_row", str(FLAT_TILES * tiles.columns * tiles.bytes))
+    crowded = f.all_of([crowded, dense])
+    return f.select(crowded, first, full), f.select(crowded, small, eights)
+
+
+def _small_strips_of(f: Function, tiles: Tiling) -> tuple[str, str]:
+    """The same for rows of A that share cache sets and stay where they are, beside few columns.
+
+    14 of them throw each other out of the nearest cache; 6 have wide tiles as well, and take all
+    with some 8s. Where a last register of each row is alone, its 6 sums would wait for one another,
+    and of one panel there is nothing wider: there it is 8s, with some 6s. One 14 packs B if the
+    rows are many. 32x32x4096 f64 takes 4 % less, 40x20x1024 12 %, 100x64x1024 15 %, 500x64x4096
+    4 %; 64x64x1024 f32 3 %, 500x128x1024 3 %.
+    """
+    columns = str(tiles.columns)
+    wide = f.cmp("sgt", "%n", columns)
+    # 6s and 8s make any even number from 12 on
+    tall = f.all_of([wide, f.cmp("sgt", "%m", str(max(TALL_ROWS, 2 * HEIGHT)))])
+    first = f.select(tall, "1", "0")
+    rest = f.sub("%m", f.mul(first, 14))
+    whole = f.cmp("eq", f(f"urem i64 %n, {columns}"), "0")
+    sixes = f(f"and i64 {f.sub('0', f.udiv(rest, 2))}, 3")  # beside 8s
+    few, most = f.udiv(f(f"urem i64 {rest}, 6"), 2), f.udiv(f.sub(rest, f.mul(sixes, 6)), 8)
+    return first, f.select(f.all_of([wide, whole]), few, most)
 
 
 class Strips:
@@ -305,7 +333,8 @@ class Strips:
     600x136x2000.
 
     wide: whether there is that kernel; upright: whether packed with contiguous columns; near: both,
-    and packed; several: whether several are at once.
+    and packed; several: whether several are at once; crowded: whether they share cache sets where
+    they are, and stay there.
     """
 
     def __init__(
@@ -321,7 +350,7 @@ class Strips:
         unit = f(f"or i1 {self.flat}, {rows}")
         most = f.select(unit, str(FLAT_TILES * tiles.columns), str(tiles.columns))
         apart = f(f"xor i1 {rows}, true")
-        self.wide, tall = tiles.rows == HEIGHT, "false"
+        self.wide, tall, even = tiles.rows == HEIGHT, "false", "false"
         if self.wide:
             tall = f.all_of([rows, f.cmp("sge", "%m", str(TALL_ROWS))])
             even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")
@@ -330,6 +359,7 @@ class Strips:
         narrow = dtype is not dtype.compute
         many = f.cmp("sgt", n, most)
         self.wanted = "true" if narrow else f.all_of([many, apart])
+        self.crowded = f.all_of([even, f(f"xor i1 {self.wanted}, true")])
         self.upright = f(f"or i1 {self.flat}, {tall}")
         self.near = f.all_of([self.wanted, self.upright])
         far = f.cmp("sgt", f.mul("%a_col", "%k"), str(APART_BYTES))

@@ -57,11 +57,12 @@ STEPPED_ROWS = 8  # from so many rows on each row of C is found from the one bef
 
 def strip(
     module: Module, target: Target, tiles: Tiling, height: int, *, keep: bool = False,
-    begun: bool = False, upright: bool = False,
+    begun: bool = False, upright: bool = False, partial: bool = False,
 ) -> str:
-    """Define the kernel for `height` rows; its name."""
+    """Define the kernel for `height` rows; its name. For `partial` see `_strip`."""
+    partial = partial and 2 in dict(tiles.tiles)[height] and not (keep or begun or upright)
     name = f"{prefix(tiles.dtype)}_strip_{height}"
-    name += "_keeping" * keep + "_going_on" * begun + "_upright" * upright
+    name += "_keeping" * keep + "_going_on" * begun + "_upright" * upright + "_partial" * partial
     if name in module.functions:
         return name
     highest = height == tiles.rows
@@ -80,9 +81,9 @@ def strip(
             for p in ("a", "c", "next"):
                 skip = f.mul(f.mul(at.index, height), f"%{p}_row")
                 f.do(f"%{p} = getelementptr i8, ptr %{p}s, i64 {skip}")
-            _strip(f, tiles, a, keep, begun)
+            _strip(f, tiles, a, keep, begun, partial)
     else:
-        _strip(f, tiles, a, keep, begun)
+        _strip(f, tiles, a, keep, begun, partial)
     f.finish()
     return name
 
@@ -98,8 +99,14 @@ def _upright(tiles: Tiling, height: int) -> Strip:
     return Strip(rows, str(PITCH * tiles.bytes), True)
 
 
-def _strip(f: Function, tiles: Tiling, a: Strip, keep: bool, begun: bool) -> None:
-    """A strip's tiles, the widest first."""
+def _strip(
+    f: Function, tiles: Tiling, a: Strip, keep: bool, begun: bool, partial: bool
+) -> None:
+    """A strip's tiles, the widest first.
+
+    If more than one register is left and there is a `partial` tile of two, it is that: see
+    `product`. What is packed has many columns, and is not worth the code.
+    """
     done, height = "0", len(a.rows)
     widths = dict(tiles.tiles)[height]
     for width in widths[:1] if keep else widths:
@@ -112,18 +119,27 @@ def _strip(f: Function, tiles: Tiling, a: Strip, keep: bool, begun: bool) -> Non
         with f.each(done, end, step) as col:
             _tile(f, tiles, a, width, col.index, keep, begun)
         done = end
+        if partial and width == 2:
+            more = f.cmp("sgt", f.sub("%columns", done), str(tiles.lanes))
+            with f.when(more):
+                _tile(f, tiles, a, width, done, keep, begun, partial)
+            done = f.select(more, "%columns", done)
 
 
 def _tile(
-    f: Function, tiles: Tiling, a: Strip, width: int, col: str, keep: bool, begun: bool
+    f: Function, tiles: Tiling, a: Strip, width: int, col: str, keep: bool, begun: bool,
+    partial: bool = False,
 ) -> None:
-    """The tile of `width` registers at column `col`."""
+    """The tile of `width` registers at column `col`, of which the last may be `partial`."""
     height, size, lanes = len(a.rows), tiles.bytes, tiles.lanes
     plain = Lanes(f, lanes, f.target)
     vectors = [plain] * width
-    if width == 1 and tiles.masked:
-        left = f.min(f.sub("%columns", col), str(lanes))
-        vectors = [Lanes(f, lanes, f.target, mask=tail_mask(f, tiles.dtype, lanes, left))]
+    if partial or (width == 1 and tiles.masked):
+        left = f.min(f.sub("%columns", f.add(col, str((width - 1) * lanes))), str(lanes))
+        mask = tail_mask(f, tiles.dtype, lanes, left)
+        if partial:  # LLVM would compare in the loop over k, and spill
+            mask = f(f'call <{lanes} x i1> asm "", "=^Yk,0"(<{lanes} x i1> {mask})')
+        vectors[-1] = Lanes(f, lanes, f.target, mask=mask)
     b = f.at("%b", f.mul(f.udiv(col, tiles.columns), "%b_panel"))
     packed = f.at("%packed", f.mul(f.mul(col, size), "%k")) if keep else ""
     if width < tiles.panel:
@@ -139,7 +155,7 @@ def _tile(
             for j, L in enumerate(vectors)
         ] for p in places]
     asked = ""
-    if height == tiles.rows and width == tiles.tiles[0][1][0]:
+    if height == tiles.rows and width == tiles.tiles[0][1][0] and not partial:
         line = f.at("%next", f.mul(f.udiv(col, width * lanes), LINE))
         with f.each("0", "%asked") as i:
             f.prefetch(f.at(line, f.mul(i.index, "%next_row")), 2)

@@ -26,12 +26,13 @@ from graphc import dims
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coalesce, coefficient, substitute
 from graphc.codegen.nests.loops import Expr, Nest, Pred, Store, axis
-from graphc.codegen.nests.schedule import plan
+from graphc.codegen.nests.schedule import BLOCK, filled, plan
 from graphc.dims import Size
 
 MOST = 64       # pieces of one nest: each is a function
 MOST_OF_ROWS = 16  # parts of rows of unknown length: each takes LLVM as long as the rows whole
 SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
+COMPARED = 8    # lanes of a condition in a register: positions have 64 bits
 TYPICAL = 256   # what a symbolic dimension counts as
 
 
@@ -88,8 +89,23 @@ def _several(nest: Nest, name: str, edges: list[Size]) -> list[Nest] | None:
 
 
 def _cycles(nest: Nest, target: Target) -> int:
+    """Cycles for all of a nest: a vector that is not full takes as long as others, each of its
+    elements one more where they do not lie side by side, and conditions compare 64 bits."""
     s = plan(coalesce(nest), target)
-    return typical(s.items * s.cycles)
+    cycles = typical(s.items * s.cycles)
+    if s.vector is None:
+        return cycles
+    moved = [e.offset for e in s.nest.exprs if e.kind == "load"] + [x.offset for x in s.nest.stores]
+    steps = [coefficient(offset, s.vector) for offset in moved]
+    n = full = typical(s.nest.sizes[s.vector])
+    if 0 < n < BLOCK:
+        width = filled(n, s.lanes // 4)  # of 512 bits, whatever this target's registers
+        full = -(-n // width) * width
+    compared = sum(any(s.vector in dims.names(x) for x in p.sizes) for p in conditions(s.nest))
+    turned = s.tile is not None and s.tile.turned is not None
+    apart = 0 if turned else sum(step not in (-1, 0, 1) for step in steps)
+    rows = typical(dims.product(s.nest.sizes[a] for a in s.nest.outer if a != s.vector))
+    return cycles * full // max(1, n) + rows * (compared * full // COMPARED + apart * n)
 
 
 def typical(size: Size) -> int:

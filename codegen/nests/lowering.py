@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -173,16 +174,27 @@ def lower(
     """The loop nest of a fused body.
 
     axes: sizes of the loop axes; reduced: which of them reductions consume; outputs: for each
-    output, the axis of each of its dimensions; backwards: axes run from their end (reverse scans).
+    output, the axis of each of its dimensions, -1 where each place is written out (a stack of what
+    one kernel makes); backwards: axes run from their end (reverse scans).
     """
     lw = Lowering(body, reduced, axes)
     stores = []
     for k, (v, where) in enumerate(zip(body.outputs, outputs, strict=True)):
-        idx = tuple(lw.counter(a, a in backwards) for a in where)
-        e = lw.pull(v, idx)
         names = tuple(lw.names[a] for a in where if a >= 0)
-        stores.append(Store(k, flatten(idx, v.type.shape), e, names))
+        for idx in _places(lw, v, where, backwards):
+            e = lw.pull(v, idx)
+            stores.append(Store(k, flatten(idx, v.type.shape), e, names))
     return Nest(
         lw.outer, lw.reduced, lw.sizes, tuple(v.type for v in body.inputs),
         tuple(v.type for v in body.outputs), lw.exprs, stores, lw.sites,
     )
+
+
+def _places(
+    lw: Lowering, v: Value, where: tuple[int, ...], backwards: frozenset[int]
+) -> Iterable[Idx]:
+    """The indices at which an output is stored: one, but for dimensions without a loop."""
+    return product(*(
+        range(size) if a < 0 and isinstance(size, int) else (lw.counter(a, a in backwards),)
+        for a, size in zip(where, v.type.shape, strict=True)
+    ))

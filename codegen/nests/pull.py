@@ -122,10 +122,18 @@ def _concat(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     """The part whose stretch of the axis the index is in.
 
     From the last part to the first, each chosen before the next is computed: registers of all of
-    them at once would not do.
+    them at once would not do. At a known place there is nothing to choose.
     """
     k = value.node.attrs["axis"]
     end = value.type.shape[k]
+    at = idx[k]
+    if isinstance(at, int) and isinstance(end, int):
+        for a in value.node.args:
+            n = a.type.shape[k]
+            assert isinstance(n, int)
+            if at < n:
+                return (yield a, (*idx[:k], at, *idx[k + 1 :]), preds)
+            at -= n
     out: Expr | None = None
     for a in reversed(value.node.args):
         n = a.type.shape[k]

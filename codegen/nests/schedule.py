@@ -140,7 +140,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         e.kind == "load" and e.dtype.itemsize == 1 and nest.dynamic(e.offset) for e in nest.exprs
     )
     lanes = target.vector_bits // bits // (2 if halved else 1)
-    width = 1 if vector is None or scattered or looked_up else _width(nest.sizes[vector], lanes)
+    width = 1 if vector is None or scattered or looked_up else filled(nest.sizes[vector], lanes)
     sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
     flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
     if flat:
@@ -152,7 +152,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     # cycles decide how items are split, and so the order of sums: not by this target's width
     woven = interleaving.axis(nest) is not None
     interleave = 1 if scattered or woven else interleaved(nest, target, vector, width, bits, cost)
-    unroll = 4 if cost <= 10 and not woven else 2 if cost <= 24 or halved else 1
+    unroll = min(unroll_of(cost, halved), 2 if woven else 4)
     schedule = Schedule(
         nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
@@ -175,7 +175,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     return schedule
 
 
-def _width(size: Size, lanes: int) -> int:
+def filled(size: Size, lanes: int) -> int:
     """Lanes of a vector along an axis: few where that is known to be short."""
     while isinstance(size, int) and lanes > 2 and lanes // 2 >= size:
         lanes //= 2
@@ -265,10 +265,23 @@ def group_of(s: Schedule) -> int:
     return group
 
 
+def unroll_of(cost: int, halved: bool = False) -> int:
+    """How many vectors of a cost go side by side: what is cheap waits for itself."""
+    return 4 if cost <= 10 else 2 if cost <= 24 or halved else 1
+
+
+def sweep_cost(s: Schedule, p: int) -> int:
+    """Cycles of a vector of the row in a sweep, roughly."""
+    return sum(
+        cost_of(e) for e in wanted(s, p, s.cached)
+        if s.vector in e.axes and s.cached.get(e, p) >= p
+    )
+
+
 def _cached(s: Schedule) -> dict[Expr, int]:
     """Costly elements of a row that a later sweep wants again, and the sweep that makes them."""
-    size = s.nest.row
-    if not (s.across and s.sweeps > 1 and isinstance(size, int) and size <= MAX_CACHED_ROW):
+    size = dims.most(s.nest.row)
+    if size is None or not (s.across and s.sweeps > 1 and size <= MAX_CACHED_ROW):
         return {}
     if s.straight:  # registers keep everything
         return {}

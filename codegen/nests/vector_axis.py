@@ -26,6 +26,8 @@ SIDE_ROWS = 8     # rows side by side from which vectors that they share choose 
                   # in 1.1 to 40 times the time; of 5 rows, with exp, it is 0.4, of 3 0.3 to 0.6
 SCATTERED = 4     # bytes of elements that are stored apart fast enough for that: of others, (4, n)
                   # to (n, 4) takes up to half as long again
+LEAST_BACK = 8    # elements from which a row that is read backwards is a load and a shuffle: of 16
+                  # f32 its sum takes 0.37 of the time of a row per lane, of 8 f64 0.84, of 5 1.7
 LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little
 
 
@@ -76,7 +78,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     for p, weight in offsets:
         for n in names:
             c = coefficient(p, n)
-            if c == 1:
+            if c == 1 or (c == -1 and row >= LEAST_BACK):
                 score[n] += weight
             elif c != 0:
                 score[n] -= weight

@@ -7,10 +7,12 @@ Why the memory orders suffice (C11). A part's word is written with release when 
 the part stands there, and chunks are claimed from it with acquire, so who has claimed some sees
 the part and all that the caller did before. Claims and departures are read-modify-writes, so they
 continue each other's release sequences: the caller, which reads 0 at work with acquire, sees what
-every worker did before it left with release. Nothing of a part changes as long as chunks are left
-or workers at work in it, so a claim that succeeds is one of the region that the part now describes,
-and a worker that comes too late, whatever it has read before, finds nothing left. `step`, `count`
-and `patience` are read before a claim; they are atomic, and an old value does no harm.
+every worker did before it left. Nothing of a part changes as long as chunks are left or workers at
+work in it, so a claim that succeeds is one of the region that the part now describes, and a worker
+that comes too late, whatever it has read before, finds nothing left. `step`, `count` and `patience`
+are read before a claim; they are atomic, and an old value does no harm. Departures are even
+sequentially consistent, as is the flag of a caller that goes to sleep: one of the two sees the
+other, be it in the system's own check of the futex, which is the upper half of the word.
 """
 
 from __future__ import annotations
@@ -83,7 +85,15 @@ leave:
   %counted = icmp ne i64 %here, 0
   br i1 %counted, label %depart, label %following
 depart:
-  %before = atomicrmw sub ptr %part, i64 %here release
+  %before = atomicrmw sub ptr %part, i64 %here seq_cst
+  %waits.at = getelementptr i8, ptr %part, i64 <waits>
+  %waits = load atomic i32, ptr %waits.at seq_cst, align 4
+  %nobody = icmp eq i32 %waits, 0
+  br i1 %nobody, label %following, label %tell
+tell:
+  %at.work = getelementptr i8, ptr %part, i64 4
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %at.work, <size> 129, \
+i32 1, ptr null, ptr null, i32 0)
   br label %following
 following:
   %k.next = add i64 %k, 1
@@ -147,13 +157,27 @@ alone:
 find:
   %pool = call ptr @P_block()
   %none = icmp eq ptr %pool, null
-  br i1 %none, label %alone, label %lock
+  br i1 %none, label %alone, label %ask
+ask:
+  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
+  %until = load atomic i64, ptr %rest.at monotonic, align 8
+  %none.rests = icmp eq i64 %until, 0
+  br i1 %none.rests, label %lock, label %resting
+resting:
+  %now = call i64 @P_ticks()
+  %remaining = sub i64 %until, %now
+  %still = icmp ult i64 %remaining, <longest>
+  br i1 %still, label %alone, label %lock
 lock:
   %busy = getelementptr i8, ptr %pool, i64 <busy>
   %taken = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
   %got = extractvalue { i32, i1 } %taken, 1
   br i1 %got, label %staff, label %alone
 staff:
+  %entered = call i64 @P_ticks()
+  store atomic i64 0, ptr %rest.at monotonic, align 8
+  %losses.at = getelementptr i8, ptr %pool, i64 <losses>
+  %losses = load i32, ptr %losses.at
   %helpers = sub i32 %threads, 1
   %workers = getelementptr i8, ptr %pool, i64 <workers>
   %have = load i32, ptr %workers
@@ -227,25 +251,32 @@ each:
   %e.part = call ptr @P_part(ptr %pool, i64 %e)
   br label %wait
 wait:
-  %spins = phi i32 [ 0, %each ], [ %spins.next, %pause ], [ 0, %yield ]
+  %spins = phi i32 [ 0, %each ], [ %spins.next, %pause ]
   %w.now = load atomic i64, ptr %e.part acquire, align 8
   %over = icmp eq i64 %w.now, 0
   br i1 %over, label %left, label %spin
 spin:
   %spins.next = add i32 %spins, 1
-  %patient = icmp ult i32 %spins, 1000
-  br i1 %patient, label %pause, label %yield
+  %patient = icmp ult i32 %spins, <pauses_alone>
+  br i1 %patient, label %pause, label %await
 pause:
   <pause>
   br label %wait
-yield:
-  %y = call i32 @sched_yield()
-  br label %wait
+await:
+  call void @P_await(ptr %pool, ptr %e.part, i64 %entered, i64 %count)
+  br label %left
 left:
   %e.next = add i64 %e, 1
   %e.more = icmp slt i64 %e.next, %count
   br i1 %e.more, label %each, label %release
 release:
+  %losses.now = load i32, ptr %losses.at
+  %more.losses = icmp ugt i32 %losses.now, %losses
+  %no.loss = icmp eq i32 %losses.now, 0
+  %stays = or i1 %more.losses, %no.loss
+  %fewer.losses = sub i32 %losses.now, 1
+  %losses.kept = select i1 %stays, i32 %losses.now, i32 %fewer.losses
+  store i32 %losses.kept, ptr %losses.at
   store atomic i32 0, ptr %busy release, align 4
   br label %done
 done:
@@ -272,6 +303,81 @@ next:
   %k.next = add i64 %k, 1
   %more = icmp slt i64 %k.next, %count
   br i1 %more, label %each, label %done
+done:
+  ret void
+}
+"""
+
+# A worker that the system, or the machine below it, keeps from its CPU amid a chunk has to be
+# waited for. The caller soon gives way, and then sleeps, which leaves its own CPU to the worker;
+# `waits` tells a worker that leaves to wake it. One that left before it was told has left a 0, at
+# which nobody may sleep: no one would end that. Where the wait took four times as long as help can
+# have saved, callers go on alone for as long again, and for twice as long whenever the next attempt
+# fails too: with a CPU that others have for 50 ms of each 51, each call of 3 ms took 51.
+AWAIT = """
+define internal void @P_await(ptr %pool, ptr %part, i64 %start, i64 %count) noinline nounwind {
+entry:
+  %since = call i64 @P_ticks()
+  %waits.at = getelementptr i8, ptr %part, i64 <waits>
+  %at.work = getelementptr i8, ptr %part, i64 4
+  br label %look
+look:
+  %turn = phi i32 [ 0, %entry ], [ %turn.next, %pause ], [ %turn.next, %yield ], \
+[ %turn.next, %sleep ], [ %turn.next, %doze ]
+  %word = load atomic i64, ptr %part acquire, align 8
+  %over = icmp eq i64 %word, 0
+  br i1 %over, label %judge, label %wait
+wait:
+  %turn.next = add i32 %turn, 1
+  %within = urem i32 %turn, <pauses_alone>
+  %moves = icmp eq i32 %within, 0
+  br i1 %moves, label %move, label %pause
+pause:
+  <pause>
+  br label %look
+move:
+  %long = icmp uge i32 %turn, <patience_alone>
+  br i1 %long, label %sleep, label %yield
+yield:
+  %y = call i32 @sched_yield()
+  br label %look
+sleep:
+  store atomic i32 1, ptr %waits.at seq_cst, align 4
+  %number = load atomic i32, ptr %at.work seq_cst, align 4
+  %left.meanwhile = icmp eq i32 %number, 0
+  br i1 %left.meanwhile, label %look, label %doze
+doze:
+  %f = call <size> (<size>, ...) @syscall(<size> <futex>, ptr %at.work, <size> 128, \
+i32 %number, ptr null, ptr null, i32 0)
+  br label %look
+judge:
+  store atomic i32 0, ptr %waits.at monotonic, align 4
+  %now = call i64 @P_ticks()
+  %waited = sub i64 %now, %since
+  %worked = sub i64 %since, %start
+  %helpers = sub i64 %count, 1
+  %saved = mul i64 %worked, %helpers
+  %saved.4 = shl i64 %saved, 2
+  %dear = icmp ugt i64 %waited, %saved.4
+  %long.wait = icmp ugt i64 %waited, <loss>
+  %lost = and i1 %dear, %long.wait
+  br i1 %lost, label %note, label %done
+note:
+  %losses.at = getelementptr i8, ptr %pool, i64 <losses>
+  %losses = load i32, ptr %losses.at
+  %many = icmp ugt i32 %losses, 3
+  %before = select i1 %many, i32 4, i32 %losses
+  %next = add i32 %before, 1
+  store i32 %next, ptr %losses.at
+  %doublings = zext i32 %before to i64
+  %pause.wanted = shl i64 %waited, %doublings
+  %too.long = icmp uge i64 %pause.wanted, <longest>
+  %rest = select i1 %too.long, i64 <longest>, i64 %pause.wanted
+  %less = sub i64 %rest, 1
+  %until = add i64 %now, %less
+  %rest.at = getelementptr i8, ptr %pool, i64 <rest>
+  store atomic i64 %until, ptr %rest.at monotonic, align 8
+  br label %done
 done:
   ret void
 }

@@ -18,7 +18,9 @@ mapping, or in libraries, which may be unloaded, pages of their own data.
 A region is cut into a part for each thread, in cache lines of its own, where it watches one 64-bit
 word: workers at work in this part << 32 | chunks of it that are left. Chunks are claimed by
 compare-and-swap, by whoever comes first, so a worker that sleeps or is scheduled out delays nobody;
-the caller takes what is left of all parts and then waits until nobody is at work in them.
+the caller takes what is left of all parts and then waits until nobody is at work in them. Where
+that took far longer than help can have saved, callers do without workers for a while
+(`regions.AWAIT`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.machine.platforms import Platform
 from graphc.codegen.pool.affinity import SETTLE
 from graphc.codegen.pool.memory import memory_text
-from graphc.codegen.pool.regions import CLAIM, REGION, WAKE, WEIGH
+from graphc.codegen.pool.regions import AWAIT, CLAIM, REGION, WAKE, WEIGH
 from graphc.codegen.pool.workers import START, STOPPING, WORKER
 
 SCRATCH_BYTES = 4 << 20
@@ -38,10 +40,15 @@ PAUSES = 8  # of a worker between two looks at its part: each look takes the lin
 SPIN = 1250  # looks before a worker sleeps, 0.1 to 0.5 ms: longer than a program between regions
 CROWDED_SPIN = 12  # likewise where there are more threads than CPUs
 WAKE_TICKS = 1 << 17  # of work that sleeping workers would have shared, some 50 us: then wake them
+CALLER_PAUSES = 1000  # of a caller that waits, before it gives way ..
+CALLER_TURNS = 4  # .. so many times, and then sleeps
+LOSS_TICKS = 1 << 21  # of waiting, some 1 ms: less than that is no reason to go on alone
+REST_TICKS = 1 << 31  # for which callers go on alone, at most: some 1 s, also if a process was held
 
 # Byte offsets in the wiped mapping.
 _LAYOUT = {
     "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16, "cpus": 20, "debt": 24, "cpu": 32,
+    "losses": 36, "rest": 40,
     "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }
     "parts": 8192,
     "part": 128,                         # bytes of a part: caches fetch lines of 64 in pairs
@@ -50,7 +57,7 @@ _LAYOUT = {
 # Within a part, which begins with its word.
 _PART = {
     "task": 8, "ctx": 16, "end": 24, "step": 32, "count": 40, "patience": 44, "fpcw": 48,
-    "asleep": 64,
+    "waits": 52, "asleep": 64,
 }
 
 # Per architecture: the numbers of system calls, the pause instruction, declarations.
@@ -90,6 +97,8 @@ def runtime_text(
         "link": linkage, "spin": str(SPIN), "few": str(CROWDED_SPIN), "max": str(MAX_THREADS),
         "scratch": str(SCRATCH_BYTES), "joined": str(1 << 32),
         "size": f"i{platform.base.pointer_bits}", "wake": str(WAKE_TICKS),
+        "pauses_alone": str(CALLER_PAUSES), "patience_alone": str(CALLER_PAUSES * CALLER_TURNS),
+        "loss": str(LOSS_TICKS), "longest": str(REST_TICKS),
     }
     text = _SINGLE
     if platform.threads:
@@ -112,11 +121,13 @@ def runtime_text(
                 "declare_stack": "declare i32 @pthread_attr_init(ptr) nounwind\n"
                 f"declare i32 @pthread_attr_setstacksize(ptr, {size}) nounwind",
             }
-        weigh = WEIGH if "readcyclecounter" in tokens["declare"] else WAKE
-        region = REGION.replace("<weigh>", weigh)
+        counts = "readcyclecounter" in tokens["declare"]
+        region = REGION.replace("<weigh>", WEIGH if counts else WAKE)
+        read = "call i64 @llvm.readcyclecounter()" if counts else "add i64 0, 0"
+        ticks = _TICKS.replace("<read>", read)
         memory = memory_text(arch, _LAYOUT["bytes"], unloaded)
         text = _DECLARATIONS + _THREADS + memory
-        text += START + SETTLE + CLAIM + WORKER + region + STOPPING
+        text += ticks + START + SETTLE + CLAIM + WORKER + AWAIT + region + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
 
@@ -170,6 +181,14 @@ declare i64 @llvm.ctpop.i64(i64)
 <declare>
 <declare_fp>
 <declare_stack>
+"""
+
+# Where there is no counter, nothing ever takes time.
+_TICKS = """
+define internal i64 @P_ticks() alwaysinline nounwind {
+  %t = <read>
+  ret i64 %t
+}
 """
 
 # The number of threads: set_threads, else GRAPHC_NUM_THREADS, else the CPUs we may run on.

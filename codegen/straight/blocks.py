@@ -22,6 +22,7 @@ from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.frame import Slots
 from graphc.codegen.job import Job, body_sites
 from graphc.codegen.kernels import Call
+from graphc.codegen.nests.costs import VECTOR_COST
 from graphc.codegen.straight.function import (
     LINES_A_KERNEL,
     MAX_LINES,
@@ -29,6 +30,7 @@ from graphc.codegen.straight.function import (
     MAX_STEPS,
     WIDEST,
     Straight,
+    lanes_of,
     lines_of,
     may,
     steps_of,
@@ -37,10 +39,12 @@ from graphc.ir import Builder, Graph, Node, Value, attr_key, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.chains import is_chain
+from graphc.passes.grouping import is_conditional
 from graphc.types import TensorType
 
 LEAST = 6           # kernels of a block: what is saved is their calls
 SHARE = 2           # of the lines that a function may have, what its ops take at least is one half
+PATCHES = 4         # times that a loop over parts takes longer, to be worth a block of its own
 KEPT_BYTES = 1 << 12  # constants up to here stand in a block, where zeros and ones fold away
 APART = ".apart"      # behind the names of what blocks call
 PERIOD = 256        # kernels of a step, at most
@@ -140,7 +144,7 @@ def _is_small(n: Node, costs: _Costs) -> bool:
         return False
     if any(v.type.dtype.is_float and v.type.dtype.bits == 16 for m in body.nodes for v in m.outs):
         return False  # conversions of f16 without hardware are long
-    return costs[n][1] <= LINES_A_KERNEL
+    return costs[n][1] <= (MAX_LINES // SHARE if _is_patchwork(n) else LINES_A_KERNEL)
 
 
 def _blocks(run: Sequence[Node], costs: _Costs) -> list[list[Node]]:
@@ -160,7 +164,37 @@ def _blocks(run: Sequence[Node], costs: _Costs) -> list[list[Node]]:
             n = max(1, _most(part[at:], costs))
             blocks.append(list(part[at : at + n]))
             at += n
-    return [b for b in blocks if sum(n.op.name == "fused" for n in b) >= LEAST]
+    return [
+        b for b in blocks
+        if sum(n.op.name == "fused" for n in b) >= LEAST or any(_is_patchwork(n) for n in b)
+    ]
+
+
+def _is_patchwork(n: Node) -> bool:
+    """Whether a kernel has so many parts, each made otherwise, that a loop over its elements, which
+    computes all parts for each vector of them, takes much longer than the parts by themselves.
+
+    A gradient by 40 x 2 controls, a row from each of 40 steps, takes 8.8 us with such a loop at its
+    end, 2.5 without. Not if it would take LLVM seconds: 65 arrays of 32 side by side took it 2.3.
+    """
+    if n.op.name != "fused" or n.attrs["reduced"]:
+        return False
+    size = max(map(_elements, n.outs))
+    lines = in_loop = 0
+    for m in n.attrs["body"].nodes:
+        if m.op.kind is Kind.ELEMENTWISE:
+            lines += lines_of(m)
+            in_loop += VECTOR_COST.get(m.op.name, 1) * -(-size // lanes_of(m))
+        elif is_conditional(m):
+            lines += _elements(m.out)
+            in_loop += len(m.args) * -(-size // lanes_of(m))
+    return 0 < PATCHES * lines <= in_loop and lines <= MAX_LINES // SHARE
+
+
+def _elements(v: Value) -> int:
+    size = v.type.size
+    assert isinstance(size, int)
+    return size
 
 
 def _most(nodes: Sequence[Node], costs: _Costs) -> int:

@@ -28,6 +28,7 @@ from graphc.codegen.nests.costs import COSTLY, VECTOR_COST
 from graphc.codegen.straight.dot import dot
 from graphc.codegen.straight.elements import VECTOR_BITS, Elements
 from graphc.codegen.straight.ops import Ids, Ops
+from graphc.dims import product
 from graphc.ir import Builder, Graph, Node, State, Value, attr_key
 from graphc.ops.row import OPS, Kind
 from graphc.passes.stages import flatten
@@ -38,7 +39,7 @@ MAX_NODES = 1000
 MAX_STEPS = 6000         # scalar steps of all nodes
 MAX_LINES = 2000         # of LLVM text: LLVM turns quadratic beyond
 # What is saved is the calls of kernels, so few kernels are worth few lines: a long loop of one op
-# is better a loop.
+# is better a loop. A kernel that writes a stack out has as much text itself.
 LINES, LINES_A_KERNEL = 300, 200
 
 # Registers of 32 bytes where AVX-512 has 64: on Intel's CPUs 64-byte instructions in flight close
@@ -63,8 +64,8 @@ def straight(
     flat = flatten(g)
     if len(flat.nodes) > MAX_NODES or not may(flat.nodes):
         return None
-    kernels = sum(n.op.name == "fused" for n in g.nodes)
-    limit = min(MAX_LINES, LINES + LINES_A_KERNEL * kernels)
+    formulas = sum(_formulas(n) for n in g.nodes if n.op.name == "fused")
+    limit = min(MAX_LINES, LINES + LINES_A_KERNEL * formulas)
     if sum(map(steps_of, flat.nodes)) > MAX_STEPS or sum(map(lines_of, flat.nodes)) > limit:
         return None
     own = Module(module.debug, WIDEST)  # which takes the rare cases of math functions with it
@@ -75,6 +76,16 @@ def straight(
     module.take(own)
     module.define(name, text)
     return flat
+
+
+def _formulas(n: Node) -> int:
+    """How many a kernel computes one after the other: as many as it writes out of a stack."""
+    found = 1
+    for label, v in zip(n.attrs["outputs"], n.outs, strict=True):
+        places = product(s for a, s in zip(label, v.type.shape, strict=True) if a < 0)
+        assert isinstance(places, int)
+        found = max(found, places)
+    return found
 
 
 def _has_more(g: Graph, most: int) -> bool:
@@ -133,8 +144,12 @@ def lines_of(n: Node) -> int:
     """Lines that a node takes at least."""
     if n.op.kind is Kind.LAYOUT or n.op.kind is Kind.LEAF:
         return 0
-    lanes = VECTOR_BITS // max(8, n.args[0].type.dtype.compute.bits)
-    return VECTOR_COST.get(n.op.name, 1) * -(-steps_of(n) // lanes)
+    return VECTOR_COST.get(n.op.name, 1) * -(-steps_of(n) // lanes_of(n))
+
+
+def lanes_of(n: Node) -> int:
+    """Elements of its operands that a register holds."""
+    return VECTOR_BITS // max(8, n.args[0].type.dtype.compute.bits)
 
 
 class Straight:

@@ -30,6 +30,12 @@ def test_cross_entropy(run, reduction, smoothing):
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+def test_cross_entropy_of_no_classes_is_refused_by_its_name():
+    x, y = gx.input("x", ("n", 0)), gx.input("y", ("n",), "int64")
+    with pytest.raises(gx.errors.ShapeError, match=r"^cross_entropy: an axis must not be empty"):
+        gx.nn.cross_entropy(x, y)
+
+
 def test_cross_entropy_gradient_is_softmax_minus_onehot(run):
     x, y = gx.input("x", ("n", 4), "float64"), gx.input("y", ("n",), "uint8")
     loss = gx.nn.cross_entropy(x, y, reduction="sum")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -135,6 +137,17 @@ def test_nothing_reduced(run):
     same(run, gx.any(t), False, t=empty)
     same(run, gx.all(t), True, t=empty)
     assert np.isnan(run(gx.mean(t), t=empty))
+
+
+@pytest.mark.parametrize("op", [
+    gx.max, gx.min, gx.argmax, gx.argmin, gx.logsumexp, gx.nn.softmax, gx.nn.log_softmax,
+])
+def test_what_needs_an_element_is_refused_by_its_name(op):
+    t = gx.input("t", (2, 0))
+    want = f"{op.__name__}: an axis must not be empty, got f32[2,0] over axes (1,) (test_surface"
+    with pytest.raises(gx.errors.ShapeError, match=rf"^{re.escape(want)}"):
+        op(t, axis=1)
+    assert op(t, axis=0).size == 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "bool"])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,8 +52,9 @@ done:
 def loaded(text, name, *kinds, threads=None):
     """A function of a module that calls the pool."""
     imports = {"graphc_parallel": jit.parallel_address(threads)}
-    if "@sched_yield" in text:
-        imports["sched_yield"] = linker.process_symbol("sched_yield")
+    for symbol in ("sched_yield", "usleep"):
+        if f"@{symbol}" in text:
+            imports[symbol] = linker.process_symbol(symbol)
     code = jit.load([llvm.compile_object(text, host())], exports=[name], imports=imports)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *kinds)(code[name])
     call.code = code  # lives as long
@@ -267,6 +269,98 @@ def test_sleeping_workers_are_woken_for_long_regions():
     flag = np.zeros(1, np.int64)  # set by a worker
     loaded(HELPED, "helped", ctypes.c_int64)(flag.ctypes.data, 16)
     assert flag[0] == 1
+
+
+HELD = """
+declare void @graphc_parallel(ptr, ptr, i64, ptr)
+declare i32 @usleep(i32)
+define internal void @task(ptr %ctx, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %pieces = getelementptr i64, ptr %ctx, i64 1
+  %old = atomicrmw add ptr %pieces, i64 1 seq_cst
+  %worker = icmp ne ptr %scratch, null
+  br i1 %worker, label %hold, label %own
+hold:
+  %before = atomicrmw add ptr %ctx, i64 1 seq_cst
+  %h = call i32 @usleep(i32 300000)
+  ret void
+own:
+  %first = icmp eq i64 %begin, 0
+  %u = call i32 @usleep(i32 1000)
+  br i1 %first, label %done, label %wait
+wait:
+  %held = load atomic i64, ptr %ctx seq_cst, align 8
+  %none = icmp eq i64 %held, 0
+  br i1 %none, label %own, label %done
+done:
+  ret void
+}
+define void @held(ptr %ctx, i64 %n) {
+  %next = getelementptr i64, ptr %ctx, i64 2
+  call void @graphc_parallel(ptr @task, ptr %ctx, i64 %n, ptr null)
+  call void @graphc_parallel(ptr @task, ptr %next, i64 %n, ptr null)
+  ret void
+}
+"""
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="no counter of time elsewhere")
+def test_a_worker_that_is_held_up_is_left_alone_for_a_while():
+    """As where others have its CPU: the caller sleeps meanwhile, and does the next region alone."""
+    jit.set_threads(2)
+    regions()(100, 10)  # starts the worker
+    counts = np.zeros((2, 2), np.int64)  # of each region: chunks begun by the worker; pieces
+    held = loaded(HELD, "held", ctypes.c_int64)
+    begin = time.thread_time()
+    held(counts.ctypes.data, 8)
+    busy = time.thread_time() - begin
+    assert counts[0, 0] == 1 and counts[0, 1] > 2
+    assert counts[1].tolist() == [0, 1]  # all of it in one piece
+    assert busy < 0.15  # of 0.3 s that the worker was held
+    time.sleep(0.4)
+    flag = np.zeros(1, np.int64)
+    loaded(HELPED, "helped", ctypes.c_int64)(flag.ctypes.data, 16)
+    assert flag[0] == 1
+
+
+LEFT_MEANWHILE = """
+import ctypes, sys
+import numpy as np
+from graphc.codegen.machine import jit
+from graphc.codegen.pool import runtime
+
+sleep = "  %number = load atomic i32, ptr %at.work seq_cst, align 4"
+assert runtime.AWAIT.count(sleep) == 1
+runtime.AWAIT = runtime.AWAIT.replace("%turn.next, %sleep ]", "%turn.next, %late ]")
+runtime.AWAIT = runtime.AWAIT.replace(sleep, '''
+  br label %linger
+linger:
+  %here = load atomic i64, ptr %part acquire, align 8
+  %left = icmp eq i64 %here, 0
+  br i1 %left, label %late, label %linger
+late:
+''' + sleep)
+sys.path.insert(0, sys.argv[1])
+import test_pool
+
+jit.set_threads(2)
+test_pool.regions()(100, 10)
+counts = np.zeros((2, 2), np.int64)
+test_pool.loaded(test_pool.HELD, "held", ctypes.c_int64)(counts.ctypes.data, 8)
+print(counts[0, 0])
+"""
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="no counter of time elsewhere")
+def test_nobody_sleeps_for_a_worker_that_has_left():
+    """It may leave between the caller's last look and its word that it will sleep: then nobody
+    wakes it. Here the caller lingers until that has happened."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_MEANWHILE, str(Path(__file__).parent)],
+        capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"GRAPHC_CACHE_DIR": ""},  # which knows the pool by its files alone
+    )
+    assert done.stdout == "1\n", done.stderr
 
 
 def test_a_limit_that_no_integer_of_the_pool_holds_is_none(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from numpy._core.multiarray import get_handler_name
 
 import graphc as gx
-from graphc.codegen.calling import fastcall, recycle
+from graphc.codegen.calling import allocator, fastcall, recycle
 from graphc.codegen.machine.target import host
 
 pytestmark = pytest.mark.skipif(not recycle.cell().handler, reason="nothing is recycled here")
@@ -50,7 +50,7 @@ def test_dropped_memory_comes_back(call):
     y = call(ramp())
     at = y.ctypes.data
     del y
-    assert recycle.kept() == (1, N * 4 + -(N * 4 + recycle.HEAD) % 4096)
+    assert recycle.kept() == (1, N * 4 + -(N * 4 + allocator.HEAD) % 4096)
     y = call(ramp(5, N - 500))  # a little less fits as well
     assert y.ctypes.data == at and recycle.kept() == (0, 0) and (y == ramp(6, N - 500)).all()
     del y
@@ -58,9 +58,9 @@ def test_dropped_memory_comes_back(call):
 
 
 def test_small_results_do_not_take_part(call):
-    y = call(ramp(0, recycle.FROM_BYTES // 4 - 1))
+    y = call(ramp(0, allocator.FROM_BYTES // 4 - 1))
     assert get_handler_name(y) == "default_allocator"
-    assert get_handler_name(call(ramp(0, recycle.FROM_BYTES // 4))) == "graphc"
+    assert get_handler_name(call(ramp(0, allocator.FROM_BYTES // 4))) == "graphc"
     assert get_handler_name(np.empty(N)) == "default_allocator"  # other arrays are not ours
 
 
@@ -103,9 +103,9 @@ def test_the_bound_holds_and_release_gives_back(call, monkeypatch):
     held = recycle.kept()[1]
     assert gx.release_memory() >= held > 0 and recycle.kept() == (0, 0)
     monkeypatch.setattr(state, "limit", recycle.LIMIT)
-    ys = [call(ramp()) for _ in range(recycle.BLOCKS + 10)]
+    ys = [call(ramp()) for _ in range(allocator.BLOCKS + 10)]
     del ys
-    assert recycle.kept()[0] == recycle.BLOCKS
+    assert recycle.kept()[0] == allocator.BLOCKS
 
 
 def test_arenas_wait_for_the_next_calls(at_once):

@@ -130,9 +130,9 @@ def test_no_races(tsan, instrumented):
 def test_a_weaker_pool_is_noticed(tsan, instrumented):
     """Were leaving a part no release, the caller might read before the worker has written."""
     folder, text = instrumented
-    strong = "atomicrmw sub ptr %part, i64 %here release"
+    strong = "atomicrmw sub ptr %part, i64 %here seq_cst"
     assert text.count(strong) == 1
-    build(tsan, folder, text.replace(strong, strong.replace("release", "monotonic")))
+    build(tsan, folder, text.replace(strong, strong.replace("seq_cst", "monotonic")))
     assert first_race(folder)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,23 @@ def test_any_number_of_threads_has_the_same_bits(monkeypatch):
     runs = [gx.function(*tiles("float64", 25, 10), threads=t)(*arrays) for t in (1, 2, 4)]
     for got in runs[1:]:
         assert all(a.tobytes() == b.tobytes() for a, b in zip(got, runs[0], strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("what", [gx.sum, gx.max])
+@pytest.mark.parametrize("m", [3, 8, 17])
+def test_bands_of_few_columns_go_side_by_side(m, what, dtype, schedules):
+    """One chain of sums would wait for each of them; the bits are those of columns among others."""
+    x, y = gx.input("x", ("n", m), dtype), gx.input("y", ("n", "m"), dtype)
+    few, many = (gx.function([t], what(t, axis=0)) for t in (x, y))
+    chains = re.findall(r"((?:  %loop\S+ = phi <\d+ x \w+> .*\n)+)", few.llvm_ir())
+    assert schedules[-1].bands and max(c.count("phi") for c in chains) >= 4
+    for n in (1, 255, 1023, 1024, 1025, 1280, 40_011):
+        a = (RNG.normal(size=(n, 40)) - 1).astype(dtype)
+        got, want = few(np.ascontiguousarray(a[:, :m])), many(a)[:m]
+        if n <= 1280 or what is gx.max:  # of more, chunks of bands are added up
+            assert got.tobytes() == want.tobytes()
+        np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
 def test_integers_are_exact_and_no_rows_give_nothing():

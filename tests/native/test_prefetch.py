@@ -1,11 +1,14 @@
-"""Software prefetch of rows."""
+"""Sweeps over rows: what they ask for ahead, and what they keep in registers."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.machine.target import host
 
 
 @pytest.mark.parametrize(("m", "ahead"), [(16, False), (1000, True), ("m", True), (1 << 17, False)])
@@ -17,3 +20,17 @@ def test_sweeps_ask_for_the_next_row_where_one_fits_into_cache(m, ahead):
     if m in (1000, "m"):
         e = np.exp(a.astype(float))
         np.testing.assert_allclose(f(a), e / e.sum(1, keepdims=True), rtol=1e-6)
+
+@pytest.mark.parametrize("m", [1024, "m"])
+def test_cheap_sweeps_of_a_long_nest_keep_their_sums_in_registers(m):
+    """In memory each sum waited for the store before it: layer norms took up to a fifth longer."""
+    x, w, b = gx.input("x", ("n", m)), gx.input("w", (m,)), gx.input("b", (m,))
+    f = gx.function([x, w, b], gx.nn.layer_norm(x, w, b))
+    loops = re.findall(r"((?:  %loop\S+ = phi <\d+ x float> .*\n)+)", f.llvm_ir())
+    assert [found.count("phi") for found in loops] == [256 // (host().vector_bits // 8)] * 2
+    rng = np.random.default_rng(3)
+    for n in (1, 1023, 1024, 1025) if m == "m" else (m,):
+        a, c, d = (rng.normal(size=s).astype("float32") for s in ((5, n), n, n))
+        e = a.astype("float64") - a.mean(1, keepdims=True, dtype="float64")
+        want = e / np.sqrt((e * e).mean(1, keepdims=True) + 1e-5) * c + d
+        np.testing.assert_allclose(f(a, c, d), want, rtol=1e-4, atol=1e-5)

@@ -175,6 +175,27 @@ def test_a_formula_for_each_column(columns, dtype, monkeypatch):
     assert all(k.text.splitlines()[0].endswith("for i0<n:") for k in f.kernels), f.kernels[0].text
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_of_rows_that_are_computed_otherwise(dtype, monkeypatch):
+    """Vectors of a row of 21 took all five sines for each of their elements."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+
+    def encoded(x, concat, sin, cos):
+        return concat([x, *(sin(2.0**k * x) for k in range(5)), cos(x)], axis=1)
+
+    x = gx.input("x", ("n", 3), dtype)
+    f = gx.function([x], encoded(x, gx.concat, gx.sin, gx.cos))
+    for n in (0, 1, 17, 100):
+        a = guarded((n, 3), dtype)
+        a[:] = RNG.normal(size=a.shape)
+        np.testing.assert_allclose(f(a), encoded(a, np.concatenate, np.sin, np.cos), atol=1e-5)
+    assert f.kernels[0].text.splitlines()[0].endswith("for i0<n:")
+    y = gx.input("y", ("n", 8), dtype)
+    padded = gx.function([y], gx.pad(y, ((0, 0), (5, 5))))  # where that would gain nothing
+    padded(np.ones((3, 8), dtype))
+    assert "i1" in padded.kernels[0].text.splitlines()[0]
+
+
 def test_what_lies_along_short_rows_stays():
     """Of what is read as it is written, or turned around, vectors of the rows do as well."""
     x = gx.input("x", ("n", 12))

@@ -23,6 +23,7 @@ from graphc import codegen, passes
 # What no bit depends on: where things stand, which threads compute them, what waits for what.
 PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
+    "codegen.calling.allocator": {"FROM_BYTES": (64,)},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
@@ -39,7 +40,7 @@ PLACES = {
     "codegen.chain.guards": {"UNROLL": (1, 2, 8)},
     "codegen.kernels": {"LONG_IN_PLACE": (0, 9999)},
     "codegen.chain.dataflow": {"MOST_STEPS": (1, 64)},
-    "codegen.matmul.product": {"STREAMED_ROW": (16, 128)},
+    "codegen.matmul.product": {"STREAMED_ROW": (16, 128), "PARTIAL_TILES": (0, 100)},
     "codegen.matmul.split": {
         "SPLIT_FLOPS": (64, 4096), "TASK_FLOPS": (64, 4096), "MOST_TASKS": (1, 64),
         "FEW_TASKS": (1, 64), "LEAST_BYTES": (64, 256), "LEAST_ROWS": (2, 24),
@@ -63,7 +64,6 @@ PLACES = {
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
-    "codegen.calling.recycle": {"FROM_BYTES": (64,)},
     "codegen.nests.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.emission.streaming": {
@@ -73,8 +73,8 @@ PLACES = {
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
     "codegen.nests.unrolling": {
-        "MOST": (2, 4), "MOST_EXPRS": (4, 20), "LEAST": (2, 100), "NEAR": (1, 8),
-        "APART": (4, 100), "TURNED": (0, 1000),
+        "MOST": (2, 4), "SMALL": (2, 64), "SAVED": (1, 50), "MOST_EXPRS": (4, 20),
+        "LEAST": (2, 100), "NEAR": (1, 8), "APART": (4, 100), "TURNED": (0, 1000),
     },
     "codegen.machine.overlap": {"PART_BYTES": (0, 3000)},
     "codegen.machine.units": {"AROUND_BYTES": (0,)},
@@ -93,10 +93,12 @@ ORDERS = {
     "codegen.emission.across": {"CHEAP": (0, 400)},
     "codegen.emission.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
     "codegen.nests.costs": {"COSTLY": (1, 100)},
+    "codegen.emission.dot": {"SHORT_ROW": (0, 9999)},
     "codegen.nests.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
     "codegen.nests.index_splitting": {
         "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "TYPICAL": (4, 64, 500),
+        "COMPARED": (1, 64),
     },
     "codegen.nests.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.nests.schedule": {
@@ -105,7 +107,7 @@ ORDERS = {
         "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
         "CHEAP_LOOKUP": (0, 100),
     },
-    "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4)},
+    "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
     "codegen.emission.stripes": {
         "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128), "STRIP": (1, 2, 8),
@@ -119,7 +121,7 @@ ORDERS = {
     },
     "codegen.nests.vector_axis": {
         "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
-        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "SIDE_ROWS": (1, 100),
+        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
@@ -132,6 +134,7 @@ ORDERS = {
     },
     "passes.joining": {"SCALARS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
+    "passes.stacks": {"MAX_PLACES": (0, 3)},
     "passes.straighten": {"SEVERAL": (1, 2)},
     "passes.unstored": {"LEAST": (1, 1 << 20), "LESS": (0, 1)},
 }

@@ -55,6 +55,16 @@ def test_what_stays_a_row_for_each_lane(columns, axis, monkeypatch):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("columns, swept", [(16, True), (24, True), (5, False)])
+def test_rows_that_are_read_backwards(columns, swept, monkeypatch):
+    """A vector that is turned around, where few elements are not gathered from as many rows."""
+    x = gx.input("x", ("n", columns), "float64")
+    across, f = chosen(monkeypatch, [x], gx.sum(gx.flip(x, axis=1), axis=1))
+    assert across == [swept]
+    a = RNG.normal(size=(40, columns))
+    np.testing.assert_array_equal(f(a), gx.function([x], gx.sum(x, axis=1))(a[:, ::-1].copy()))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_rows_that_a_vector_holds(dtype):
     """Where their length comes with the call they have a version without loops over a row, as have

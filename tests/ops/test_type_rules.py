@@ -275,6 +275,13 @@ def test_float_dtypes_all_work_and_elementwise_keeps_shape():
                 assert infer(name, f"{d}[n,2]") == f"{d}[n,2]"
 
 
+def test_the_size_of_a_type_is_computed_once():
+    """Passes and codegen ask each of thousands of values for it, several times."""
+    t = TensorType(f32, (dims.dim("n"), 16))
+    assert t.size == 16 * dims.dim("n")
+    assert t.size is t.size
+
+
 def test_constant_and_variable_types():
     assert prim.constant(np.zeros((2, 3), np.int8)).type is T("i8[2,3]")
     state = ir.State("w", T("f32[2]"), np.zeros(2, np.float32))

@@ -45,6 +45,30 @@ def test_a_cotangent_that_comes_twice_counts_twice():
         np.testing.assert_allclose(slope, want, rtol=1e-6)
 
 
+def test_parts_of_rows():
+    """Elements, rows and blocks of a whole are put together, not added with zeros around each."""
+    u = gx.input("u", (40, 2), "float64")
+    cost = sum(gx.sin(u[t, 0]) * u[t, 1] + gx.sum(u[t] ** 3) for t in range(40))
+    f = gx.function([u], gx.grad(cost, u))
+    v = np.random.default_rng(2).normal(size=(40, 2))
+    want = 3 * v**2 + np.stack([np.cos(v[:, 0]) * v[:, 1], np.sin(v[:, 0])], 1)
+    np.testing.assert_allclose(f(v), want, rtol=1e-12)
+    assert not any(n.op.name == "add" and n.out.type.shape == (40, 2) for n in f.graph.nodes)
+
+
+def test_stencils_are_added():
+    u = gx.input("u", (7, 6), "float64")
+    shifted = [u[2:, 1:-1], u[:-2, 1:-1], u[1:-1, 2:], u[1:-1, :-2]]
+    f = gx.function([u], gx.grad(gx.sum(sum(shifted) ** 2), u))
+    v = np.random.default_rng(3).normal(size=(7, 6))
+    ct = 2 * (v[2:, 1:-1] + v[:-2, 1:-1] + v[1:-1, 2:] + v[1:-1, :-2])
+    want = np.zeros((7, 6))
+    for at in np.s_[2:, 1:-1], np.s_[:-2, 1:-1], np.s_[1:-1, 2:], np.s_[1:-1, :-2]:
+        want[at] += ct
+    np.testing.assert_allclose(f(v), want, rtol=1e-12)
+    assert ops(f).count("pad") == 4 and "concat" not in ops(f)
+
+
 def test_symbolic_places_are_added():
     x = gx.input("x", ("n", 4))
     n = x.shape[0]

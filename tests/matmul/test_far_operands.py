@@ -1,0 +1,102 @@
+"""Products of matrices whose rows or columns lie far apart: what is packed or asked for otherwise
+has the bits of the same numbers side by side."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from guarded import guarded
+from native import call, compiled
+from operands import FLOATS, FUSED, check, numbers
+
+from graphc.codegen.matmul.block import APART_BYTES, FAR_BYTES
+from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
+
+
+def product_of_all(dtype, pairs, shared):
+    """The last of the products, which are the same bits in their `shared` rows, at every level."""
+    found = set()
+    for level, (a, b) in itertools.product(FUSED, pairs):
+        c = guarded((1, a.shape[1], b.shape[2]), dtype)
+        call(compiled(dtype, level), a, b, c)
+        found.add(c[:, shared].tobytes())
+    assert len(found) == 1, (a.shape, b.shape)
+    return c
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_a_that_share_cache_sets(dtype):
+    rng = np.random.default_rng(12)
+    n, k, row = 141, 261, 4096 // np.dtype(dtype).itemsize
+    b = numbers(rng, (1, k, n), dtype)
+    for m in (13, 14, 15, 29, 41, 42, 43, 62):  # of many rows strips are transposed
+        even = guarded((1, m, row), dtype)[:, :, -k:]
+        even[...] = numbers(rng, even.shape, dtype)
+        c = product_of_all(dtype, [(even, b), (even.copy(), b)], np.s_[:])
+        check(c, even, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_a_that_share_cache_sets_beside_few_columns(dtype):
+    """Not packed, but cut into other strips: see `test_strips`."""
+    rng = np.random.default_rng(16)
+    size, k = np.dtype(dtype).itemsize, 261
+    panel = 128 // size
+    even = guarded((1, 73, 4096 // size), dtype)[:, :, -k:]
+    even[...] = numbers(rng, even.shape, dtype)
+    for n in (panel - 3, panel, 2 * panel + 1, 3 * panel):
+        b = numbers(rng, (1, k, n), dtype)
+        for m in (*range(12, 45), 61, 73):
+            a = even[:, -m:]
+            c = product_of_all(dtype, [(a, b), (a.copy(), b)], np.s_[:])
+        check(c, even, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_columns_of_a_that_are_far_apart(dtype):
+    """Several strips are packed at once: every number of strips beside whole groups of 8."""
+    rng = np.random.default_rng(15)
+    n, k = 141, 261
+    row = (APART_BYTES // k + 64) // np.dtype(dtype).itemsize
+    b = numbers(rng, (1, k, n), dtype)
+    far = guarded((1, k, row), dtype)
+    far[...] = numbers(rng, far.shape, dtype)
+    for m in (13, 14, 15, 29, 97, 98, 99, 111, 112, 113, 126, 240, 256):
+        a = far[:, :, -m:].transpose(0, 2, 1)
+        c = product_of_all(dtype, [(a, b), (a.copy(), b)], np.s_[:])
+        check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_b_that_are_far_apart(dtype):
+    """Packed row by row, for several strips: every width beside whole panels, up to B's end."""
+    rng = np.random.default_rng(13)
+    k, most = 270, 43
+    far = guarded((1, k, (FAR_BYTES // k + 64) // np.dtype(dtype).itemsize), dtype)
+    far[:, :, -81:] = numbers(rng, (1, k, 81), dtype)
+    a = numbers(rng, (1, most, k), dtype)
+    for n in (7, 8, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 81):
+        b = far[:, :, -n:]
+        assert b.strides[1] * k > FAR_BYTES
+        ways = itertools.product((7, 15, 16, 29, 32, most), (b, b.copy()))
+        c = product_of_all(dtype, [(a[:, :m], x) for m, x in ways], np.s_[:7])
+        check(c, a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_of_a_that_are_far_apart_beside_a_vector(dtype):
+    """Those behind are asked for, and the last are what four at a time leave."""
+    rng = np.random.default_rng(14)
+    m, row = ASK_BYTES // ASK_ROW + 6, ASK_ROW // np.dtype(dtype).itemsize
+    far = guarded((1, m, row), dtype)
+    for k in (1, 31, 32, 64, 65, 131):
+        a, x = far[:, :, -k:], numbers(rng, (1, k, 1), dtype)
+        a[...] = numbers(rng, a.shape, dtype)
+        near = a.copy()
+        ways = [y[:, -rows:] for y in (near, a) for rows in (m - 3, m - 1, m)]
+        for y in ways:
+            assert (y.shape[1] * y.strides[1] > ASK_BYTES) == (y.base is not near)
+        c = product_of_all(dtype, [(y, x) for y in ways], np.s_[-9:])
+        check(c, a, x)
