@@ -99,6 +99,19 @@ def test_rust(library, expected, tmp_path):
     assert state.read_bytes() == (library / "digits.state").read_bytes()
 
 
+@needs("go", "cc")
+def test_go(library, expected, tmp_path):
+    shutil.copytree(EXAMPLES / "go", tmp_path / "go")
+    state = tmp_path / "go.state"
+    env = os.environ | {
+        "CGO_CFLAGS": f"-I{library} -Wall -Wextra -Werror", "CGO_LDFLAGS": f"-L{library}",
+        "GOFLAGS": "-mod=readonly", "GOPROXY": "off", "GOTOOLCHAIN": "local",
+    }
+    run = ["go", "run", "."]
+    assert said(*run, library / "digits.csv", state, cwd=tmp_path / "go", env=env) == expected
+    assert state.read_bytes() == (library / "digits.state").read_bytes()
+
+
 def test_ctypes(library, expected):
     """In a Python that finds no packages at all."""
     run = [sys.executable, "-S", "-E", EXAMPLES / "digits_ctypes.py"]

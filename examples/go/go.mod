@@ -1,0 +1,3 @@
+module example.com/digits
+
+go 1.18
