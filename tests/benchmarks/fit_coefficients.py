@@ -2,114 +2,21 @@
 
     python tests/benchmarks/fit_coefficients.py > codegen/vecmath/coefficients.py
 
-Each polynomial minimises the largest weighted error over its interval: weighted least squares on
-Chebyshev nodes with the weights of Lawson's iteration, in 50-digit arithmetic (mpmath), then each
-coefficient is rounded to the format. Splits of constants are cut exactly, with fractions.
+Each coefficient is fitted in 50-digit arithmetic (`approximation`), then rounded to the format.
 """
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable
-from fractions import Fraction
 from itertools import pairwise, zip_longest
 from textwrap import fill
-from typing import Any
+from typing import Any, TypeAlias
 
 import mpmath as mp
+from approximation import Real, minimax, near0, rational, root, single, split, split_at
 
-mp.mp.dps = 50
-Real = Callable[[Any], Any]
-
-
-def minimax(f: Real, a: Any, b: Any, degree: int, weight: Real | None = None) -> list[Any]:
-    """Coefficients c_0..c_degree of a polynomial near `f` on [a, b], error times `weight`."""
-    n = 6 * (degree + 1)
-    middle, half = (mp.mpf(a) + b) / 2, (mp.mpf(b) - a) / 2
-    # powers of (x - middle) / half keep the normal equations well conditioned
-    us = [mp.cos(mp.pi * (2 * i + 1) / (2 * n)) for i in range(n)]
-    xs = [middle + half * u for u in us]
-    values = [f(x) for x in xs]
-    weights = [weight(x) if weight else mp.mpf(1) for x in xs]
-    lawson = [mp.mpf(1) / n] * n
-    for _ in range(12):
-        rows, right = mp.matrix(n, degree + 1), mp.matrix(n, 1)
-        for i, u in enumerate(us):
-            s = mp.sqrt(lawson[i]) * weights[i]
-            for j in range(degree + 1):
-                rows[i, j] = s * u**j
-            right[i] = s * values[i]
-        c = mp.lu_solve(rows.T * rows, rows.T * right)
-        errors = [
-            abs(weights[i] * (mp.polyval(list(c)[::-1], u) - values[i]))
-            for i, u in enumerate(us)
-        ]
-        total = sum(w * e for w, e in zip(lawson, errors, strict=True))
-        lawson = [w * e / total for w, e in zip(lawson, errors, strict=True)]
-    shifted = [mp.mpf(0)] * (degree + 1)  # back to powers of x
-    for j in range(degree + 1):
-        for i in range(j + 1):
-            shifted[i] += c[j] * mp.binomial(j, i) * (-middle) ** (j - i) / half**j
-    return shifted
-
-
-def rational(
-    f: Real, a: Any, b: Any, above: int, below: int, weight: Real
-) -> tuple[list[Any], list[Any]]:
-    """(p, q) with P / Q near `f`, error times `weight`; degrees `above` and `below`, q_0 = 1.
-
-    Least squares of (P - f Q) over the Q of the step before, with the weights of Lawson.
-    """
-    n = 6 * (above + below + 2)
-    middle, half = (mp.mpf(a) + b) / 2, (mp.mpf(b) - a) / 2
-    xs = [middle + half * mp.cos(mp.pi * (2 * i + 1) / (2 * n)) for i in range(n)]
-    values, weights = [f(x) for x in xs], [weight(x) for x in xs]
-    lawson, last = [mp.mpf(1) / n] * n, [mp.mpf(1)] * n
-    for _ in range(25):
-        rows, right = mp.matrix(n, above + below + 1), mp.matrix(n, 1)
-        for i, x in enumerate(xs):
-            s = mp.sqrt(lawson[i]) * weights[i] / last[i]
-            for j in range(above + 1):
-                rows[i, j] = s * x**j
-            for j in range(1, below + 1):
-                rows[i, above + j] = -s * values[i] * x**j
-            right[i] = s * values[i]
-        c = list(mp.lu_solve(rows.T * rows, rows.T * right))
-        p, q = c[: above + 1], [mp.mpf(1), *c[above + 1 :]]
-        last = [mp.polyval(q[::-1], x) for x in xs]
-        errors = [
-            abs(w * (mp.polyval(p[::-1], x) / d - v))
-            for x, v, w, d in zip(xs, values, weights, last, strict=True)
-        ]
-        total = sum(w * e for w, e in zip(lawson, errors, strict=True))
-        lawson = [w * e / total for w, e in zip(lawson, errors, strict=True)]
-    return p, q
-
-
-def near0(f: Real, series: Real, eps: str = "1e-12") -> Real:
-    """`f` away from 0, its first Taylor terms close to 0, where `f` cancels."""
-    return lambda x: series(x) if abs(x) < mp.mpf(eps) else f(x)
-
-
-def split(value: Any, bits: list[int | None], single: bool = False) -> list[float]:
-    """`value` as a sum of floats: each of `bits` significant bits, None for all of the format's."""
-    rest, out = Fraction(int(mp.floor(value * mp.mpf(2) ** 160)), 2**160), []
-    for b in bits:
-        if b is None:
-            part = float(rest)
-            if single:
-                part = struct.unpack("f", struct.pack("f", part))[0]
-        else:
-            scale = Fraction(2) ** (b - math.frexp(float(rest))[1])
-            part = float(Fraction(math.floor(rest * scale)) / scale)
-        out.append(part)
-        rest -= Fraction(part)
-    return out
-
-
-def root(f: Real) -> Real:
-    return lambda z: f(mp.sqrt(z))
+Put: TypeAlias = "Callable[[str, list[Any]], None]"  # a table under a name
+PutSum: TypeAlias = "Callable[..., None]"            # a constant as a sum of floats
 
 
 def by_low_bits(value: Real) -> list[Any]:
@@ -152,7 +59,26 @@ def short_inverse(low: Any, high: Any) -> Any:
     return min(places, key=lambda c: max(abs(low * c - 1), abs(high * c - 1)))
 
 
-def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
+def put_exponential(put: Put) -> None:
+    """exp r = 1 + r + r^2 P(r)."""
+    M, half_ln2 = mp.mpf, mp.log(2) / 2 * mp.mpf("1.02")
+    g = near0(lambda r: (mp.expm1(r) - r) / r**2, lambda r: M(1) / 2 + r / 6)
+    put("EXP_F32", minimax(g, -half_ln2, half_ln2, 4))
+    put("EXP_F64", minimax(g, -half_ln2, half_ln2, 9))
+
+
+def put_natural_logarithm(put: Put) -> None:
+    """log(1 + f) = f - f^2/2 + f^3 P(f); atanh s = s + s^3/3 + s^5 P(s^2) for f64."""
+    M = mp.mpf
+    a, b = -M("0.25"), M("0.5")
+    g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
+    put("LOG_F32", minimax(g, a, b, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else M(0)))
+    g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
+    top = (3 - 2 * mp.sqrt(2)) ** 2 * M("1.01")
+    put("LOG_TAIL_F64", minimax(g, 0, top, 7))
+
+
+def put_sixteenths(put: Put) -> None:
     """Tables and polynomials of f64 functions that round their arguments to sixteenths.
 
     EXP16: 2^(i/16), and what its rounding lost over it. LOG16_C and LOG16: c and -log c, c near
@@ -193,7 +119,7 @@ def put_sixteenths(put: Callable[[str, list[Any]], None]) -> None:
         lambda f: -2 * g(f), -M("0.0375"), M("0.0631"), 3, lambda f: max(f**2, M("1e-9"))))
 
 
-def put_logarithm(put: Callable[[str, list[Any]], None], base: int) -> None:
+def put_logarithm(put: Put, base: int) -> None:
     """log2 or log10: log_b(1 + f) = f P(f), P(0) = 1 / ln b; f64 by tables, see above."""
     M, ln = mp.mpf, mp.log(base)
 
@@ -209,7 +135,7 @@ def put_logarithm(put: Callable[[str, list[Any]], None], base: int) -> None:
     put(f"LOG{base}_F64", [1 / ln, *minimax(g, -M("0.0386"), M("0.0386"), 8, lambda f: f * f)])
 
 
-def put_hyperbolic(put: Callable[[str, list[Any]], None]) -> None:
+def put_hyperbolic(put: Put) -> None:
     """sinh r = r + r^3 S(r^2), cosh r = 1 + r^2 C(r^2), atanh s = s + s^3 P(s^2)."""
     M, top = mp.mpf, (mp.log(2) / 2 * mp.mpf("1.02")) ** 2
     sinh = near0(root(lambda r: (mp.sinh(r) / r - 1) / r**2), lambda z: M(1) / 6 + z / 120)
@@ -223,7 +149,7 @@ def put_hyperbolic(put: Callable[[str, list[Any]], None]) -> None:
     put("ATANH_F64", minimax(atanh, 0, M("0.21") ** 2, 7, lambda z: z))
 
 
-def put_tangent(put: Callable[[str, list[Any]], None]) -> None:
+def put_tangent(put: Put) -> None:
     """tan r = r + r^3 T(r^2), or r (1 + r^2 P(r^2)) / (1 + r^2 Q(r^2)), to pi/4;
     asin s = s + s^3 A(s^2) to 1/2."""
     M, top = mp.mpf, (mp.pi / 4 * mp.mpf("1.02")) ** 2
@@ -251,7 +177,7 @@ def erf_centre(low: Any, high: Any) -> Any:
     raise ArithmeticError(f"no centre of {low} to {high}")
 
 
-def put_erf(put: Callable[[str, list[Any]], None]) -> None:
+def put_erf_on_intervals(put: Put) -> None:
     """ERF_8_F64: erf on eight intervals, a table of 8 for each of: the centre m, erf m, and what
     belongs to 1, h, h^2, ... in (erf(m + h) - erf m) / h; below 1/2 erf(h) / h - 1 with m = 0."""
     M, columns = mp.mpf, []
@@ -268,38 +194,9 @@ def put_erf(put: Callable[[str, list[Any]], None]) -> None:
     put("ERF_8_F64", [c[k] for k in range(len(columns[0])) for c in columns])
 
 
-def split_at(value: Any, place: int) -> tuple[Any, Any]:
-    """A value as a multiple of 2^-place and the rest."""
-    high = mp.nint(value * mp.mpf(2) ** place) / mp.mpf(2) ** place
-    return high, value - high
-
-
-def tables() -> dict[str, list[float]]:
-    M, tables = mp.mpf, {}
-
-    def put(name: str, c: list[Any]) -> None:
-        single = name.endswith("F32")
-        tables[name] = [struct.unpack("f", struct.pack("f", v))[0] if single else float(v)
-                        for v in c]
-
-    half_ln2 = mp.log(2) / 2 * M("1.02")
-    g = near0(lambda r: (mp.expm1(r) - r) / r**2, lambda r: M(1) / 2 + r / 6)
-    put("EXP_F32", minimax(g, -half_ln2, half_ln2, 4))
-    put("EXP_F64", minimax(g, -half_ln2, half_ln2, 9))
-
-    a, b = -M("0.25"), M("0.5")
-    g = near0(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, lambda f: M(1) / 3 - f / 4)
-    put("LOG_F32", minimax(g, a, b, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else M(0)))
-    g = near0(root(lambda s: (mp.atanh(s) / s - 1 - s**2 / 3) / s**4), lambda z: M(1) / 5 + z / 7)
-    top = (3 - 2 * mp.sqrt(2)) ** 2 * M("1.01")
-    put("LOG_TAIL_F64", minimax(g, 0, top, 7))
-
-    put_sixteenths(put)
-    put_logarithm(put, 2)
-    put_logarithm(put, 10)
-    put_hyperbolic(put)
-    put_tangent(put)
-
+def put_sines(put: Put) -> None:
+    """sin x = x + x^3 S(x^2), cos x = 1 - x^2/2 + x^4 C(x^2), to pi/4."""
+    M = mp.mpf
     top = (mp.pi / 4 * M("1.02")) ** 2
     sin = near0(root(lambda x: (mp.sin(x) / x - 1) / x**2), lambda z: -M(1) / 6 + z / 120)
     cos = near0(root(lambda x: (mp.cos(x) - 1 + x**2 / 2) / x**4), lambda z: M(1) / 24 - z / 720)
@@ -308,6 +205,10 @@ def tables() -> dict[str, list[float]]:
     put("COS_F32", minimax(cos, 0, top, 2, lambda z: z * z))
     put("COS_F64", minimax(cos, 0, top, 5, lambda z: z * z))
 
+
+def put_tanh(put: Put) -> None:
+    """tanh x = x + x^3 P(x^2) / Q(x^2) near 0; elsewhere exp 2r - 1 = r E(r)."""
+    M, half_ln2 = mp.mpf, mp.log(2) / 2 * mp.mpf("1.02")
     g = near0(root(lambda x: (mp.tanh(x) / x - 1) / x**2), lambda z: -M(1) / 3 + 2 * z / 15)
     for name, top, above, below in (("F32", "0.64", 1, 1), ("F64", "0.76", 2, 3)):
         p, q = rational(g, 0, M(top) ** 2, above, below, lambda z: z)
@@ -317,11 +218,19 @@ def tables() -> dict[str, list[float]]:
     put("EXP_2_F32", [1, *minimax(g, -half_ln2 / 2, half_ln2 / 2, 5, abs)])
     put("EXP_2_F64", [1, *minimax(g, -half_ln2 / 2, half_ln2 / 2, 10, abs)])
 
+
+def put_erf(put: Put) -> None:
+    """erf x = x + x E(x^2), erfc t = exp(-t - t C(t)), from where erf is 1 - erfc."""
+    M = mp.mpf
     g = near0(root(lambda x: mp.erf(x) / x - 1), lambda z: 2 / mp.sqrt(mp.pi) * (1 - z / 3) - 1)
     put("ERF_F32", minimax(g, 0, M("0.85") ** 2, 6))
     put("ERFC_F32", minimax(
         lambda t: -mp.log(mp.erfc(t)) / t - 1, M("0.83"), 4, 6, lambda t: t * mp.erfc(t)))
-    put_erf(put)
+
+
+def put_normal(put: Put) -> None:
+    """P(Z > a) = exp(-a^2 / 2) / (a + 4) N(t) for a standard normal Z, t = (a - 4) / (a + 4)."""
+    M = mp.mpf
 
     def beyond(t: Any) -> Any:  # P(Z > a) exp(a^2 / 2) (a + 4) at t = (a - 4) / (a + 4)
         a = 4 * (1 + t) / (1 - t)
@@ -330,12 +239,20 @@ def tables() -> dict[str, list[float]]:
     for name, far, degree in (("NORMAL_F32", M("14.4"), 9), ("NORMAL_F64", M("38.7"), 23)):
         put(name, minimax(beyond, -1, (far - 4) / (far + 4), degree, lambda t: 1 / beyond(t)))
 
+
+def put_arctangent(put: Put) -> None:
+    """atan x = x + x^3 A(x^2), to tan(pi / 8)."""
+    M = mp.mpf
     top = (mp.tan(mp.pi / 8) * M("1.01")) ** 2
     g = near0(root(lambda x: (mp.atan(x) / x - 1) / x**2), lambda z: -M(1) / 3 + z / 5)
     put("ATAN_F32", minimax(g, 0, top, 4, lambda z: z))
     put("ATAN_F64", minimax(g, 0, top, 11, lambda z: z))
 
-    # c + t Q(t) is log-gamma over t around its zeros 1 and 2, log-gamma itself around 1.5
+
+def put_gamma(put: Put, put_sum: PutSum) -> None:
+    """c + t Q(t) is log-gamma over t around its zeros 1 and 2, log-gamma itself around 1.5;
+    digamma around its zero is t Q(t)."""
+    M = mp.mpf
     zeta, middle, peak = mp.zeta, mp.loggamma(M("1.5")), mp.psi(0, M("1.5"))
     one = near0(lambda t: (mp.loggamma(1 + t) / t + mp.euler) / t,
                 lambda t: zeta(2) / 2 - zeta(3) * t / 3)
@@ -352,35 +269,70 @@ def tables() -> dict[str, list[float]]:
         return b * (mp.loggamma(b) - (b - M(1) / 2) * mp.log(b) + b - mp.log(2 * mp.pi) / 2)
 
     put("LGAMMA_TAIL_F32_F64", minimax(tail, 0, M(1) / 16, 7, mp.sqrt))
-    tables["LGAMMA_1_DD"] = split(-mp.euler, [None, None])
-    tables["LGAMMA_1_5_DD"] = split(middle, [None, None])
-    tables["LGAMMA_2_DD"] = split(1 - mp.euler, [None, None])
+    put_sum("LGAMMA_1_DD", -mp.euler, [None, None])
+    put_sum("LGAMMA_1_5_DD", middle, [None, None])
+    put_sum("LGAMMA_2_DD", 1 - mp.euler, [None, None])
 
-    # digamma around its zero z: t Q(t)
     z = mp.findroot(mp.digamma, M("1.4616"))
-    tables["DIGAMMA_ZERO_DD"] = split(z, [None, None])
+    put_sum("DIGAMMA_ZERO_DD", z, [None, None])
     slope = near0(lambda t: mp.digamma(z + t) / t, lambda t: mp.psi(1, z) + mp.psi(2, z) * t / 2)
     put("DIGAMMA_ZERO_F64", minimax(slope, -M(1) / 64, M(1) / 64, 8))
+
+
+def put_cube_root(put: Put) -> None:
+    """A first guess of 1 / cbrt m, for m from 1 to 2."""
     for name, degree in (("CBRT_F32", 2), ("CBRT_F64", 3)):
         put(name, minimax(lambda m: 1 / mp.cbrt(m), 1, 2, degree, mp.cbrt))
 
-    tables["LN2_F32"] = split(mp.log(2), [15, None], single=True)
-    tables["LN2_F64"] = split(mp.log(2), [38, None])  # 15 bits times it are exact
-    tables["LOG10_2_F32"] = split(mp.log10(2), [15, None], single=True)
-    tables["LOG10_2_F64"] = split(mp.log10(2), [38, None])
-    tables["LN2_DD"] = split(mp.log(2), [None, None])
-    tables["THIRD_DD"] = split(M(1) / 3, [None, None])
-    tables["PI_DD"] = split(mp.pi, [None, None])
-    tables["PIO2_F64"] = split(mp.pi / 2, [33, 33, None])
-    tables["PIO2_F32_3"] = split(mp.pi / 2, [None, None, None], single=True)
-    tables["PIO2_DD"] = split(mp.pi / 2, [None, None])
-    tables["PIO4_DD"] = split(mp.pi / 4, [None, None])
-    tables["PI_F32"] = split(mp.pi, [None, None], single=True)
-    tables["PIO2_F32"] = split(mp.pi / 2, [None, None], single=True)
-    tables["PIO4_F32"] = split(mp.pi / 4, [None, None], single=True)
-    tables["HALF_LOG_2PI_DD"] = split(mp.log(2 * mp.pi) / 2, [None, None])
-    tables["LOG_PI_DD"] = split(mp.log(mp.pi), [None, None])
-    return tables
+
+def put_constants(put_sum: PutSum) -> None:
+    """Constants as sums, whose leading parts end in zeros: integers times them are exact."""
+    M = mp.mpf
+    put_sum("LN2_F32", mp.log(2), [15, None], narrow=True)
+    put_sum("LN2_F64", mp.log(2), [38, None])  # 15 bits times it are exact
+    put_sum("LOG10_2_F32", mp.log10(2), [15, None], narrow=True)
+    put_sum("LOG10_2_F64", mp.log10(2), [38, None])
+    put_sum("LN2_DD", mp.log(2), [None, None])
+    put_sum("THIRD_DD", M(1) / 3, [None, None])
+    put_sum("PI_DD", mp.pi, [None, None])
+    put_sum("PIO2_F64", mp.pi / 2, [33, 33, None])
+    put_sum("PIO2_F32_3", mp.pi / 2, [None, None, None], narrow=True)
+    put_sum("PIO2_DD", mp.pi / 2, [None, None])
+    put_sum("PIO4_DD", mp.pi / 4, [None, None])
+    put_sum("PI_F32", mp.pi, [None, None], narrow=True)
+    put_sum("PIO2_F32", mp.pi / 2, [None, None], narrow=True)
+    put_sum("PIO4_F32", mp.pi / 4, [None, None], narrow=True)
+    put_sum("HALF_LOG_2PI_DD", mp.log(2 * mp.pi) / 2, [None, None])
+    put_sum("LOG_PI_DD", mp.log(mp.pi), [None, None])
+
+
+def tables() -> dict[str, list[float]]:
+    """All polynomials, tables and constants, in the order of the file."""
+    found: dict[str, list[float]] = {}
+
+    def put(name: str, c: list[Any]) -> None:
+        found[name] = [single(v) if name.endswith("F32") else float(v) for v in c]
+
+    def put_sum(name: str, value: Any, bits: list[int | None], narrow: bool = False) -> None:
+        found[name] = split(value, bits, narrow)
+
+    put_exponential(put)
+    put_natural_logarithm(put)
+    put_sixteenths(put)
+    put_logarithm(put, 2)
+    put_logarithm(put, 10)
+    put_hyperbolic(put)
+    put_tangent(put)
+    put_sines(put)
+    put_tanh(put)
+    put_erf(put)
+    put_erf_on_intervals(put)
+    put_normal(put)
+    put_arctangent(put)
+    put_gamma(put, put_sum)
+    put_cube_root(put)
+    put_constants(put_sum)
+    return found
 
 
 HEADER = '''"""Polynomials and split constants of the vector math library.

@@ -6,6 +6,7 @@ Runs in a process of its own with so many threads: python -m tests.benchmarks.li
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import sys
 import time
@@ -92,6 +93,12 @@ def best(run: Callable[[], object], seconds: float) -> float:
     return shortest
 
 
+@functools.cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The one of this process: its threads live as long."""
+    return ThreadPoolExecutor(threads)
+
+
 def copier(size: int, threads: int, fresh: bool = False, times: int = 1) -> Callable[[], object]:
     """A function that copies `size` bytes so many times, into kept or fresh memory."""
     a = np.ones(size, np.uint8)
@@ -108,11 +115,10 @@ def copier(size: int, threads: int, fresh: bool = False, times: int = 1) -> Call
 
     if threads == 1:
         return lambda: part(spans[0])
-    pool = ThreadPoolExecutor(threads)
-    return lambda: list(pool.map(part, spans))
+    return lambda: list(pool(threads).map(part, spans))
 
 
-def copying(size: int, threads: int, fresh: bool) -> float:
+def copy_speed(size: int, threads: int, fresh: bool) -> float:
     """Bytes read and written a second by a copy of `size` bytes."""
     times = max(1, (1 << 22) // size)
     return 2 * size * times / best(copier(size, threads, fresh, times), 0.1)
@@ -120,10 +126,9 @@ def copying(size: int, threads: int, fresh: bool) -> float:
 
 def measure(threads: int) -> Limits:
     """{"copy": {size: bytes/s}, "copy fresh": ..., "fma": {dtype: flop/s}, "divide": {...}}."""
-    pool = ThreadPoolExecutor(threads)
     found: Limits = {
-        "copy": {n: copying(s, threads, False) for n, s in COPY_SIZES.items()},
-        "copy fresh": {n: copying(s, threads, True) for n, s in COPY_SIZES.items()
+        "copy": {n: copy_speed(s, threads, False) for n, s in COPY_SIZES.items()},
+        "copy fresh": {n: copy_speed(s, threads, True) for n, s in COPY_SIZES.items()
                        if s >= 1 << 23},
         "fma": {}, "divide": {},
     }
@@ -136,10 +141,13 @@ def measure(threads: int) -> Limits:
             def run(a: np.ndarray, f: Callable[..., None] = f, steps: int = steps) -> None:
                 f(steps, a.ctypes.data)
 
-            if threads == 1:
-                took = best(lambda run=run, arrays=arrays: run(arrays[0]), 0.2)
-            else:
-                took = best(lambda run=run, arrays=arrays: list(pool.map(run, arrays)), 0.2)
+            def everywhere(
+                run: Callable[[np.ndarray], None] = run, arrays: list[np.ndarray] = arrays
+            ) -> list[None]:
+                return list(pool(threads).map(run, arrays))
+
+            alone = functools.partial(run, arrays[0])
+            took = best(alone if threads == 1 else everywhere, 0.2)
             found[op][dtype] = threads * steps * width * each / took
     return found
 

@@ -7,6 +7,9 @@ The least time of a call is what the library needs once nothing disturbs it, and
 others share a quiet moment may take long to come. So the rounds go on between those near the front
 until the least of none of them falls, or some seconds have passed: a race is not decided by who
 happened to meet the moment. Those far behind leave after half of the rounds.
+
+What others do to the machine also changes over minutes, and where a process has its arrays decides
+some races. So those near the front meet twice: again when all cases were run, prepared anew.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,7 @@ SLOW_TO_COMPILE = ("torch.compile", "pytensor")
 # stands within NEAR of the least may still be the fastest, and nobody beyond FAR is worth more
 # than half the rounds; FELL is a fall that counts.
 NEAR, FAR, FELL = 1.6, 4.0, 0.99
+KINDS = ("fresh", "kept")
 
 
 def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
@@ -137,13 +141,13 @@ class Settings:
     """How long to measure: rounds of so many seconds; peers must be ready within `patience`.
 
     most: rounds at most, where the least times of those near the front go on falling.
-    further: seconds that a case may take for the rounds after the first `rounds`.
+    further: seconds that a case may take, in each sitting, for rounds after the first `rounds`.
     caches: the folder of the slow compilers' caches; "" begins empty.
     """
 
     rounds: int = 6
     most: int = 36
-    further: float = 4.0
+    further: float = 2.5
     seconds: float = 0.015
     patience: float = 90.0
     caches: str = ""
@@ -159,6 +163,7 @@ class Bench:
     folder: str
     log: Any
     processes: dict[str, Process] = field(default_factory=dict)
+    times: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
 
     def __enter__(self) -> Bench:
         env = environment(self.threads, self.folder, self.settings.caches)
@@ -178,12 +183,13 @@ class Bench:
             for n, p in self.processes.items()
         }
 
-    def run(self, case: Case) -> dict[str, Any]:
+    def run(self, case: Case, among: Collection[str] | None = None) -> dict[str, Any]:
         """{"case": ..., "peers": {name: {"first", "error", "fresh": {...}} or {"failed"}}}.
 
+        among: who takes part; all unless given. Times are of this sitting and of earlier ones.
         "copied": seconds of a copy of LARGEST_COPY bytes, beside cases beyond the caches.
         """
-        answers = self.prepare(case)
+        answers = self.prepare(case, self.processes if among is None else among)
         results = {n: {k: v for k, v in a.items() if k != "kinds"} for n, a in answers.items()}
         kinds = {n: a["kinds"] for n, a in answers.items() if "kinds" in a}
         races = {
@@ -214,13 +220,24 @@ class Bench:
         for kind, race in races.items():
             for n, rounds in race.times.items():
                 if rounds and "failed" not in results[n]:
-                    found = list(itertools.chain(*rounds))
+                    found = self.times.setdefault((case.name, kind, n), [])
+                    found += itertools.chain(*rounds)
                     results[n][kind] = {"min": min(found), "median": statistics.median(found)}
         for n in kinds:
             self.processes[n].ask(60, do="drop")
         copied = {"copied": min(copies)} if copies else {}
         return {
             "case": case.name, "threads": self.threads, "busy": load, **copied, "peers": results}
+
+    def again(self, case: Case, first: dict[str, Any]) -> dict[str, Any]:
+        """What run() found, with the times of a second sitting of those near the front."""
+        second = self.run(case, front(first))
+        peers = {
+            n: p | {k: v for k, v in second["peers"].get(n, {}).items() if k in KINDS}
+            for n, p in first["peers"].items()
+        }
+        copied = [r["copied"] for r in (first, second) if "copied" in r]
+        return first | {"peers": peers} | ({"copied": min(copied)} if copied else {})
 
     def goes_on(self, done: int, end: float) -> bool:
         """Whether there may be another round, after so many and before that time."""
@@ -237,9 +254,9 @@ class Bench:
             for p in self.processes.values():
                 p.pause(False)
 
-    def prepare(self, case: Case) -> dict[str, dict[str, Any]]:
+    def prepare(self, case: Case, among: Collection[str]) -> dict[str, dict[str, Any]]:
         """Every peer's answer to "prepare"."""
-        alive = [n for n, p in self.processes.items() if "version" in p.hello]
+        alive = [n for n, p in self.processes.items() if n in among and "version" in p.hello]
         skip = dict(case.skip)
         if not case.compilers or self.threads > 1:
             skip |= dict.fromkeys(SLOW_TO_COMPILE, "left out, for it takes seconds to compile")
@@ -280,16 +297,38 @@ class Race:
         if done < self.rounds // 2:
             return running
         least = {n: min(map(min, self.times[n])) for n in running}
-        near, in_sight = (
-            [n for n in running if least[n] <= behind * min(least.values())]
-            for behind in (NEAR, FAR)
-        )
+        near, in_sight = (within(least, behind) for behind in (NEAR, FAR))
         if done < self.rounds:
             return in_sight
         before = {n: min(map(min, self.times[n][:-self.rounds]), default=math.inf) for n in near}
-        if len({n in OURS for n in near}) < 2 or all(least[n] >= FELL * before[n] for n in near):
+        if not contested(near) or all(least[n] >= FELL * before[n] for n in near):
             return []
         return near
+
+
+def within(least: Mapping[str, float], behind: float) -> list[str]:
+    """Those whose time is at most `behind` times the least."""
+    return [n for n, t in least.items() if t <= behind * min(least.values())]
+
+
+def contested(peers: Collection[str]) -> bool:
+    """Whether both graphc and a peer are among them."""
+    return len({n in OURS for n in peers}) == 2
+
+
+def front(result: Mapping[str, Any]) -> list[str]:
+    """Who stands near the least time of a kind of call for which graphc and a peer race; with
+    fastmath graphc races apart, since what it reaches says nothing of the other."""
+    found: set[str] = set()
+    for kind, ours in itertools.product(KINDS, OURS):
+        times = {
+            n: p[kind]["min"] for n, p in result["peers"].items()
+            if kind in p and (n == ours or n not in OURS)
+        }
+        near = within(times, NEAR)
+        if contested(near):
+            found.update(near)
+    return [n for n in result["peers"] if n in found]
 
 
 class Load:

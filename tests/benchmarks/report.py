@@ -95,30 +95,47 @@ def table_of_gradients(report: Mapping[str, Any], primals: Mapping[str, str]) ->
 
 def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) -> str:
     """The dated report."""
-    m = report["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
     said = [
-        f"# Benchmarks, {report['date']}", "",
-        f"{m['cpu']}, {m['cpus']} CPUs, {m['memory GB']} GB; {m['system']}; Python {m['python']}.",
-        f"graphc at {report['commit']}. {versions}.", "",
-        "```sh", report["command"], "```", "",
-        f"Took {report['minutes']} minutes. Times are the least of "
-        f"{report['settings']['rounds']} to {report['settings']['most']} rounds in which the peers "
-        "take turns, those near the front until none of them gains any more or "
-        f"{report['settings']['further']:g} s are over, those far behind in half as many, each in "
-        "a process of its own; one-thread processes are bound to one CPU. A ratio is the best "
-        "peer's time over graphc's: above 1 graphc is faster. Every result was checked against a "
-        "float64 reference before it was timed. "
-        f"On average {report['busy']:.2f} CPUs were busy while cases with one thread ran (1.00 on "
-        "a machine that does nothing else).", "",
+        f"# Benchmarks, {report['date']}", "", *how_it_was_made(report), "",
         f"![speed against the best peer of each case]({chart})", "",
         "## Geometric means", "", *table_of_means(report), "",
         "\"kept\" writes into arrays that live on (`out=` and the like), \"fresh\" returns new "
         "ones; in (e) \"call\" is each library's faster form.", "",
         "Against each peer alone, fresh outputs: geometric mean, and least, of the cases that "
         "both have:", "", *table_by_peer(report), "",
-        "## The machine's limits, measured in the same run", "",
+        "## The machine's limits, measured in the same run", "", *machine_limits(report), "",
+        *table_below(report), "", *table_of_gradients(report, primals), "",
+        *first_tables(report), "## Every case", "", *tables_of_cases(report),
+        "## What failed", "", *failures(report),
     ]
+    return "\n".join(said).rstrip() + "\n"
+
+
+def how_it_was_made(report: Mapping[str, Any]) -> list[str]:
+    """The machine, the command, and how times are taken."""
+    m = report["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
+    return [
+        f"{m['cpu']}, {m['cpus']} CPUs, {m['memory GB']} GB; {m['system']}; Python {m['python']}.",
+        f"graphc at {report['commit']}. {versions}.", "",
+        "```sh", report["command"], "```", "",
+        f"Took {report['minutes']} minutes. Times are the least of "
+        f"{report['settings']['rounds']} to {report['settings']['most']} rounds in which the peers "
+        "take turns, those near the front until none of them gains any more or "
+        f"{report['settings']['further']:g} s are over, those far behind in half as many; those "
+        "near the front meet once more when all cases were run, since what others do to the "
+        "machine changes over minutes. Each library has a process of its own; one-thread "
+        "processes are bound to one CPU. A ratio is the best peer's time over graphc's: above 1 "
+        "graphc is faster. Every result was checked against a float64 reference before it was "
+        "timed. "
+        f"On average {report['busy']:.2f} CPUs were busy while cases with one thread ran (1.00 on "
+        "a machine that does nothing else).",
+    ]
+
+
+def machine_limits(report: Mapping[str, Any]) -> list[str]:
+    """What the machine can do, by number of threads."""
+    said = []
     for threads, found in report["limits"].items():
         copies = ", ".join(f"{k} {v / 1e9:.1f}" for k, v in found["copy"].items())
         fresh = ", ".join(f"{k} {v / 1e9:.1f}" for k, v in found["copy fresh"].items())
@@ -128,22 +145,28 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
             f"- {threads} thread{'s' * (threads != '1')}: copying GB/s (read and written) {copies};"
             f" into fresh memory {fresh}; multiply-adds GFLOP/s {fma}; divisions G/s {div}"
         )
+    return said
+
+
+def table_below(report: Mapping[str, Any]) -> list[str]:
+    """Cases that the best peer is ahead in, and what bounds them."""
     short = [r for r in all_rows(report) if r.ratio < SHORT]
-    said += [
-        "", f"## Below {SHORT} of the best peer: {len(short)}", "",
+    return [
+        f"## Below {SHORT} of the best peer: {len(short)}", "",
         "What bounds them comes from a simple model: bytes that must move, passes over memory, "
         "multiply-adds and vector instructions, divisions, each against its limit. Copies take "
         "turns with cases beyond the caches, since others use the memory too; theirs, not those "
         "above, are the limit of such a case.", "",
         "| case | threads | outputs | graphc | best peer | ratio | bound |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    said += [
+        "|---|---|---|---|---|---|---|", *(
         f"| {r.case} | {r.threads} | {r.kind} | {duration(r.ours)} | {r.best} "
-        f"{duration(r.theirs)} | {r.ratio:.2f} | {verdict(r)} |" for r in short
+        f"{duration(r.theirs)} | {r.ratio:.2f} | {verdict(r)} |" for r in short),
     ]
-    said += ["", *table_of_gradients(report, primals)]
-    said += ["", *first_tables(report), "## Every case", ""]
+
+
+def tables_of_cases(report: Mapping[str, Any]) -> list[str]:
+    """Every case and peer, a table for each number of threads."""
+    said = []
     peers = list(report["versions"])
     for threads in dict.fromkeys(r["threads"] for r in report["cases"]):
         said += [
@@ -162,13 +185,16 @@ def markdown(report: Mapping[str, Any], primals: Mapping[str, str], chart: str) 
                     said.append(
                         f"| {result['case']} | {kind} | {limit} | " + " | ".join(cells) + " |")
         said.append("")
+    return said
+
+
+def failures(report: Mapping[str, Any]) -> list[str]:
+    """What peers could not run or got wrong."""
     failed = [
         (r["case"], r["threads"], n, p["failed"])
         for r in report["cases"] for n, p in r["peers"].items() if "failed" in p
     ]
-    said += ["## What failed", ""]
-    said += [f"- {c}, {t} thread{'s' * (t != 1)}: {n}: {why}" for c, t, n, why in failed]
-    return "\n".join(said).rstrip() + "\n"
+    return [f"- {c}, {t} thread{'s' * (t != 1)}: {n}: {why}" for c, t, n, why in failed]
 
 
 def cell(peer: Mapping[str, Any], kind: str) -> str:

@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -20,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from tests.benchmarks import chart, measure, report, summary  # noqa: E402
 from tests.benchmarks.case import error  # noqa: E402
 from tests.benchmarks.cases import LETTERS, all_cases  # noqa: E402
-from tests.benchmarks.limits import COPY_SIZES, LARGEST_COPY  # noqa: E402
+from tests.benchmarks.limits import COPY_SIZES, LARGEST_COPY, copier  # noqa: E402
 from tests.benchmarks.measure import Race  # noqa: E402
 from tests.benchmarks.model import bound  # noqa: E402
 
@@ -111,6 +112,13 @@ def test_gradients_stand_beside_their_arithmetic():
     assert lines[-1] == "| d/x_grad/f32/1 | 1 | 4.00 |  | jax 5.00 |"
 
 
+def test_copies_of_all_sizes_share_their_threads():
+    before = threading.active_count()
+    for size in (1 << 12, 1 << 13, 1 << 14):
+        copier(size, 2)()
+    assert threading.active_count() <= before + 2
+
+
 def test_copies_that_take_turns_bound_cases_beyond_the_caches(monkeypatch):
     case = next(c for c in all_cases().values() if c.name == "a/polynomial/f32/1M")
     monkeypatch.setattr(measure, "FAR_CASE", 1)
@@ -177,6 +185,26 @@ def test_races_last_until_the_front_stands_still():
     alone.times = {"graphc": [[1]], "graphc-fastmath": [[1.1]], "numpy": [[2.5]]}
     assert alone.still_open(failed=set()) == []
     assert Race(["graphc", "numpy"], 6).still_open(failed={"numpy"}) == ["graphc"]
+
+
+def test_those_near_the_front_meet_again(monkeypatch, tmp_path):
+    def peers(**times):
+        return {n: {"first": 1.0, "fresh": {"min": t, "median": t}} for n, t in times.items()}
+
+    first = {"case": "c", "copied": 3.0, "peers": peers(graphc=4, numpy=6, jax=9) | {
+        "numba": {"failed": "no such operation"}}}
+    second = {"case": "c", "copied": 2.0, "peers": peers(graphc=3) | {
+        "numpy": {"failed": "the process died"}}}
+    met = []
+    bench = measure.Bench([], 1, measure.Settings(), str(tmp_path), None)
+    monkeypatch.setattr(bench, "run", lambda case, among: met.append(among) or second)
+    assert bench.again(None, first) == first | {
+        "copied": 2.0, "peers": first["peers"] | peers(graphc=3)}
+    assert met == [["graphc", "numpy"]]  # jax is far behind
+    assert measure.front({"peers": peers(graphc=4, jax=9) | {"graphc-fastmath": {}}}) == []
+    assert measure.front({"peers": peers(graphc=9, jax=4, torch=5, numpy=14)}) == []
+    fast = {"graphc-fastmath": {"fresh": {"min": 1, "median": 1}}}
+    assert measure.front({"peers": peers(graphc=8, jax=7) | fast}) == ["graphc", "jax"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent's elsewhere")

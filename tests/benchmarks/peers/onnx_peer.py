@@ -64,58 +64,72 @@ class Peer(Library):
         return Built(Call(lambda run, feed: run(None, feed)[0], (session.run, feed)))
 
 
-def model(steps: list[Step], results: list[Step], case: Case, arrays: Any) -> Any:
-    """The checked ONNX model of recorded steps."""
-    nodes: list[Any] = []
-    constants: dict[str, Any] = {}
+class Nodes:
+    """The nodes and constants of a model, step by step."""
 
-    def constant(value: np.ndarray) -> str:
-        name = f"c{len(constants)}"
-        constants[name] = onnx.numpy_helper.from_array(value, name)
+    def __init__(self, dtype: str):
+        self.dtype = dtype
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+
+    def constant(self, value: np.ndarray) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = onnx.numpy_helper.from_array(value, name)
         return name
 
-    def name(a: Any) -> str:
+    def ints(self, value: Any) -> str:
+        return self.constant(np.array(value, np.int64))
+
+    def name(self, a: Any) -> str:
         if not isinstance(a, Step):
-            return constant(np.array(a, case.dtype))
+            return self.constant(np.array(a, self.dtype))
         return f"x{a.args[0]}" if a.op == "input" else f"v{a.index}"
 
-    def node(op: str, inputs: list[str], output: str, **attributes: Any) -> None:
-        nodes.append(helper.make_node(op, inputs, [output], **attributes))
+    def node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
 
-    for s in steps:
-        args, out = [name(a) for a in s.args], f"v{s.index}"
+    def add(self, s: Step) -> None:
+        """The nodes of a step."""
+        args, out = [self.name(a) for a in s.args], f"v{s.index}"
         if s.op in ONNX_OPS:
-            node(ONNX_OPS[s.op], args, out)
+            self.node(ONNX_OPS[s.op], args, out)
         elif s.op in REDUCE:
             axis = s.options["axis"]
-            axes = [] if axis is None else [constant(np.array([axis], np.int64))]
-            node(REDUCE[s.op], [*args, *axes], out, keepdims=int(s.options["keepdims"]))
+            axes = [] if axis is None else [self.ints([axis])]
+            self.node(REDUCE[s.op], [*args, *axes], out, keepdims=int(s.options["keepdims"]))
         elif s.op == "argmax":
-            node("ArgMax", args, out, axis=s.options["axis"], keepdims=0)
+            self.node("ArgMax", args, out, axis=s.options["axis"], keepdims=0)
         elif s.op == "softmax":
-            node("Softmax", args, out, axis=-1)
+            self.node("Softmax", args, out, axis=-1)
         elif s.op == "logsumexp":
-            node("ReduceLogSumExp", [*args, constant(np.array([-1], np.int64))], out, keepdims=0)
+            self.node("ReduceLogSumExp", [*args, self.ints([-1])], out, keepdims=0)
         elif s.op == "layer_norm":
-            node("LayerNormalization", args, out, axis=-1, epsilon=1e-5)
+            self.node("LayerNormalization", args, out, axis=-1, epsilon=1e-5)
         elif s.op == "gelu":
-            node("Gelu", args, out)
+            self.node("Gelu", args, out)
         elif s.op == "reshape":
-            node("Reshape", [args[0], constant(np.array(s.options["shape"], np.int64))], out)
+            self.node("Reshape", [args[0], self.ints(s.options["shape"])], out)
         elif s.op == "take_along":
-            axis1 = constant(np.array([1], np.int64))
-            node("Unsqueeze", [args[1], axis1], out + "i")
-            node("GatherElements", [args[0], out + "i"], out + "g", axis=1)
-            node("Squeeze", [out + "g", axis1], out)
+            axis1 = self.ints([1])
+            self.node("Unsqueeze", [args[1], axis1], out + "i")
+            self.node("GatherElements", [args[0], out + "i"], out + "g", axis=1)
+            self.node("Squeeze", [out + "g", axis1], out)
         elif s.op == "last":
-            node("Gather", [args[0], constant(np.array(0, np.int64))], out, axis=-1)
+            self.node("Gather", [args[0], self.ints(0)], out, axis=-1)
         elif s.op == "swap":
             order = list(range(s.rank))
             a, b = s.options["axes"]
             order[a], order[b] = order[b], order[a]
-            node("Transpose", args, out, perm=order)
+            self.node("Transpose", args, out, perm=order)
         else:
             raise NotOfferedError(f"no {s.op}")
+
+
+def model(steps: list[Step], results: list[Step], case: Case, arrays: Any) -> Any:
+    """The checked ONNX model of recorded steps."""
+    made = Nodes(case.dtype)
+    for s in steps:
+        made.add(s)
     ins = [
         helper.make_tensor_value_info(
             f"x{k}", helper.np_dtype_to_tensor_dtype(a.dtype), [str(d) if isinstance(d, str) else d
@@ -123,8 +137,7 @@ def model(steps: list[Step], results: list[Step], case: Case, arrays: Any) -> An
         for k, (a, dims) in enumerate(zip(arrays, case.dims, strict=True))
     ]
     outs = [helper.make_empty_tensor_value_info(f"v{r.index}") for r in results]
-    graph = helper.make_graph(nodes, "bench", ins, outs, list(constants.values()))
-    made = helper.make_model(
+    graph = helper.make_graph(made.nodes, "bench", ins, outs, list(made.constants.values()))
+    return onnx.shape_inference.infer_shapes(helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10
-    )
-    return onnx.shape_inference.infer_shapes(made)
+    ))
