@@ -119,12 +119,17 @@ def first_race(folder, *arguments):
     return done.stderr if race else ""
 
 
+def race_within(folder, *arguments, runs=20):
+    """The first race that one of some runs shows: 1 of 30 meets none, by how threads take turns."""
+    return next(filter(None, (first_race(folder, *arguments) for _ in range(runs))), "")
+
+
 def test_no_races(tsan, instrumented):
     """16 threads, each with its own state, equal to the serial run; one state for all is seen."""
     folder, text = instrumented
     build(tsan, folder, text)
     assert first_race(folder) == ""
-    assert "library_samples.py:" in first_race(folder, "shared")  # the declaring line
+    assert "library_samples.py:" in race_within(folder, "shared")  # the declaring line
 
 
 def test_a_weaker_pool_is_noticed(tsan, instrumented):
@@ -133,7 +138,7 @@ def test_a_weaker_pool_is_noticed(tsan, instrumented):
     strong = "atomicrmw sub ptr %part, i64 %here seq_cst"
     assert text.count(strong) == 1
     build(tsan, folder, text.replace(strong, strong.replace("seq_cst", "monotonic")))
-    assert first_race(folder)
+    assert race_within(folder)
 
 
 # --- valgrind ------------------------------------------------------------------------------------
