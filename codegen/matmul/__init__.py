@@ -2,7 +2,8 @@
 
     product      batches, blocks of C, threads and epilogues: the function that kernels call
     split        which blocks, and how many tasks
-    block        one block of C on one thread: loops over k, packing, strips of rows
+    block        one block of C on one thread: loops over k, packing B, strips of rows
+    strips       how A is cut into strips of rows, and packed
     tiling       how many rows and registers a tile of C has
     micro        strips of tiles of C in registers, one pass over k each
     steps        the loop over k: where the time goes

@@ -21,10 +21,11 @@ from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine.target import Target
-from graphc.codegen.matmul.block import LONG_ROWS, Strips, k_block, strips_scratch
+from graphc.codegen.matmul.block import LONG_ROWS, k_block
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import strip
 from graphc.codegen.matmul.pack import define_pack
+from graphc.codegen.matmul.strips import Strips, strips_scratch
 from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.dims import Size
 from graphc.types import DType

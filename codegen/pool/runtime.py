@@ -20,7 +20,7 @@ word: workers at work in this part << 32 | chunks of it that are left. Chunks ar
 compare-and-swap, by whoever comes first, so a worker that sleeps or is scheduled out delays nobody;
 the caller takes what is left of all parts and then waits until nobody is at work in them. Where
 that took far longer than help can have saved, callers do without workers for a while
-(`regions.AWAIT`).
+(`waiting`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.machine.platforms import Platform
 from graphc.codegen.pool.affinity import SETTLE
 from graphc.codegen.pool.memory import memory_text
-from graphc.codegen.pool.regions import AWAIT, CLAIM, REGION, WAKE, WEIGH
+from graphc.codegen.pool.regions import CLAIM, REGION, WAKE, WEIGH
+from graphc.codegen.pool.waiting import AWAIT
 from graphc.codegen.pool.workers import START, STOPPING, WORKER
 
 SCRATCH_BYTES = 4 << 20

@@ -11,7 +11,7 @@ from graphc.codegen.chain import masks
 from graphc.codegen.emission import bands, stripes
 from graphc.codegen.machine.platforms import PLATFORMS
 from graphc.codegen.machine.target import VIRTUAL_BITS
-from graphc.codegen.matmul import block, product, split
+from graphc.codegen.matmul import block, product, split, strips
 from graphc.codegen.matmul.tiling import tiling
 from graphc.codegen.nests import schedule, tiles
 from graphc.codegen.nests import vector_axis as axis
@@ -58,7 +58,7 @@ def test_blocks_of_products_are_whole_strips(platform):
     for target in [p.base, *p.targets(p.levels).values()]:
         for dtype in (f32, f64):
             height = tiling(target, dtype).rows
-            assert height <= block.HEIGHT
+            assert height <= strips.HEIGHT
             assert block.ROWS % height == 0
             if tiling(target, dtype).masked:
                 assert block.LONG_ROWS % height == 0

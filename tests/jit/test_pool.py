@@ -351,7 +351,6 @@ print(counts[0, 0])
 """
 
 
-@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="no counter of time elsewhere")
 def test_nobody_sleeps_for_a_worker_that_has_left():
     """It may leave between the caller's last look and its word that it will sleep: then nobody
     wakes it. Here the caller lingers until that has happened."""

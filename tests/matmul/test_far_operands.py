@@ -11,8 +11,9 @@ from guarded import guarded
 from native import call, compiled
 from operands import FLOATS, FUSED, check, numbers
 
-from graphc.codegen.matmul.block import APART_BYTES, FAR_BYTES
+from graphc.codegen.matmul.block import FAR_BYTES
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
+from graphc.codegen.matmul.strips import APART_BYTES
 
 
 def product_of_all(dtype, pairs, shared):
