@@ -255,13 +255,15 @@ def test_long_loops_of_one_op_stay_loops():
     assert f.llvm_ir() == compile_graph(f.optimized, host(), name="f", kernels=True).llvm
 
 
-def test_large_constants_are_read_where_they_stand():
-    values = np.random.default_rng(1).normal(size=1056).astype("f4")
-    x = gx.input("x", (1056,))
-    f = gx.function([x], x * gx.constant(values))
-    assert is_straight(f.program) and len(f.program.constants) == 1
-    a = np.arange(1056, dtype="f4")
-    assert (f(a) == a * values).all()
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+def test_large_constants_are_read_where_they_stand(level):
+    rng = np.random.default_rng(1)
+    values, a = (rng.integers(-9, 9, (66, 16)).astype("f4") for _ in range(2))
+    x = gx.input("x", (66, 16))
+    f = gx.function([x], gx.sum(x * gx.constant(values), 0))
+    program = compile_graph(f.optimized, x86(level), name="f")
+    assert is_straight(program) and len(program.constants) == 1
+    np.testing.assert_array_equal(f(a), (a * values).sum(0))
 
 
 def test_ops_that_differ_in_attributes_alone_are_several():
