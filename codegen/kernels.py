@@ -20,9 +20,9 @@ from graphc.codegen.nests import lowering, pull
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.ends import Cut, EndsKernel, cut
 from graphc.codegen.nests.index_splitting import pieces
-from graphc.codegen.nests.loops import Nest
+from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
-from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.schedule import Schedule, wanted
 from graphc.codegen.nests.unrolling import unroll
 from graphc.codegen.nests.versions import Versions, by_length, by_parts
 from graphc.codegen.sizes import SizeCode
@@ -156,11 +156,25 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     kernel = NestKernel(job, nest)
     launch = kernel.define(driver)
     s = kernel.schedule
-    in_place = not s.final and (s.sweeps <= 1 or _stores_last(s))
+    in_place: dict[int, list[int]] = {}
+    if not s.final and (s.sweeps <= 1 or _stores_last(s)):
+        in_place = _in_place(kernel.nest, set(), len(job.node.args), None)
+        for e, x in s.lent.items():
+            allowed = in_place.get(x.output, [])
+            in_place[x.output] = [p for p in allowed if not _reads_after(s, p, e)]
     return Call(
         job.name, job.node, kernel.slots, workspace=kernel.workspace, fallible=job.fallible,
         nest=kernel.nest, work=s.items * s.cycles, splits=s.items != 1, launch=launch,
-        in_place=_in_place(kernel.nest, set(), len(job.node.args), None) if in_place else {},
+        in_place=in_place,
+    )
+
+
+def _reads_after(s: Schedule, param: int, kept: Expr) -> bool:
+    """Whether a row of an operand is still read when `kept` may stand in its place."""
+    first = s.cached[kept]
+    return any(
+        e.kind == "load" and e.param == param and (p > first or e.id > kept.id)
+        for p in range(first, s.sweeps) for e in wanted(s, p, s.cached)
     )
 
 

@@ -80,17 +80,25 @@ class Scope(Positions):
 
     def keep(self, x: Expr) -> None:
         """Put an element of the row where later sweeps find it."""
+        if x in self.frame.schedule.lent:
+            self.lanes(True).store(x.dtype, self.vectors[x], self._kept_at(x))
+            return
         L = Lanes(self.e, self.width, self.frame.target)
         t = L.reg(x.dtype)
         self.e.do(f"store {t} {self.vectors[x]}, ptr {self._kept_at(x)}, align 4")
 
     def read_back(self, x: Expr) -> str:
         """An element of the row that an earlier sweep kept."""
+        if x in self.frame.schedule.lent:
+            return self.lanes(True).load(x.dtype, self._kept_at(x))
         L = Lanes(self.e, self.width, self.frame.target)
         return self.e(f"load {L.reg(x.dtype)}, ptr {self._kept_at(x)}, align 4")
 
     def _kept_at(self, x: Expr) -> str:
         """Where an element of the row is kept between sweeps."""
+        place = self.frame.schedule.lent.get(x)
+        if place is not None:
+            return self.element(self.frame.outputs[place.output], x.dtype.itemsize, place.offset)
         at = self.size(self.frame.schedule.place)
         t = register_type(x.dtype)
         return self.e(f"getelementptr inbounds {t}, ptr {self.frame.kept(x)}, i64 {at}")

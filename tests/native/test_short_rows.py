@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.nests import schedule
 
 RNG = np.random.default_rng(14)
 ROWS = (1, 15, 16, 17, 33, 4097)
@@ -262,26 +261,3 @@ def test_lengths_that_have_a_version_of_their_own(dtype):
                 assert f(a, w).tobytes() == g(a, w).tobytes(), (m, n)
                 np.testing.assert_allclose(f(a, w), want, rtol=1e-5)
     assert [f.compilations for f in undeclared] == [1, 1]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_what_takes_long_is_kept_between_sweeps_of_rows_that_are_not(dtype, monkeypatch):
-    """Once computed, whatever the length of a row is said to be; the same bits as computed anew."""
-    def results():
-        x = gx.input("x", ("n", "m"), dtype)
-        return [gx.function([x], y, name=f"rows{i}") for i, y in enumerate(
-            [gx.nn.softmax(gx.nn.gelu(x), axis=1), gx.var(gx.tanh(x), axis=1)]
-        )]
-
-    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    kept = results()
-    assert all(f"call void @{f.name}.k0.near(" in f.llvm_ir() for f in kept)
-    monkeypatch.setattr(schedule, "MAX_CACHED_ROW", 0)
-    anew = results()
-    assert not any(".near" in f.llvm_ir() for f in anew)
-    for m in (1, 16, 64, 65, 130, 1000, 4095, 4096, 4097):
-        a = RNG.normal(size=(3, m)).astype(dtype)
-        for f, g in zip(kept, anew, strict=True):
-            got = f(a)
-            assert got.tobytes() == g(a).tobytes(), m
-        np.testing.assert_allclose(got, np.tanh(a.astype("f8")).var(1), rtol=0.01, atol=1e-4)

@@ -59,7 +59,8 @@ PLACES = {
         "LEAST_BYTES": (16,), "BLOCK_BYTES": (16, 256, 2048), "NEAR_ROWS": (1, 9),
         "ROUND": (1, 16), "CHUNK_BLOCKS": (1, 4), "SHARE": (1,),
     },
-    "codegen.matmul.dot": {"ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15)},
+    "codegen.matmul.dot": {
+        "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "PAIR_ROW": (0, 1 << 15)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
@@ -102,7 +103,8 @@ ORDERS = {
     },
     "codegen.nests.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.nests.schedule": {
-        "MAX_CACHED_ROW": (8, 64), "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
+        "MAX_CACHED_ROW": (8, 64), "MAX_LENT": (0, 1 << 30),
+        "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
         "CHEAP_LOOKUP": (0, 100),

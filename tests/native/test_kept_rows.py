@@ -1,0 +1,95 @@
+"""What takes long and is wanted by several sweeps of a row: computed once, and kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.codegen.nests import schedule
+
+RNG = np.random.default_rng(8)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_what_takes_long_is_kept_between_sweeps_of_rows_that_are_not(dtype, monkeypatch):
+    """Once computed, whatever the length of a row is said to be; the same bits as computed anew."""
+    def results():
+        x = gx.input("x", ("n", "m"), dtype)
+        return [gx.function([x], y, name=f"rows{i}") for i, y in enumerate(
+            [gx.nn.softmax(gx.nn.gelu(x), axis=1), gx.var(gx.tanh(x), axis=1)]
+        )]
+
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    kept = results()
+    assert all(f"call void @{f.name}.k0.near(" in f.llvm_ir() for f in kept)
+    monkeypatch.setattr(schedule, "MAX_CACHED_ROW", 0)
+    anew = results()
+    assert not any(".near" in f.llvm_ir() for f in anew)
+    for m in (1, 16, 64, 65, 130, 1000, 4095, 4096, 4097):
+        a = RNG.normal(size=(3, m)).astype(dtype)
+        for f, g in zip(kept, anew, strict=True):
+            got = f(a)
+            assert got.tobytes() == g(a).tobytes(), m
+        np.testing.assert_allclose(got, np.tanh(a.astype("f8")).var(1), rtol=0.01, atol=1e-4)
+
+
+def long_rows(dtype, n):
+    """(inputs, functions) of rows whose exponentials are wanted after their sum."""
+    x, labels = gx.input("x", (3, n), dtype), gx.input("labels", (3,), "int64")
+    p = gx.nn.softmax(x, axis=1)
+    loss = gx.nn.cross_entropy(x, labels)
+    e = gx.exp(gx.tanh(x))
+    total = gx.sum(e, axis=1, keepdims=True)
+    return [x, labels], [
+        [p], [p, x - total], [p * x, p + x], [gx.sum(p * x, axis=1), p], [loss, gx.grad(loss, x)],
+        [e / total + x[:, ::-1], total], [p.astype("float16")], [p.T], [p[:, 1:]],
+        [gx.sum(p, axis=0)], [gx.nn.softmax(gx.reshape(x, (3 * n,)), axis=0)],
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [4097, 5003])
+def test_long_rows_keep_in_a_result_what_takes_long(dtype, n, monkeypatch):
+    """The same bits as computed anew, and nothing is written beside the results."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    inputs, programs = long_rows(dtype, n)
+    arrays = [RNG.normal(size=(3, n)).astype(dtype), RNG.integers(0, n, 3)]
+    kept = [gx.function(inputs, p, name="f") for p in programs]
+    texts = [f.llvm_ir() for f in kept]
+    monkeypatch.setattr(schedule, "_lender", lambda *of: None)
+    fewer = 0
+    for f, p, text in zip(kept, programs, texts, strict=True):
+        g = gx.function(inputs, p, name="f")
+        fewer += g.llvm_ir() != text
+        want = g(*arrays)
+        held = [np.full(a.size + 32, 77, a.dtype) for a in want]
+        places = [h[16:-16].reshape(a.shape) for h, a in zip(held, want, strict=True)]
+        f(*arrays, out=places)
+        for h, got, a in zip(held, places, want, strict=True):
+            assert got.tobytes() == a.tobytes()
+            assert (h[:16] == 77).all() and (h[-16:] == 77).all()
+    assert fewer >= 5
+    x = arrays[0].astype("f8")
+    p = np.exp(x - x.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    np.testing.assert_allclose(kept[0](*arrays)[0], p, rtol=1e-5)
+    np.testing.assert_allclose(kept[2](*arrays)[0], p * x, rtol=1e-5, atol=1e-12)
+
+
+def test_a_state_of_long_rows_takes_its_own_softmax():
+    a = RNG.normal(size=(3, 5003))
+    s = gx.variable(a, "s")
+    p = gx.nn.softmax(s, axis=1)
+    step = gx.function([], gx.sum(p * s), updates={s: p + s * 0.5})
+    scaled = gx.function([], [], updates={s: p * 3.0})
+    for _ in range(3):
+        q = np.exp(a - a.max(1, keepdims=True))
+        q /= q.sum(1, keepdims=True)
+        np.testing.assert_allclose(step(), (q * a).sum(), rtol=1e-12)
+        a = q + a * 0.5
+        np.testing.assert_allclose(s.value, a, rtol=1e-12)
+    assert "state 0" in scaled.memory_plan() and scaled.memory_plan().endswith("arena: 0 bytes")
+    scaled()
+    q = np.exp(a - a.max(1, keepdims=True))
+    np.testing.assert_allclose(s.value, q * 3 / q.sum(1, keepdims=True), rtol=1e-12)
