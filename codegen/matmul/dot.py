@@ -29,7 +29,7 @@ DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
-PAIR_ROW = 1 << 12   # bytes of a row that is taken with another where registers are few, at least
+LONG_ROW = 1 << 12   # bytes of a row that is taken with others where registers are few, at least
 
 
 def dots_scratch(dtype: DType, m: Size, k: Size) -> Size:
@@ -102,9 +102,9 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
     for, 128x1x128 f32 would take a fifth longer, nor what comes much later.
 
     On AVX2 two rows have lanes in all 16 registers, of which one is spilled at every turn: a load
-    and a store beside 16 multiply-adds, which share 8 loads of x. Two long rows also come faster
-    from far away than one: 2048x1x2048 f64 takes a sixth less, 256x1x4096 a fifth. Two short ones
-    do not, 8192x1x512 f32 would take a sixth longer.
+    and a store beside 16 multiply-adds, which share 8 loads of x. 256x1x4096 f64 takes a fifth
+    less. Four spill half of theirs, but what comes from far away comes faster in four streams:
+    2048x1x2048 f64 takes a quarter less than row by row. Of short rows one stream is better.
     """
     name = f"{prefix(dtype)}_rows"
     f = Function(
@@ -119,19 +119,17 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
     whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
     tail = RowTail(f, L, dtype, whole, count)
     done = "0"
-    ways = [(4, True), (4, False)] if target.registers >= 4 * count + 8 else []
-    if count == 8 and tail.masks:
-        ways = [(2, False)]
-    for together, asking in [*ways, (1, False)]:
+    far = f.cmp("sgt", f.mul("%m", "%a_row"), str(ASK_BYTES))
+    long = f.cmp("sgt", f.mul("%k", dtype.itemsize), str(LONG_ROW))
+    ways: list[tuple[int, str, bool]] = []  # how many together, when, and whether they ask
+    if target.registers >= 4 * count + 8:
+        short = f.cmp("sle", "%a_row", str(ASK_ROW))
+        ways = [(4, f.all_of([far, short]), True), (4, "true", False)]
+    elif count == 8 and tail.masks:
+        ways = [(4, f.all_of([far, long]), False), (2, long, False)]
+    for together, when, asking in [*ways, (1, "true", False)]:
         groups = f.udiv(f.sub("%m", done), together)
-        end = f.add(done, f.mul(groups, together))
-        if together == 2:
-            long = f.cmp("sgt", f.mul("%k", dtype.itemsize), str(PAIR_ROW))
-            end = f.select(long, end, done)
-        if asking:
-            far = f.cmp("sgt", f.mul("%m", "%a_row"), str(ASK_BYTES))
-            short = f.cmp("sle", "%a_row", str(ASK_ROW))
-            end = f.select(f.all_of([far, short]), end, done)
+        end = f.select(when, f.add(done, f.mul(groups, together)), done)
         ask = partial(_ask, f) if asking else None
         with f.each(done, end, together) as row:
             first = f.at("%a", f.mul(row.index, "%a_row"))

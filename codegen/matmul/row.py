@@ -23,6 +23,8 @@ from graphc.types import DType
 
 STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
 STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most goes by the others
+MANY_ROWS = 8  # would push each other out of a nearest cache of so many lines of a set, ..
+WAY_BYTES = 1 << 12  # .. where they are a multiple of so many bytes apart
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 
 
@@ -159,6 +161,10 @@ def define_add(module: Module, target: Target, dtype: DType) -> str:
     """Define `add`: sums += A @ B for the single row A and a B with contiguous rows; its name.
 
         add(n, k, A, a_col, B, b_row, sums)
+
+    The nearest caches of CPUs without AVX-512 have 8 lines of a set, and what is read side by side
+    stands in one where rows are a multiple of 4 KiB apart: half as many rows there take a tenth
+    less of 1x2048x2048, where 1x2100x2100 would take a seventh more.
     """
     name = f"{prefix(dtype)}_add"
     if name in module.functions:
@@ -171,6 +177,9 @@ def define_add(module: Module, target: Target, dtype: DType) -> str:
     first = "0"
     for rows in STREAM_ROWS:
         last = f(f"and i64 %k, {-rows}")
+        if rows == MANY_ROWS and not target.masked:
+            even = f.cmp("eq", f(f"and i64 %b_row, {WAY_BYTES - 1}"), "0")
+            last = f.select(even, first, last)
         with f.each(first, last, rows) as k:
             _add_rows(f, dtype, parts, rows, f.at("%a", f.mul(k.index, "%a_col")),
                       f.at("%b", f.mul(k.index, "%b_row")), "%sums")

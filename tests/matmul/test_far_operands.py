@@ -88,11 +88,11 @@ def test_rows_of_b_that_are_far_apart(dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rows_of_a_that_are_far_apart_beside_a_vector(dtype):
-    """Those behind are asked for, and the last are what four at a time leave."""
+    """Those behind are asked for, or long ones are four streams; the last are what that leaves."""
     rng = np.random.default_rng(14)
     m, row = ASK_BYTES // ASK_ROW + 6, ASK_ROW // np.dtype(dtype).itemsize
     far = guarded((1, m, row), dtype)
-    for k in (1, 31, 32, 64, 65, 131):
+    for k in (1, 31, 32, 64, 65, 131, 1031):
         a, x = far[:, :, -k:], numbers(rng, (1, k, 1), dtype)
         a[...] = numbers(rng, a.shape, dtype)
         near = a.copy()

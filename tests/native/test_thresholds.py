@@ -51,6 +51,7 @@ PLACES = {
         "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
     },
     "codegen.matmul.block": {"FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024)},
+    "codegen.matmul.row": {"WAY_BYTES": (8, 1 << 16)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
         "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
@@ -60,7 +61,7 @@ PLACES = {
         "ROUND": (1, 16), "CHUNK_BLOCKS": (1, 4), "SHARE": (1,),
     },
     "codegen.matmul.dot": {
-        "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "PAIR_ROW": (0, 1 << 15)},
+        "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
