@@ -116,7 +116,8 @@ def how_it_was_made(report: Mapping[str, Any]) -> list[str]:
     m = report["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
     return [
-        f"{m['cpu']}, {m['cpus']} CPUs, {m['memory GB']} GB; {m['system']}; Python {m['python']}.",
+        f"{m['cpu']}, {m['cpus']} CPUs with vectors of {m['vector bits']} bits, "
+        f"{m['memory GB']} GB; {m['system']}; Python {m['python']}.",
         f"graphc at {report['commit']}. {versions}.", "",
         "```sh", report["command"], "```", "",
         f"Took {report['minutes']} minutes. Times are the least of "
