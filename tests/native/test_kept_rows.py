@@ -93,3 +93,20 @@ def test_a_state_of_long_rows_takes_its_own_softmax():
     scaled()
     q = np.exp(a - a.max(1, keepdims=True))
     np.testing.assert_allclose(s.value, q * 3 / q.sum(1, keepdims=True), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [5003, "n"])
+def test_a_result_may_be_written_over_what_it_is_made_of(n):
+    x = gx.input("x", (3, n))
+    a = RNG.normal(size=(3, 5003)).astype("f4")
+    p = gx.nn.softmax(x, axis=1)
+    for y in (p, p * x, x * 2.0 + p):
+        f = gx.function([x], y)
+        want, over = f(a), a.copy()
+        f(over, out=over)
+        np.testing.assert_array_equal(over, want)
+        held = np.zeros(a.size + 16, "f4")
+        first, shifted = (held[k : k + a.size].reshape(a.shape) for k in (0, 16))
+        first[...] = a
+        f(first, out=shifted)
+        np.testing.assert_array_equal(shifted, want)
