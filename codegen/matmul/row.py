@@ -18,13 +18,12 @@ from graphc.codegen.emission.literals import register_type
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.pack import joined, side, transposed
+from graphc.codegen.matmul.strips import WAY_BYTES
 from graphc.codegen.matmul.tiling import prefix, tail_mask
 from graphc.types import DType
 
 STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
 STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most goes by the others
-MANY_ROWS = 8  # would push each other out of a nearest cache of so many lines of a set, ..
-WAY_BYTES = 1 << 12  # .. where they are a multiple of so many bytes apart
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 
 
@@ -177,7 +176,7 @@ def define_add(module: Module, target: Target, dtype: DType) -> str:
     first = "0"
     for rows in STREAM_ROWS:
         last = f(f"and i64 %k, {-rows}")
-        if rows == MANY_ROWS and not target.masked:
+        if rows == STREAM_ROWS[0] and not target.masked:
             even = f.cmp("eq", f(f"and i64 %b_row, {WAY_BYTES - 1}"), "0")
             last = f.select(even, first, last)
         with f.each(first, last, rows) as k:

@@ -115,13 +115,14 @@ def how_it_was_made(report: Mapping[str, Any]) -> list[str]:
     """The machine, the command, and how times are taken."""
     m = report["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
+    rounds = " to ".join(dict.fromkeys(str(report["settings"][k]) for k in ("rounds", "most")))
     return [
         f"{m['cpu']}, {m['cpus']} CPUs with vectors of {m['vector bits']} bits, "
         f"{m['memory GB']} GB; {m['system']}; Python {m['python']}.",
         f"graphc at {report['commit']}. {versions}.", "",
         "```sh", report["command"], "```", "",
         f"Took {report['minutes']} minutes. Times are the least of "
-        f"{report['settings']['rounds']} to {report['settings']['most']} rounds in which the peers "
+        f"{rounds} rounds in which the peers "
         "take turns, those near the front until none of them gains any more or "
         f"{report['settings']['further']:g} s are over, those far behind in half as many; those "
         "near the front meet once more when all cases were run, since what others do to the "
