@@ -67,43 +67,46 @@ class Along(Body):
         streaming = self.f.streaming
         heads = streaming if streaming is not None and streaming.heads else None
         begin = heads.begin(grid, low, high) if heads is not None else low
-        main_end = begin
         fits = isinstance(n, int) and n % step == 0 and heads is None and not partial
         # part of a vector is as likely as the whole of one, which is not written for itself
         few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
-        if not few:
-            if fits:
-                main_end = high
-            else:
-                length = e(f"sub nsw i64 {high}, {begin}")
-                main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
+        main_end = begin
+        if fits:
+            main_end = high
+        elif not few:
+            length = e(f"sub nsw i64 {high}, {begin}")
+            main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
 
-            def places(i: str) -> list[Scope]:
-                starts = [
-                    e(f"add nuw nsw i64 {i}, {k * width}") if k else i for k in range(group)
-                ]
-                return [self.vectors_at(grid, x, None, width) for x in starts]
+        def places(i: str) -> list[Scope]:
+            starts = [e(f"add nuw nsw i64 {i}, {k * width}") if k else i for k in range(group)]
+            return [self.vectors_at(grid, x, None, width) for x in starts]
 
-            if isinstance(n, int) and n == step and fits:
+        def groups(start: str) -> None:
+            if few:
+                return
+            if fits and n == step:
                 emit(places("0"))
             elif self.f.early:
-                ahead.loop(self.f, begin, main_end, step, places, emit)
+                ahead.loop(self.f, start, main_end, step, places, emit)
             else:
-                e.for_each(begin, main_end, lambda i: emit(places(i)), step)
-        if fits:
-            return
+                e.for_each(start, main_end, lambda i: emit(places(i)), step)
+
         if heads is None:
-            self.singly(grid, main_end, high, emit)
+            groups(low)
+            if not fits:
+                self.singly(grid, main_end, high, emit)
             return
 
-        def side(k: str) -> None:
-            before = e(f"icmp eq i64 {k}, 0")
-            start = e(f"select i1 {before}, i64 {low}, i64 {main_end}")
-            end = e(f"select i1 {before}, i64 {begin}, i64 {high}")
-            self.singly(grid, start, end, emit)
+        def part(k: str) -> None:
+            """The head of a row and its groups; then what is left, which the same loop writes."""
+            after = e(f"icmp eq i64 {k}, 1")
+            start = e(f"select i1 {after}, i64 {main_end}, i64 {low}")
+            end = e(f"select i1 {after}, i64 {high}, i64 {begin}")
+            with heads.beside(after):
+                self.singly(grid, start, end, emit)
+            groups(e(f"select i1 {after}, i64 {main_end}, i64 {begin}"))
 
-        none = e(f"icmp eq i64 {begin}, {low}")  # in most short rows
-        e.for_each(e(f"zext i1 {none} to i64"), "2", side, some=True)
+        e.for_each("0", "2", part, some=True)
 
     def singly(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None]

@@ -182,6 +182,11 @@ class Lanes:
         bits = self.e(f"bitcast {self.vec('i1')} {cond} to i{self.width}")
         return self.e(f"icmp ne i{self.width} {bits}, 0")
 
+    def every(self, cond: str) -> str:
+        """A scalar i1: whether `cond` holds in all lanes."""
+        bits = self.e(f"bitcast {self.vec('i1')} {cond} to i{self.width}")
+        return self.e(f"icmp eq i{self.width} {bits}, -1")
+
     def negate(self, cond: str) -> str:
         """The opposite of i1 lanes."""
         return self.op("xor", "i1", cond, self.k("i1", True))
@@ -296,17 +301,19 @@ class Lanes:
         self, d: DType, register: str, ptr: str, past: str, besides: Callable[[], None]
     ) -> None:
         """`store`, and where the register `past` is true, which says that `ptr` begins a line,
-        past the caches, and with what `besides` writes."""
+        whole vectors past the caches, and with what `besides` writes."""
         e, t, value = self.e, self.moved(d), self.to_memory(d, register)
         v, aligned = self.vec(t), min(64, self.width * d.itemsize)
         stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
+        if self.mask is not None:
+            past = e(f"and i1 {past}, {self.every(self.mask)}")
         e.do(f"br i1 {past}, label %{stream}, label %{keep}")
         e.label(stream)
         e.do(f"store {v} {value}, ptr {ptr}, align {aligned}, !nontemporal !3")
         besides()
         e.do(f"br label %{after}")
         e.label(keep)
-        self._store_in_order(t, value, ptr, d.itemsize)
+        self.store_moved(d, value, ptr)
         e.do(f"br label %{after}")
         e.label(after)
 

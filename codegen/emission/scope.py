@@ -305,7 +305,7 @@ class Scope(Positions):
         self.e.note(x.node)
         if not vector or self._step(offset) == 1:
             at, streaming = self.element(base, d.dtype.itemsize, offset), self.frame.streaming
-            if streaming is not None and vector and L.mask is None:
+            if streaming is not None and vector:
                 first = (output, offset) == self.frame.nest.stores[0][:2]
                 streaming.store(self, L, d.dtype, value, at, first)
             else:

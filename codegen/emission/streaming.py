@@ -20,12 +20,18 @@ the loop a branch stands around each store, which always goes the same way:
     for a row, or a block of it:
         head = elements to the next line of the output if large or the row is long else 0
         on = large, and after the head a line of every output begins
-        the head, under a mask: what also takes the elements left in the end
+        the head, under a mask
         vectors:  store = on ? non-temporal, and ask for operands, AHEAD bytes on : ordinary
+        what is left, by the code of the head: in rows that are not long whole vectors likewise
     a fence if large: the stores come before the news that the task is done
 
 Rows of up to LONG_ROW elements of a cheap formula, and not large, are written plainly, by loops of
 their own: what finds the beginnings of lines would take longer than they do.
+
+Rows that share lines are written in order, or a line is fetched twice, and each such store keeps
+those behind it waiting. x[:, :, 1:-1] * 2 of 256 x 256 x 256 f32 on Zen 5: 8.6 ms with the head
+after the vectors, 3.3 before them, 2.4 where whole vectors of the rest go past the caches too;
+six-point stencil of 200 x 200 x 200 4.9 and 2.0.
 
 Measured on one core of a server with AVX-512, out = x + y of f32, in ms:
 
@@ -52,6 +58,8 @@ lines of the result, 2 to 3% less again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -126,6 +134,18 @@ class Streaming:
             self.on = e(f"and i1 {self.large}, {lines}")
         return e(f"select i1 {less}, i64 {start}, i64 {high}")
 
+    @contextmanager
+    def beside(self, after: str) -> Iterator[None]:
+        """While what stands before and `after` the groups of vectors of a row is written: in rows
+        that are not long whole vectors after them go past the caches too."""
+        f, on = self.f, self.on
+        axis = f.schedule.vector
+        n = f.nest.sizes[axis] if axis is not None else 0
+        long = isinstance(n, int) and n > LONG_ROW
+        self.on = f.e(f"and i1 {on}, {after}") if on and not long else ""
+        yield
+        self.on = on
+
     def plain(self) -> str:
         """Whether rows are too short for what stands before them and nothing goes past the caches,
         an i1 that is the same for all rows; "" where rows of a cheap formula are never many, or
@@ -156,9 +176,10 @@ class Streaming:
         if self.on:
             L.store_past(d, register, at, self.on, operands)
             return
-        operands()
-        if self.asked:
-            ask(at, d.itemsize, write=True)
+        if L.mask is None:
+            operands()
+            if self.asked:
+                ask(at, d.itemsize, write=True)
         L.store(d, register, at)
 
     def fence(self) -> None:
