@@ -35,6 +35,7 @@ from graphc.passes.grouping import (
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 from graphc.passes.stacks import is_stack, written_out
 
+MOST_READERS = 4  # of a kernel's values that are computed again at several moved indices
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 
 
@@ -245,8 +246,12 @@ class Joining:
     ) -> None:
         """Let g, the group of n, have what n alone reads; note what it reads of others."""
         for h in order:
-            if h.merged is None and h is not g and h.open == len(by_group[h]):
+            if h.merged is not None or h is g:
+                continue
+            if h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
+            elif h.open <= MOST_READERS and all(u.label is None for u in by_group[h]):
+                self.take_back(n, g, h, by_group[h])
         for u in (u for h, us in by_group.items() if h.root() is not g for u in us):
             g.note_read(u)
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
@@ -259,6 +264,20 @@ class Joining:
         for u in self.uses[n]:
             if n.op.kind is Kind.ELEMENTWISE:
                 self.readers.setdefault(u.value, []).append(n)
+
+    def take_back(self, n: Node, g: Group, h: Group, uses: list[Use]) -> None:
+        """Let g compute h at moved indices where n is the last reader and g has the others.
+
+            (t[1:, :] - t[:-1, :]) + s[:, 1:] - s[:, :-1]        s is read by two nodes
+        """
+        found = list(uses)
+        for m in g.nodes:
+            if m is not n:
+                found += (u for u in self.uses[m] if u.value in h.labels)
+        if all(u.label is None for u in found) and can_pull(n, g, h, found):
+            for key in [k for k in g.read if k[0] in h.labels]:
+                del g.read[key]
+            h.merged = absorb(n, g, h, len(found))
 
     def join_reader(self, n: Node, g: Group) -> None:
         """Reduce a value in a row kernel that reads it anyway."""
