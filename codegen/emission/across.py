@@ -69,7 +69,7 @@ class Across(Body):
         s = self.s
         scope = grid
         if s.straight:
-            self.row_end(self.straight(grid), totals)
+            self.row_end(self.straight(grid))
             return
         for p in range(s.sweeps):
             if p:
@@ -88,18 +88,17 @@ class Across(Body):
             for r, state in states.items():
                 following.scalars[r] = reduction_of(r).finish(one, state, r.dtype)
             scope = following
-        self.row_end(scope, totals)
+        self.row_end(scope)
 
-    def row_end(self, scope: Scope, totals: Totals) -> None:
+    def row_end(self, scope: Scope) -> None:
         """Per-row results, and what is added up over rows."""
-        over_rows = [r for r in totals if r not in self.s.sweep]
-        wanted = [x.expr for x in self.late_stores]
-        wanted += [a for r in over_rows for a in r.args]
+        places = self.f.places
         scope = Scope(self.f, scope, self.e, {}, ready=scope.ready)
-        scope.demand(wanted)
+        scope.demand([*(x.expr for x in self.late_stores), *(places.wanted if places else ())])
         for x in self.late_stores:
             scope.store(x.output, x.offset, x.expr, vector=False)
-        self.add_up({r: [scope.scalar(a) for a in r.args] for r in over_rows}, totals)
+        if places is not None:
+            places.add(scope, wide=False)
 
     def part(self, scope: Scope, low: str, high: str, totals: Totals) -> None:
         """A part of the only row. Where parts before made products of integers 0, which `any` and

@@ -14,7 +14,7 @@ from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Body, Totals, least, memory_of, under
+from graphc.codegen.emission.sweep import Body, Totals, least, under
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import Schedule, group_of
 
@@ -34,9 +34,9 @@ class Along(Body):
         """
         s, e = self.s, self.e
         if s.vector is None:
-            self.rows(grid, [Scope(self.f, grid, e.section(), {})], totals)
+            self.rows(grid, [Scope(self.f, grid, e.section(), {})])
             return
-        if s.tile is None and not (partial or s.bands) and stripes.fits(self, totals):
+        if s.tile is None and not (partial or s.bands) and stripes.fits(self):
             stripes.run(self, grid, low, high)
             return
         if s.tile is None and not partial and running.fits(self, totals):
@@ -45,7 +45,7 @@ class Along(Body):
 
         def emit(scopes: list[Scope]) -> None:
             places = [_beside(self.f, x, c) for x in beside for c in scopes] if beside else scopes
-            self.rows(grid, places, totals)
+            self.rows(grid, places)
 
         self.vectors(grid, low, high, emit, partial)
 
@@ -119,7 +119,7 @@ class Along(Body):
 
         self.e.for_each(low, high, body, self.s.width)
 
-    def rows(self, grid: Scope, scopes: list[Scope], totals: Totals) -> None:
+    def rows(self, grid: Scope, scopes: list[Scope]) -> None:
         """Rows in lanes: sweep the reduced axes with scalar loops, then store."""
         s = self.s
         wide = s.width > 1 and s.vector is not None
@@ -145,47 +145,13 @@ class Along(Body):
                     (f.vectors if f.is_vector(r) else f.scalars)[r] = value
                 following.append(f)
             scopes = following
-        over_rows = [r for r in totals if r not in self.s.sweep]
+        places = self.f.places
         for scope in scopes:
             end = Scope(self.f, scope, self.e, {}, ready=scope.ready, mask=scope.mask)
-            end.demand([x.expr for x in self.late_stores] + [a for r in over_rows for a in r.args])
+            end.demand([*(x.expr for x in self.late_stores), *(places.wanted if places else ())])
             end.store_all(self.late_stores, vector=wide)
-            if wide and over_rows and self.f.places is not None:
-                self.f.places.add(end, over_rows)
-            elif wide and over_rows:
-                self.add_up_lanes(end, over_rows, totals)
-            else:
-                self.add_up({r: [end.scalar(a) for a in r.args] for r in over_rows}, totals)
-
-    def add_up_lanes(self, end: Scope, over_rows: Sequence[Expr], totals: Totals) -> None:
-        """Add what a vector's rows give to sums over rows: one row after the other."""
-        e, width = self.e, self.s.width
-        count = str(width)
-        if end.mask is not None:
-            t = f"i{width}"
-            bits = e(f"bitcast <{width} x i1> {end.mask} to {t}")
-            e.module.declare(f"llvm.ctpop.{t}", f"declare {t} @llvm.ctpop.{t}({t})")
-            active = e(f"call {t} @llvm.ctpop.{t}({t} {bits})")
-            count = active if width == 64 else e(f"zext {t} {active} to i64")
-        cells: dict[Expr, list[tuple[str, str]]] = {}
-        for r in over_rows:
-            cells[r] = []
-            for t, a in zip(reduction_of(r).types, r.args, strict=True):
-                cell = self.f.alloca(f"[{width} x {memory_of(t)}]")
-                e.do(f"store <{width} x {t}> {end.vector(a)}, ptr {cell}, align 8")
-                cells[r].append((t, cell))
-
-        def row(i: str) -> None:
-            states = {
-                r: [
-                    e(f"load {t}, ptr {e(f'getelementptr inbounds {t}, ptr {cell}, i64 {i}')}, "
-                      f"align 1") for t, cell in found
-                ]
-                for r, found in cells.items()
-            }
-            self.add_up(states, totals)
-
-        e.for_each("0", count, row)
+            if places is not None:
+                places.add(end, wide)
 
     def reduce_rows(
         self, grid: Scope, scopes: Sequence[Scope], p: int, wide: bool,

@@ -21,8 +21,9 @@ from graphc.ir import Node
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.bands import Bands
+    from graphc.codegen.emission.places import Places
     from graphc.codegen.emission.streaming import Streaming
-    from graphc.codegen.emission.turned import Block, Places
+    from graphc.codegen.emission.turned import Block
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
 
@@ -122,7 +123,8 @@ class Frame:
         self.addresses: dict[tuple[Scope, tuple[str, int, str]], str] = {}
         self.flags: dict[Node, str] = {}
         self.turned: Block | None = None  # of which elements are being written
-        self.places: Places | None = None  # of sums over all rows, by column
+        self.places: Places | None = None  # of sums over all rows
+        self.item = "0"  # the number of the grid item that is being written
         self.bands: Bands | None = None  # where sums stand between bands of rows
         self.streaming: Streaming | None = None  # where stores may go past the caches
         self.early: list[Expr] = []  # operands that are read ahead of stores

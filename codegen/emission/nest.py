@@ -20,6 +20,7 @@ from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.bands import Bands
 from graphc.codegen.emission.frame import Frame, Slots, slots_of
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.places import Places
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Totals, least
@@ -113,8 +114,8 @@ class NestKernel:
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }
         begin_anew(f, {r: c for r, c in totals.items() if reduction_of(r).absorbed})
-        if s.sums and s.tile is not None:
-            f.places = turned.Places(f)
+        if s.sums and not s.flat:
+            f.places = Places(f)
         if s.bands:
             f.bands = Bands(f, f.params[-1])
         else:
@@ -317,15 +318,16 @@ def walk(
     """
     e, radices = f.e, _radices(f, whole)
 
-    def emit(places: list[str]) -> None:
+    def emit(i: str, places: list[str]) -> None:
+        f.item = i
         item(f, body, places, totals, whole)
 
     if all(isinstance(n, int) for n in radices):
-        e.for_each(low, high, lambda i: emit(_places(f, i, radices)), some=some)
+        e.for_each(low, high, lambda i: emit(i, _places(f, i, radices)), some=some)
         return
 
     def one(i: str, places: list[str]) -> list[str]:
-        emit(places)
+        emit(i, places)
         following, carry = [], "1"
         for place, n in zip(places, radices, strict=False):
             up = e(f"add nuw nsw i64 {place}, {carry}")

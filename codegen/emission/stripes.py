@@ -30,7 +30,7 @@ from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Totals, least, memory_of, read_states, under, write_states
+from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
 from graphc.codegen.nests.axes import coefficient, needs
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.schedule import BLOCK
@@ -48,13 +48,13 @@ PAGE = 4096           # rows so far apart, or a multiple, meet in the same few s
 LEAST_VECTORS = 8   # of a row, if its length is known: fewer are one group, or a few
 
 
-def fits(body: Along, totals: Totals) -> bool:
+def fits(body: Along) -> bool:
     """Whether a nest can be run so, and is worth it."""
     s, nest = body.s, body.nest
     reduces = [r for rs in body.reduces for r in rs]
     if s.vector is None or s.width == 1 or len(s.loops) != 1 or not reduces:
         return False
-    if body.scans or totals or any(s.vector not in r.axes for r in reduces):
+    if body.scans or any(s.vector not in r.axes for r in reduces):
         return False
     row, column = nest.sizes[s.vector], nest.sizes[s.loops[0]]
     if isinstance(row, int) and row < LEAST_VECTORS * s.width:
@@ -361,11 +361,13 @@ class Stripes:
             self.write(reduction_of(r).types, states[r], at, state)
 
     def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
-        """What is known for each column after `p` sweeps: kept for later ones, or stored."""
+        """What is known for each column after `p` sweeps: kept for later ones, or stored, or added
+        to sums over all columns."""
         body, s = self.body, self.s
         new = [x for x in self.between if s.ready[x] == p]
         stores = body.late_stores if p == s.sweeps else []
-        if not new and not stores:
+        places = self.f.places if p == s.sweeps else None
+        if not (new or stores or places):
             return
         over = Scope(self.f, grid, self.e.section(), {}, ready=p)
 
@@ -373,12 +375,14 @@ class Stripes:
             for c in scopes:
                 self.recall(c, p - 1)
                 self.finish(c, p)
-                c.demand([*new, *(x.expr for x in stores)])
+                c.demand([*new, *(x.expr for x in stores), *(places.wanted if places else ())])
                 for x in new:
                     self.write(
                         [register_type(x.dtype)], [self.between[x]], self.at(c), [c.vector(x)]
                     )
                 for late in stores:
                     c.store(late.output, late.offset, late.expr, vector=True)
+                if places is not None:
+                    places.add(c, wide=True)
 
         body.vectors(over, low, high, settled, group=1)

@@ -91,10 +91,12 @@ def memory_of(t: str) -> str:
 
 def read_states(L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
     """A vector of states at element `at` of arrays of them."""
-    return [
-        L.e(f"load {L.vec(t)}, ptr {_place(L.e, t, c, at)}, align 8")
-        for t, c in zip(types, cells, strict=True)
-    ]
+    found = []
+    for t, c in zip(types, cells, strict=True):
+        m = memory_of(t)
+        v = L.e(f"load {L.vec(m)}, ptr {_place(L.e, t, c, at)}, align 8")
+        found.append(v if m == t else L.convert("trunc", v, m, t))
+    return found
 
 
 def write_states(
@@ -102,7 +104,9 @@ def write_states(
 ) -> None:
     """Put a vector of states to element `at` of arrays of them."""
     for t, c, x in zip(types, cells, state, strict=True):
-        L.e.do(f"store {L.vec(t)} {x}, ptr {_place(L.e, t, c, at)}, align 8")
+        m = memory_of(t)
+        v = x if m == t else L.convert("zext", x, t, m)
+        L.e.do(f"store {L.vec(m)} {v}, ptr {_place(L.e, t, c, at)}, align 8")
 
 
 def _place(e: Emitter, t: str, cell: str, at: str) -> str:

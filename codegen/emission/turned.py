@@ -6,20 +6,16 @@
 Read vector by vector, each element of `a` or `b` would come from another cache line, and the line
 would have left the caches when its next element is wanted. So COLUMNS of j are taken at a time:
 what the block needs is transposed in registers into a buffer, which the elements then read in the
-order of j. Sums over all (i, j) have a place of their own for each of those columns, so that their
-order does not depend on how wide vectors are.
+order of j.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphc import dims
-from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Totals, least, memory_of
+from graphc.codegen.emission.sweep import Totals, least
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
@@ -28,7 +24,6 @@ from graphc.types import f32, f64, u8, u16
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
-    from graphc.codegen.emission.frame import Frame
 
 
 class Block(NamedTuple):
@@ -139,60 +134,3 @@ def _rows(
     even = isinstance(every, int) and every % jam == 0 and tile.count % jam == 0
     if jam == 1 or not even:
         e.for_each(first, last, single)
-
-
-class Places:
-    """Where sums over all rows stand meanwhile: one place for each column of a block."""
-
-    def __init__(self, f: Frame):
-        self.f = f
-        self.cells = {
-            r: [f.alloca(f"[{COLUMNS} x {memory_of(t)}]") for t in reduction_of(r).wide.types]
-            for r in f.schedule.sums
-        }
-
-    def _vectors(self, L: Lanes, r: Expr) -> Iterator[list[tuple[str, str]]]:
-        """Types and addresses of a state, vector by vector."""
-        for k in range(0, COLUMNS, L.width):
-            yield [self._place(L, t, cell, str(k)) for t, cell in self._of(r)]
-
-    def _of(self, r: Expr) -> list[tuple[str, str]]:
-        """Types and arrays of a sum."""
-        return list(zip(reduction_of(r).wide.types, self.cells[r], strict=True))
-
-    def _place(self, L: Lanes, t: str, cell: str, at: str) -> tuple[str, str]:
-        """The type and address of lanes of a state."""
-        return L.vec(t), L.e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
-
-    def clear(self) -> None:
-        """Set all places to the state of no elements."""
-        L = Lanes(self.f.e, self.f.schedule.width, self.f.target)
-        for r in self.cells:
-            for vector in self._vectors(L, r):
-                for (v, p), x in zip(vector, reduction_of(r).wide.start(L), strict=True):
-                    L.e.do(f"store {v} {x}, ptr {p}, align 8")
-
-    def add(self, end: Scope, reduces: Sequence[Expr]) -> None:
-        """Add what the rows of a vector give."""
-        L, block, vector = end.lanes(True), self.f.turned, self.f.schedule.vector
-        assert block is not None and vector is not None
-        at = L.e(f"sub nsw i64 {end.axis_register(vector)}, {block.column}")
-        for r in reduces:
-            kind = reduction_of(r)
-            places = [self._place(L, t, cell, at) for t, cell in self._of(r)]
-            old = [L.e(f"load {v}, ptr {p}, align 8") for v, p in places]
-            new = kind.widen(L, [end.vector(a) for a in r.args])
-            for (v, p), x in zip(places, kind.wide.step(L, old, new), strict=True):
-                L.e.do(f"store {v} {x}, ptr {p}, align 8")
-
-    def fold(self, totals: Totals) -> None:
-        """Put the sums over all columns into their cells."""
-        L = Lanes(self.f.e, self.f.schedule.width, self.f.target)
-        for r, cells in totals.items():
-            states = [
-                [L.e(f"load {v}, ptr {p}, align 8") for v, p in vector]
-                for vector in self._vectors(L, r)
-            ]
-            wide = reduction_of(r).wide
-            for t, cell, x in zip(wide.types, cells, wide.fold(L, [*states]), strict=True):
-                L.e.do(f"store {t} {x}, ptr {cell}, align 8")

@@ -60,10 +60,10 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     row: how many elements are reduced, or LONG_ROW for more and for numbers that are not known.
     """
     names = nest.outer + ([] if scans else nest.reduced)
-    if row <= _few(nest, rows_summed):
-        names = nest.outer
-    elif rows_summed:
+    if rows_summed and _sums_columns(nest):
         names = list(nest.reduced)
+    elif row <= _few(nest):
+        names = nest.outer
     if not names:
         return None
     score = dict.fromkeys(names, 0)
@@ -111,14 +111,16 @@ def _few_lanes(nest: Nest, vector: str, offsets: list[tuple[Size, int]]) -> bool
     )
 
 
-def _few(nest: Nest, rows_summed: bool) -> int:
+def _sums_columns(nest: Nest) -> bool:
+    """Whether elements of rows are summed over all rows, into a number for each column."""
+    inner = set(nest.reduced)
+    return any(e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.over) - inner)
+
+
+def _few(nest: Nest) -> int:
     """How short rows must be that a lane for each beats a register for each."""
     inner = set(nest.reduced)
-    if rows_summed and any(
-        e.axes & inner for e in nest.exprs if e.kind == "reduce" and set(e.over) - inner
-    ):
-        return -1  # a sum for each column
-    most = 0 if rows_summed else FEW
+    most = FEW
     if any(e.kind == "op" and e.axes and not e.axes & inner and is_long(e) for e in nest.exprs):
         most = FEW_STORED if any(set(s.axes) & inner for s in nest.stores) else FEW_ENDS
     if any(e.kind == "reduce" and e.name == "argmax" for e in nest.exprs):

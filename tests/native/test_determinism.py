@@ -52,6 +52,9 @@ def everything(x):
     ends = gx.sum(gx.logsumexp(x[:, 3:16] * scale, axis=1))
     return row_wise(x) | {
         "ends of 13": ends, "column sums of 13": gx.grad(ends, scale),
+        "norms of 3": gx.sum(gx.sqrt(gx.sum(x[:, :3] ** 2, axis=1))),
+        "greatest of 20": gx.mean(gx.max(x[:, 5:25], axis=1)),
+        "norms of columns": gx.sum(gx.sqrt(gx.sum(x[:4] ** 2, axis=0))),
         "sum of distances": apart, "gradient of points": gx.grad(apart, points),
         "sum of all": gx.sum(x), "sum of rows": gx.sum(x, axis=0), "mean": gx.mean(chain),
         "product": gx.prod(x * 0.01 + 1, axis=0), "max": gx.max(x, axis=0),
