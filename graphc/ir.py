@@ -26,7 +26,7 @@ from graphc.dims import names as dim_names
 from graphc.errors import GraphcError, Loc, UsageError, user_loc
 from graphc.ops.row import OPS, Kind, Op
 from graphc.origins import NOWHERE, Origin, here
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 _serial = itertools.count()
 
@@ -76,7 +76,9 @@ class Node:
     @property
     def can_fail(self) -> bool:
         """Whether bad data can make it fail at run time."""
-        return self.op.fallible and self.op.fails_on([a.type for a in self.args])
+        if not self.op.fallible:
+            return False
+        return self.op.fails_on([a.type for a in self.args], [splat(a) for a in self.args])
 
     @property
     def loc(self) -> Loc | None:
@@ -134,6 +136,21 @@ def apply(op: Op | str, args: Sequence[Value], **attrs: Any) -> tuple[Value, ...
             raise type(e)(e.message, origin.loc) from None
         raise
     return Node(row, tuple(args), ordered, types, origin).outs
+
+
+def splat(v: Value) -> Array | None:
+    """The 0-d array that stands in every place of v, where v is such a constant.
+
+    That is a constant of one element, or such a constant broadcast. (Larger constants with equal
+    elements become a broadcast by a rule of their own.)
+    """
+    n = v.node
+    if n.op.name == "broadcast":
+        n = n.args[0].node
+    if n.op.name != "constant" or n.outs[0].type.size != 1:
+        return None
+    array: Array = n.attrs["value"].array
+    return array.reshape(())
 
 
 class Graph:

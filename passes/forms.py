@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphc.ir import Node, Value
+from graphc.ir import Node, Value, splat
 from graphc.passes.patterns import Lit
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rewrite import Match
 
 ONE, ZERO = Lit(1.0), Lit(0.0)
 KEEPDIMS = frozenset({"reshape", "broadcast"})

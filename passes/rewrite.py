@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import ShapeError, VerifyError
-from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild
+from graphc.ir import Builder, Graph, Node, Value, infer, reachable, rebuild, splat
 from graphc.ops.row import OPS, Kind, Op
 from graphc.origins import Origin
 from graphc.passes.bodies import deep
@@ -27,21 +27,6 @@ from graphc.types import Array, TensorType
 MAX_DEPTH = 40
 # Rarely more than two; each further one needs a use that only the one before removed.
 MAX_SWEEPS = 8
-
-
-def splat(v: Value) -> Array | None:
-    """The 0-d array that stands in every place of v, where v is such a constant.
-
-    That is a constant of one element, or such a constant broadcast. (Larger constants with equal
-    elements become a broadcast by a rule of their own.)
-    """
-    n = v.node
-    if n.op.name == "broadcast":
-        n = n.args[0].node
-    if n.op.name != "constant" or n.outs[0].type.size != 1:
-        return None
-    array: Array = n.attrs["value"].array
-    return array.reshape(())
 
 
 class RuleSet:

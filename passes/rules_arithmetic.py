@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir import Value
+from graphc.ir import Value, splat
 from graphc.passes.patterns import (
     C,
     F,
@@ -33,7 +33,7 @@ from graphc.passes.patterns import (
     unsigned,
     var,
 )
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rewrite import Match
 from graphc.types import DType, lossless
 
 add, sub, mul, div, rem, pow = heads("add sub mul div rem pow")

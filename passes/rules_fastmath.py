@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.dims import is_nonnegative, product
 from graphc.dtypes import finfo
-from graphc.ir import Value
+from graphc.ir import Value, splat
 from graphc.passes.patterns import (
     Const,
     F,
@@ -29,7 +29,7 @@ from graphc.passes.patterns import (
     rule,
     var,
 )
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rewrite import Match
 from graphc.passes.rules_layout import AX, AXI
 from graphc.passes.rules_reduce import joined_axes
 

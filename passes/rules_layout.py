@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from graphc.dims import Size, is_nonnegative
-from graphc.ir import Value
+from graphc.ir import Value, splat
 from graphc.passes.bodies import array_of
 from graphc.passes.patterns import C, Head, Rule, X, attr, exact, heads, rule, var
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rewrite import Match
 from graphc.types import Shape
 
 transpose, reshape, broadcast, slice_ = heads("transpose reshape broadcast slice")

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 
 from graphc.dims import is_nonnegative
-from graphc.ir import Node, Value
+from graphc.ir import Node, Value, splat
 from graphc.passes.forms import (
     ONE,
     VIEWS,
@@ -46,7 +46,7 @@ from graphc.passes.forms import (
     wrap,
 )
 from graphc.passes.patterns import F, G, Lit, Rule, heads, rule, stable
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rewrite import Match
 from graphc.passes.rules_sigmoid import (
     log_add_exp,
     log_of_exp,

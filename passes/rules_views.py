@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from graphc.ir import Value
+from graphc.ir import Value, splat
 from graphc.ops import OPS, Kind
 from graphc.passes.patterns import Head, Pattern, Rule, const, exact, rule, var
-from graphc.passes.rewrite import Match, splat
+from graphc.passes.rewrite import Match
 from graphc.types import Shape
 
 broadcast, reshape = Head("broadcast"), Head("reshape")

@@ -17,6 +17,7 @@
     reductions       what is accumulated, and in which order partial results meet
     narrow           sums of short integers, counts of conditions
     streaming        aligned stores, prefetch and non-temporal stores of elementwise kernels
+    places           sums over all rows of what each row gives
     prefetch         the next row asked for while one is computed on
     ahead            loads ahead of stores
     dot              a fused product with its epilogue (the products themselves: `matmul/`)

@@ -26,6 +26,7 @@ VECTOR_COST = {
 # of CPU and then 8; a call with 16 or 4,096 rows of 16 takes 5% longer, with 4,096 as much as a
 # fifth where the core is shared, since fewer vectors are under way at a time.
 MOST_LONG = 100
+BY_CONSTANT = 6  # a product takes the place of an integer's quotient or remainder then
 PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
 COSTLY = 8  # from which reading back beats computing again
 # Cycles that a full register of f32 or f64 holds the divider, on AVX-512.
@@ -61,13 +62,21 @@ CARRIED, CARRIED_LONG = 2, 8  # one in so many registers
 def cost_of(e: Expr) -> int:
     """Of a vector of one expression, in cycles."""
     if e.kind == "op":
-        return VECTOR_COST.get(e.name, 1)
+        return BY_CONSTANT if is_by_constant(e) else VECTOR_COST.get(e.name, 1)
     return 0 if e.kind in ("const", "index") else PHILOX if e.kind == "philox" else 1
 
 
 def is_long(e: Expr) -> bool:
     """Whether an op takes a scalar dozens of instructions."""
-    return e.name in FUNCTIONS
+    return e.name in FUNCTIONS and not is_by_constant(e)
+
+
+def is_by_constant(e: Expr) -> bool:
+    """Whether an op divides integers by a number that is known."""
+    return (
+        e.kind == "op" and e.name in ("div", "rem") and e.dtype.is_int
+        and e.args[1].kind == "const"
+    )
 
 
 def _is_function(e: Expr) -> bool:
@@ -84,8 +93,10 @@ def divides(nest: Nest, bits: int) -> bool:
     """
     if nest.reduced or any(e.kind in ("reduce", "scan") or _is_function(e) for e in nest.exprs):
         return False
-    held = sum(DIVIDER.get(e.name, (0, 0))[bits == 64] for e in nest.exprs if e.kind == "op")
-    rest = sum(cost_of(e) for e in nest.exprs if e.kind != "op" or e.name not in DIVIDER)
+    found = [e for e in nest.exprs if e.kind == "op" and e.name in DIVIDER]
+    found = [e for e in found if not is_by_constant(e)]
+    held = sum(DIVIDER[e.name][bits == 64] for e in found)
+    rest = sum(cost_of(e) for e in nest.exprs if e not in found)
     return 3 * held >= 2 * rest and held > 0
 
 

@@ -13,7 +13,7 @@ from graphc.errors import IntegerDivisionError
 from graphc.ops.batching import elementwise_batch
 from graphc.ops.halves import through_f32
 from graphc.ops.numeric import quiet, wide
-from graphc.ops.row import Attrs, Grads, Kind, op
+from graphc.ops.row import Attrs, Grads, Kind, Known, op
 from graphc.ops.typerules import (
     ANY,
     BITS,
@@ -172,13 +172,18 @@ def _select_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _binary(
     name: str, kinds: str, ref: Callable[..., Array], vjp: Any = None, hint: str = "",
-    fallible: bool = False,
+    fails: Callable[[Array], bool] | None = None,
 ) -> None:
+    """fails: for which integers as second operands it does."""
+    def may_fail(types: Types, known: Known) -> bool:
+        assert fails is not None
+        return types[0].dtype.is_int and (known[1] is None or fails(known[1]))
+
     op(
         name, Kind.ELEMENTWISE, 2,
         type=elementwise(name, kinds, hint=hint), ref=ref, vjp=vjp, batch=elementwise_batch(name),
-        differentiable=vjp is not None, fallible=fallible,
-        may_fail=(lambda types: types[0].dtype.is_int) if fallible else None,
+        differentiable=vjp is not None, fallible=fails is not None,
+        may_fail=may_fail if fails is not None else None,
     )
 
 
@@ -189,6 +194,10 @@ def _comparison(name: str, ref: Callable[..., Any]) -> None:
     )
 
 
+def _is_zero(divisor: Array) -> bool:
+    return not divisor
+
+
 _binary("add", NUMBER, quiet(np.add), lambda ct, out, x, y: [ct, ct],
         hint="for bools use or / xor")
 _binary("mul", NUMBER, quiet(np.multiply), _mul_vjp,
@@ -197,9 +206,11 @@ _binary("sub", NUMBER, quiet(np.subtract), lambda ct, out, x, y: [ct, -ct],
         hint="for bools use xor")
 _binary("div", NUMBER, _div,
         through_f32("div", lambda ct, out, x, y: [ct / y, -(ct / y * out)]),
-        hint="cast bools first", fallible=True)
-_binary("rem", NUMBER, _rem, through_f32("rem", _rem_vjp), hint="cast bools first", fallible=True)
-_binary("pow", NUMBER, _pow, through_f32("pow", _pow_vjp), hint="cast bools first", fallible=True)
+        hint="cast bools first", fails=_is_zero)
+_binary("rem", NUMBER, _rem, through_f32("rem", _rem_vjp), hint="cast bools first",
+        fails=_is_zero)
+_binary("pow", NUMBER, _pow, through_f32("pow", _pow_vjp), hint="cast bools first",
+        fails=lambda exponent: bool(exponent < 0))
 _binary("atan2", FLOAT, wide(np.arctan2), _atan2_vjp)
 _binary("maximum", ANY, quiet(np.maximum), _maximum_vjp(1))
 _binary("minimum", ANY, quiet(np.minimum), _maximum_vjp(-1))

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphc.dims import Size, is_nonnegative
 from graphc.errors import UsageError, did_you_mean, user_loc
-from graphc.types import TensorType
+from graphc.types import Array, TensorType
 
 if TYPE_CHECKING:
     from graphc.tensor import Tensor
 
 Attrs = Mapping[str, Any]
 Grads: TypeAlias = "list[Tensor | None]"  # what a vjp gives, one for each operand
+Known: TypeAlias = "Sequence[Array | None]"  # the number that an operand is everywhere, if known
+MayFail = Callable[[Sequence[TensorType], Known], bool]
 TypeRule = Callable[[Sequence[TensorType], Attrs], "TensorType | tuple[TensorType, ...]"]
 
 
@@ -76,8 +78,8 @@ class Op:
     batch: Callable[..., Any] | None = None
     attrs: tuple[str, ...] = ()          # attribute names, in printing order
     unique: bool = False                 # stays apart from equal nodes; cse merges random bits
-    fallible: bool = False               # can fail at run time for bad data (given these types)
-    may_fail: Callable[[Sequence[TensorType]], bool] | None = field(default=None, repr=False)
+    fallible: bool = False               # can fail at run time for bad data (see `fails_on`)
+    may_fail: MayFail | None = field(default=None, repr=False)
     differentiable: bool = True          # False: gradient is zero everywhere (floor, equal, ...)
     conditions: Callable[[Sequence[TensorType], Attrs], list[Condition]] | None = field(
         default=None, repr=False
@@ -86,9 +88,11 @@ class Op:
     def __repr__(self) -> str:
         return self.name
 
-    def fails_on(self, types: Sequence[TensorType]) -> bool:
-        """Whether a node of this op with these operand types can fail while running."""
-        return self.fallible and (self.may_fail is None or self.may_fail(types))
+    def fails_on(self, types: Sequence[TensorType], known: Known = ()) -> bool:
+        """Whether a node of this op with these operands can fail while running."""
+        if not self.fallible or self.may_fail is None:
+            return self.fallible
+        return self.may_fail(types, known or [None] * len(types))
 
     def must_hold(self, types: Sequence[TensorType], attrs: Attrs) -> list[Condition]:
         """The conditions on sizes that only a call can decide."""
