@@ -19,6 +19,7 @@ from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nests import lowering, pull
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.ends import Cut, EndsKernel, cut
+from graphc.codegen.nests.flattened import flattened
 from graphc.codegen.nests.index_splitting import pieces
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
@@ -91,6 +92,8 @@ def define_kernel(
     attrs = job.node.attrs
     backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
+    if not stepped and (rows := flattened(nest)) is not None:
+        return _define_nest(job, rows, driver)
     nest = unroll(nest) or nest
     parts = pieces(nest, job.target)
     waiting = delayed(job, nest, parts, stepped) if stepped else None

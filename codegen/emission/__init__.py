@@ -9,6 +9,7 @@
     stripes          long columns: rows outside, columns inside
     running          running sums and products down columns
     bands            long sums with few results
+    flat             short rows by numbers of rows or columns, several in a vector
     turned           transposed operands, several rows side by side
     columns          column sums beside a row kernel
     interleaving     results of which vectors hold every second, third, .. element

@@ -18,6 +18,7 @@ from graphc.codegen.emission import ahead, bands, columns, streaming, turned
 from graphc.codegen.emission.across import Across
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.bands import Bands
+from graphc.codegen.emission.flat import Flat
 from graphc.codegen.emission.frame import Frame, Slots, slots_of
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.places import Places
@@ -109,7 +110,7 @@ class NestKernel:
         e, s = f.e, self.schedule
         items, chunk = f.slot("i64", self.slots.items), f.slot("i64", self.slots.chunk)
         partials = f.slot("ptr", self.slots.partials) if s.sums else ""
-        body = Across(f) if s.across else Along(f)
+        body = Flat(f) if self.nest.columns else Across(f) if s.across else Along(f)
         totals = {
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }

@@ -4,6 +4,7 @@
     lowering         fused bodies -> nests, by the rules in `pull`
     pull             producers inlined into consumers, one rule per op
     axes             polynomials in loop axes, and which axes are walked as one
+    flattened        rows of a few elements by one formula, whose vectors hold several rows
     unrolling        short innermost axes written out, so that vectors run along a longer one
     index_splitting  nests cut where conditions on an axis change
     ends             what a short row has once, apart from what its elements take

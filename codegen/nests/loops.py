@@ -113,7 +113,8 @@ class Store(NamedTuple):
 
 @dataclass
 class Nest:
-    """A loop nest. `outer` axes are independent; `reduced` ones are consumed by reductions."""
+    """A loop nest. `outer` axes are independent; `reduced` ones are consumed by reductions.
+    `columns` is the axis of rows so short that vectors hold several (see `flattened`), or ""."""
 
     outer: list[str]
     reduced: list[str]
@@ -123,6 +124,7 @@ class Nest:
     exprs: list[Expr]
     stores: list[Store]
     sites: list[Node] = field(default_factory=list)
+    columns: str = ""
 
     @property
     def points(self) -> Size:

@@ -20,6 +20,7 @@ from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
 from graphc.codegen.nests.axes import coefficient, needs
 from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved
+from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.tiles import Tile
 from graphc.codegen.nests.vector_axis import axis_and_tile, lane_bits
@@ -122,6 +123,8 @@ class Schedule:
 
 def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none)."""
+    if nest.columns:
+        vector = rows(nest, nest.columns)
     fixed = vector is not None
     scans = any(e.kind == "scan" for e in nest.exprs)
     sums_rows = {
@@ -134,6 +137,10 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     across = vector in nest.reduced
     bits = lane_bits(nest, vector)
     cost = sum(cost_of(e) for e in nest.exprs)
+    if nest.columns:
+        length = nest.sizes[nest.columns]
+        assert isinstance(length, int)
+        cost *= length
     halved = target.vector_bits == 512 and divides(nest, bits)
     scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
         coefficient(x.offset, vector) != 1 for x in nest.stores
