@@ -318,7 +318,9 @@ class Scope(Positions):
 def always_inside(x: Expr) -> bool:
     """Whether a position cannot be out of range: bytes, in a table of 256."""
     n, e = x.attrs[0], x.args[0]
-    d = e.args[0].dtype if e.kind == "op" and e.name == "cast" else e.dtype
+    while e.kind == "op" and e.name == "cast" and e.args[0].dtype.bits < e.dtype.bits:
+        e = e.args[0]
+    d = e.dtype
     return d.kind == "u" and isinstance(n, int) and n >= 1 << d.bits
 
 

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(31)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "bool"])
-@pytest.mark.parametrize("row", [(), (1,), (3,), (16,), (17,), (5, 13)])
+@pytest.mark.parametrize("row", [(), (1,), (3,), (7,), (8,), (16,), (17,), (5, 13)])
 def test_rows_of_any_length_are_updated_in_order(dtype, row):
     x = (9 * RNG.normal(size=(7, *row))).astype(dtype)
     at = RNG.integers(-7, 7, 40)

@@ -74,6 +74,8 @@ PLACES = {
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
+    "codegen.nests.flattened": {"MOST": (2, 8), "LEAST": (1, 100), "APART": (1, 4)},
+    "codegen.emission.scatter": {"WIDEST": (64, 512), "STRAIGHT": (1, 16), "UNROLL": (1, 2)},
     "codegen.nests.unrolling": {
         "MOST": (2, 4), "SMALL": (2, 64), "SAVED": (1, 50), "MOST_EXPRS": (4, 20),
         "LEAST": (2, 100), "NEAR": (1, 8), "APART": (4, 100), "TURNED": (0, 1000),
@@ -94,7 +96,8 @@ PLACES = {
 ORDERS = {
     "codegen.emission.across": {"CHEAP": (0, 400)},
     "codegen.emission.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
-    "codegen.nests.costs": {"COSTLY": (1, 100)},
+    "codegen.emission.places": {"ROWS": (1, 2, 64)},
+    "codegen.nests.costs": {"COSTLY": (1, 100), "BY_CONSTANT": (1, 100)},
     "codegen.emission.dot": {"SHORT_ROW": (0, 9999)},
     "codegen.nests.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
@@ -135,7 +138,7 @@ ORDERS = {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
         "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
     },
-    "passes.joining": {"SCALARS": (0, 100)},
+    "passes.joining": {"SCALARS": (0, 100), "MOST_READERS": (0, 100)},
     "passes.recompute": {"CHEAP": (1, 200)},
     "passes.stacks": {"MAX_PLACES": (0, 3)},
     "passes.straighten": {"SEVERAL": (1, 2)},
