@@ -349,9 +349,11 @@ class Across(Body):
                     for t, base in zip(self.kind(r).types, cells[r], strict=True):
                         yield L.vec(t), self._cell(base, t, str(k * s.width))
 
+        kinds = {r: self.kind(r).in_registers(self.f.target) for r in reduces}
+
         def body(i: str, state: list[str]) -> list[str]:
             left = iter(state)
-            old = {(r, k): [next(left) for _ in self.kind(r).types] for r in reduces for k in sides}
+            old = {(r, k): [next(left) for _ in kinds[r].types] for r in reduces for k in sides}
             new: dict[tuple[Expr, int], list[str]] = {}
             for k in range(group):
                 start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
@@ -361,12 +363,22 @@ class Across(Body):
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
                     x = self.arriving(inner, r, i)
-                    new[r, k] = self.kind(r).step(inner.lanes(True), old[r, k], x)
+                    new[r, k] = kinds[r].step(inner.lanes(True), old[r, k], x)
             return [v for key in old for v in new[key]]
 
-        carried = [(v, e(f"load {v}, ptr {p}, align 8")) for v, p in places()]
-        final = e.loop(begin, end, s.width * group, carried, body)
-        for (v, p), register in zip(places(), final, strict=True):
+        before = iter([e(f"load {v}, ptr {p}, align 8") for v, p in places()])
+        carried = [
+            (L.vec(t), v) for r in reduces for _ in sides for t, v in zip(
+                kinds[r].types,
+                kinds[r].entered(L, [next(before) for _ in self.kind(r).types]), strict=True,
+            )
+        ]
+        final = iter(e.loop(begin, end, s.width * group, carried, body))
+        after = [
+            v for r in reduces for _ in sides
+            for v in [next(final) for _ in kinds[r].types][: len(self.kind(r).types)]
+        ]
+        for (v, p), register in zip(places(), after, strict=True):
             e.do(f"store {v} {register}, ptr {p}, align 8")
 
     def _rolled(

@@ -11,7 +11,7 @@ that it came in; which of several equal ones is first is settled when the lanes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,12 +35,15 @@ class Reduction:
     name: str
     dtype: DType
     position: str = "i64"  # type of an argmax's positions
+    tells: bool = False  # whether its state says if there was no NaN, as a mask
 
     @property
     def types(self) -> tuple[str, ...]:
         """LLVM scalar types of the state."""
         t = register_type(self.dtype)
-        return (t, self.position) if self.name == "argmax" else (t,)
+        if self.name != "argmax":
+            return (t,)
+        return (t, self.position, "i1") if self.tells else (t, self.position)
 
     @property
     def in_lanes(self) -> Reduction:
@@ -50,6 +53,20 @@ class Reduction:
         """
         wide = self.dtype.compute.bits == 64 if self.dtype.is_float else self.dtype.bits == 64
         return Reduction(self.name, self.dtype, "i64" if wide else "i32")
+
+    def in_registers(self, target: Target) -> Reduction:
+        """What a loop accumulates whose states stay in registers: an argmax says in a mask, where
+        that is one, if there was no NaN. To ask that of the greatest element would hold up the next
+        by a second comparison: 8 x 131072 f64 take 130 us then, and 97 so."""
+        if self.name != "argmax" or not self.dtype.is_float or not target.masked:
+            return self
+        return replace(self, tells=True)
+
+    def entered(self, L: Lanes, state: Sequence[str]) -> list[str]:
+        """A state as the loop's that `in_registers` is for; it begins with the state outside."""
+        if not self.tells:
+            return list(state)
+        return [*state, L.cmp("ord", self.types[0], state[0], state[0])]
 
     @property
     def in_block(self) -> Reduction:
@@ -148,10 +165,16 @@ class Reduction:
         """The state with one more element, which stands behind those in the state."""
         if self.name != "argmax":
             return self.merge(L, state, x)
-        take = self.exceeds(L, x[0], state[0])
-        return [
-            L.select(take, ty, b, a) for ty, a, b in zip(self.types, state, x, strict=True)
-        ]
+        more = []
+        if self.tells:
+            t, numbers = self.types[0], state[2]
+            take = L.op("and", "i1", L.cmp("ugt", t, x[0], state[0]), numbers)
+            more = [L.op("and", "i1", L.cmp("ord", t, x[0], x[0]), numbers)]
+        else:
+            take = self.exceeds(L, x[0], state[0])
+        return [*(
+            L.select(take, ty, b, a) for ty, a, b in zip(self.types[:2], state[:2], x, strict=True)
+        ), *more]
 
     def step(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
         """The state with one more element in every active lane, behind those in the state."""

@@ -47,7 +47,7 @@ def axis_and_tile(
         if long in nest.outer and _long_sums(nest) and not scans and not rows_summed:
             long = tiles.fuller(nest, long, VECTOR_COST, 512 // lane_bits(nest, long))
         return long, None, ""
-    found = tiles.ends(nest, FEW_ENDS, FEW_STORED, is_long)
+    found = tiles.ends(nest, FEW_ENDS, FEW_STORED, FEW_PLACES, is_long)
     vector, tile = found or (_vector_axis(nest, scans, rows_summed, row), None)
     if row == 0 or vector not in nest.outer or long not in nest.reduced:
         return vector, tile, ""
