@@ -115,7 +115,7 @@ class BothKernel:
         if kind == "rows":
             y = self._y(f)
             f.params.found[len(self.body.inputs)] = y
-        Along(f).run(Scope(f, f.top, f.e.section(), {}), "%low", "%high", {}, partial=True)
+        Along(f).run(Scope(f, f.top, f.e.section(), {}), "%low", "%high", partial=True)
         self.module.define(f"{self.name}.{kind}", f.finish(
             f"define internal void @{self.name}.{kind}(ptr %ctx, i64 %low, i64 %high, "
             "ptr %scratch)"

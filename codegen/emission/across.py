@@ -24,7 +24,7 @@ from graphc.codegen.emission.literals import literal
 from graphc.codegen.emission.prefetch import RowPrefetch
 from graphc.codegen.emission.reductions import Reduction, counted, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Body, Totals, least, memory_of
+from graphc.codegen.emission.sweep import Body, least, memory_of
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import BLOCK, sweep_cost, unroll_of
 
@@ -64,7 +64,7 @@ class Across(Body):
             return Reduction("reduce_max", found.dtype)
         return found.in_block if self.blocks else found.in_lanes
 
-    def run(self, grid: Scope, low: str, high: str, totals: Totals) -> None:
+    def run(self, grid: Scope, low: str, high: str) -> None:
         """One row, or of a row without others the part from low to high."""
         s = self.s
         scope = grid
@@ -77,10 +77,10 @@ class Across(Body):
             if self.blocks and s.flat:
                 (r,) = self.reduces[p]
                 first = self.e(f"icmp eq i64 {low}, {self.f.first}")
-                self.block(scope, r, low, high, totals[r], first)
+                self.block(scope, r, low, high, self.totals[r], first)
                 return
             if s.flat:
-                self.part(scope, low, high, totals)
+                self.part(scope, low, high)
                 return
             states = self.row_places(scope) if self.blocks else self.sweep(scope, p, low, high)
             following = Scope(self.f, scope, self.e.section(), {}, ready=p + 1)
@@ -100,19 +100,19 @@ class Across(Body):
         if places is not None:
             places.add(scope, wide=False)
 
-    def part(self, scope: Scope, low: str, high: str, totals: Totals) -> None:
+    def part(self, scope: Scope, low: str, high: str) -> None:
         """A part of the only row. Where parts before made products of integers 0, which `any` and
         `all` are, nothing changes them any more."""
         e, done = self.e, ""
-        absorbed = all(reduction_of(r).absorbed for r in totals)
+        absorbed = all(reduction_of(r).absorbed for r in self.totals)
         if absorbed and not (self.row_stores[0] or self.nest.sites):
             done = e.fresh("settled")
             zero = (
-                e(f"icmp eq {t} {e(f'load {t}, ptr {totals[r][0]}, align 8')}, 0")
-                for r in totals for t in reduction_of(r).types
+                e(f"icmp eq {t} {e(f'load {t}, ptr {self.totals[r][0]}, align 8')}, 0")
+                for r in self.totals for t in reduction_of(r).types
             )
             e.leave(e.all_of(zero), done)
-        self.add_up(self.sweep(scope, 0, low, high), totals)
+        self.add_up(self.sweep(scope, 0, low, high))
         if done:
             e.do(f"br label %{done}")
             e.label(done)

@@ -14,7 +14,7 @@ from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Body, Totals, least, under
+from graphc.codegen.emission.sweep import Body, least, under
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import Schedule, group_of
 
@@ -25,7 +25,7 @@ class Along(Body):
     """Emits vectors of rows."""
 
     def run(
-        self, grid: Scope, low: str, high: str, totals: Totals, partial: bool = False,
+        self, grid: Scope, low: str, high: str, partial: bool = False,
         beside: Sequence[Scope] = (),
     ) -> None:
         """Vectors of rows from low to high; `partial` says that these need not be all.
@@ -39,7 +39,7 @@ class Along(Body):
         if s.tile is None and not (partial or s.bands) and stripes.fits(self):
             stripes.run(self, grid, low, high)
             return
-        if s.tile is None and not partial and running.fits(self, totals):
+        if s.tile is None and not partial and running.fits(self):
             running.run(self, grid, low, high)
             return
 

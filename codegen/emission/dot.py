@@ -245,20 +245,20 @@ class DotKernel:
             here = dict(bound)
             _decompose(f, self.rows, row, here)
             _decompose(f, self.cols, column, here)
-            body.run(Scope(f, f.top, e.section(), here), "0", "1", {})
+            body.run(Scope(f, f.top, e.section(), here), "0", "1")
 
         def row(i: str) -> None:
             if vector:
                 here = dict(bound)
                 _decompose(f, self.rows, i, here)
                 grid = Scope(f, f.top, e.section(), here)
-                body.run(grid, "%c0", "%c1", {}, partial=True)
+                body.run(grid, "%c0", "%c1", partial=True)
             else:
                 e.for_each("%c0", "%c1", lambda j: element(i, j), some=True)
 
         if vector and not self.cols:
             grid = Scope(f, f.top, e.section(), bound)
-            body.run(grid, "%r0", "%r1", {}, partial=True)
+            body.run(grid, "%r0", "%r1", partial=True)
         else:
             e.for_each("%r0", "%r1", row, some=True)
         return f.finish(

@@ -23,7 +23,6 @@ from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Totals
 from graphc.codegen.nests.axes import substitute
 from graphc.codegen.nests.loops import Expr
 from graphc.dims import Size
@@ -42,7 +41,7 @@ class Flat(Along):
         self.length = length
 
     def run(
-        self, grid: Scope, low: str, high: str, totals: Totals, partial: bool = False,
+        self, grid: Scope, low: str, high: str, partial: bool = False,
         beside: Sequence[Scope] = (),
     ) -> None:
         """The rows from low to high."""

@@ -114,6 +114,7 @@ class NestKernel:
         totals = {
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }
+        body.totals = totals
         begin_anew(f, {r: c for r, c in totals.items() if reduction_of(r).absorbed})
         if s.sums and not s.flat:
             f.places = Places(f)
@@ -132,7 +133,7 @@ class NestKernel:
             def one_chunk(c: str) -> None:
                 low = e(f"mul nsw i64 {c}, {chunk}")
                 high = least(e, e(f"add nsw i64 {low}, {chunk}"), items)
-                self.chunk(f, body, c, low, high, totals)
+                self.chunk(f, body, c, low, high)
                 self.keep(f, c, partials, totals)
 
             e.for_each("%begin", "%end", one_chunk, some=True)
@@ -144,22 +145,20 @@ class NestKernel:
         e, streaming = f.e, f.streaming
         plain = streaming.plain() if streaming is not None else ""
         if not plain:
-            walk(f, body, low, high, {})
+            walk(f, body, low, high)
             return
         ways, done = (e.fresh("plain"), e.fresh("aligned")), e.fresh("walked")
         e.do(f"br i1 {plain}, label %{ways[0]}, label %{ways[1]}")
         for way, found, early in zip(ways, (None, streaming), ([], f.early), strict=True):
             e.label(way)
             f.streaming, f.early = found, early
-            walk(f, body, low, high, {}, whole=found is None)
+            walk(f, body, low, high, whole=found is None)
             e.do(f"br label %{done}")
         e.label(done)
 
-    def chunk(
-        self, f: Frame, body: Across | Along, number: str, low: str, high: str, totals: Totals
-    ) -> None:
+    def chunk(self, f: Frame, body: Across | Along, number: str, low: str, high: str) -> None:
         """The items [low, high) of one chunk, whose sums begin anew."""
-        e = f.e
+        e, totals = f.e, body.totals
         begin_anew(f, {r: c for r, c in totals.items() if not reduction_of(r).absorbed})
         for r, cells in totals.items():
             if reduction_of(r).absorbed:  # a product that is 0 stays so in all chunks after
@@ -176,7 +175,7 @@ class NestKernel:
             assert isinstance(body, Along)
             f.bands.each(number, low, high, body.bands_abreast(), lambda: tiles_of(f, body))
         else:
-            walk(f, body, low, high, totals)
+            walk(f, body, low, high)
         if f.places is not None:
             f.places.fold(totals)
 
@@ -213,7 +212,7 @@ class NestKernel:
         e, s = f.e, self.schedule
         assert s.vector is not None
         if s.spans and s.items == 1:
-            body.run(f.top, "0", f.top.size(self.nest.sizes[s.vector]), {})
+            body.run(f.top, "0", f.top.size(self.nest.sizes[s.vector]))
             return
         low = e(f"mul nsw i64 {e(f'mul nsw i64 %begin, {chunk}')}, {s.block}")
         last = e(f"mul nsw i64 {e(f'mul nsw i64 %end, {chunk}')}, {s.block}")
@@ -222,12 +221,12 @@ class NestKernel:
         if s.spans:
             assert isinstance(body, Along)
             cut = s.block < s.width  # then an end of a block may lie within a vector
-            body.run(f.top, low, high, {}, partial=cut)
+            body.run(f.top, low, high, partial=cut)
             return
 
         def piece(i: str) -> None:
             end = least(e, e(f"add nsw i64 {i}, {BLOCK}"), high)
-            body.run(Scope(f, f.top, e.section(), {}), i, end, {})
+            body.run(Scope(f, f.top, e.section(), {}), i, end)
 
         e.for_each(low, high, piece, BLOCK, some=True)
 
@@ -304,12 +303,11 @@ def tiles_of(f: Frame, body: Across | Along) -> None:
     """Emit all tiles of results, for the rows that the frame's band has."""
     s = f.schedule
     count = dims.product(dims.ceildiv(f.nest.sizes[n], s.rows_of(n)) for n in s.grid)
-    walk(f, body, "0", f.top.size(count), {}, some=False)
+    walk(f, body, "0", f.top.size(count), some=False)
 
 
 def walk(
-    f: Frame, body: Across | Along, low: str, high: str, totals: Totals, some: bool = True,
-    whole: bool = False,
+    f: Frame, body: Across | Along, low: str, high: str, some: bool = True, whole: bool = False,
 ) -> None:
     """Emit the grid items from low to high; `some`: there are some for certain; `whole`: the vector
     axis is a block at most.
@@ -321,7 +319,7 @@ def walk(
 
     def emit(i: str, places: list[str]) -> None:
         f.item = i
-        item(f, body, places, totals, whole)
+        item(f, body, places, whole)
 
     if all(isinstance(n, int) for n in radices):
         e.for_each(low, high, lambda i: emit(i, _places(f, i, radices)), some=some)
@@ -362,7 +360,7 @@ def _places(f: Frame, i: str, radices: list[Size]) -> list[str]:
 
 
 def item(
-    f: Frame, body: Across | Along, places: list[str], totals: Totals, whole: bool
+    f: Frame, body: Across | Along, places: list[str], whole: bool
 ) -> None:
     """Emit a grid item: the values of the grid's axes, the range of the vector axis."""
     s, e, nest = f.schedule, f.e, f.nest
@@ -384,10 +382,10 @@ def item(
             high = least(e, e(f"add nsw i64 {low}, {s.block}"), high)
     bound = dict(zip(reversed(s.grid), rows, strict=False))
     if s.tile is None:
-        body.run(Scope(f, f.top, e.section(), bound), low, high, totals)
+        body.run(Scope(f, f.top, e.section(), bound), low, high)
         return
     row = ""
     if s.tile.rows is not None:
         row = e(f"mul nsw i64 {bound.pop(s.tile.rows)}, {s.tile.count}")
     assert isinstance(body, Along)
-    turned.run(body, Scope(f, f.top, e.section(), bound), row, low, high, totals)
+    turned.run(body, Scope(f, f.top, e.section(), bound), row, low, high)

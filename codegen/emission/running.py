@@ -17,7 +17,7 @@ from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.stripes import LEAST_COLUMNS, LEAST_VECTORS, NEAR_BYTES, STRIP
-from graphc.codegen.emission.sweep import Totals, least, memory_of, read_states, under, write_states
+from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.schedule import BLOCK
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
 
 
-def fits(body: Along, totals: Totals) -> bool:
+def fits(body: Along) -> bool:
     """Whether a nest can be run so, and is worth it: nothing but scans, of long enough rows."""
     s = body.s
     if s.vector is None or s.width == 1 or len(s.loops) != 1 or not body.scans or s.sweeps != 1:
         return False
-    if any(body.reduces) or body.late_stores or totals:
+    if any(body.reduces) or body.late_stores or body.f.places:
         return False
     if any(coefficient(x.offset, s.vector) != 1 for x in body.nest.stores):
         return False

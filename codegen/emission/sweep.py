@@ -24,6 +24,7 @@ class Body:
         self.f, self.s, self.nest = frame, frame.schedule, frame.nest
         self.e = frame.e
         self.columns: dict[Expr, str] = {}
+        self.totals: Totals = {}  # cells of sums over all items
         reduces = [x for x in self.nest.exprs if x.kind == "reduce" and x in self.s.sweep]
         self.reduces = [[r for r in reduces if self.s.sweep[r] == p] for p in range(self.s.sweeps)]
         inner = set(self.nest.reduced)
@@ -35,7 +36,7 @@ class Body:
         self.late_stores = [x for x in rest if not set(x.axes) & inner]
         self.scans = [x for x in self.nest.exprs if x.kind == "scan"]
 
-    def add_up(self, states: dict[Expr, list[str]], totals: Totals) -> None:
+    def add_up(self, states: dict[Expr, list[str]]) -> None:
         """Add scalar states to the totals over items."""
         one = Lanes(self.e, 1, self.f.target)
         for r, state in states.items():
@@ -44,10 +45,10 @@ class Body:
             new = kind.widen(one, state)
             old = [
                 self.e(f"load {t}, ptr {c}, align 8")
-                for t, c in zip(wide.types, totals[r], strict=True)
+                for t, c in zip(wide.types, self.totals[r], strict=True)
             ]
             merged = wide.merge(one, old, new)
-            for t, c, v in zip(wide.types, totals[r], merged, strict=True):
+            for t, c, v in zip(wide.types, self.totals[r], merged, strict=True):
                 self.e.do(f"store {t} {v}, ptr {c}, align 8")
 
     def fed(self, r: Expr) -> Expr:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphc import dims
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Totals, least
+from graphc.codegen.emission.sweep import least
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
@@ -48,7 +48,7 @@ class Block(NamedTuple):
         )
 
 
-def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Totals) -> None:
+def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
     """The elements of a grid item: rows from `first` on, columns from low to high."""
     f, s, e, nest = body.f, body.s, body.e, body.nest
     tile, vector = s.tile, s.vector
@@ -60,7 +60,7 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
         if not (isinstance(every, int) and every <= tile.count):
             last = least(e, e(f"add nsw i64 {first}, {tile.count}"), last)
     if tile.turned is None:
-        _rows(body, grid, (first, last), (low, high), totals, partial=False)
+        _rows(body, grid, (first, last), (low, high), partial=False)
         return
     other = tile.turned
     loads = turned_loads(nest, vector, other, least_turned(nest, f.target))
@@ -95,15 +95,14 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str, totals: Total
         f.turned = Block(buffers, origin, start, pitch)
         n = nest.sizes[vector]
         whole = isinstance(n, int) and n <= COLUMNS
-        _rows(body, grid, (first, last), (start, end), totals, partial=not whole)
+        _rows(body, grid, (first, last), (start, end), partial=not whole)
         f.turned = None
 
     e.for_each(low, high, block, COLUMNS)
 
 
 def _rows(
-    body: Along, grid: Scope, rows: tuple[str, str], columns: tuple[str, str], totals: Totals,
-    partial: bool,
+    body: Along, grid: Scope, rows: tuple[str, str], columns: tuple[str, str], partial: bool,
 ) -> None:
     """Some rows of an item, as many side by side as the tile says, then the rest one by one;
     `partial`: columns need not be all."""
@@ -111,18 +110,18 @@ def _rows(
     assert tile is not None
     axis, jam = tile.rows, tile.jam
     if axis is None:
-        body.run(grid, *columns, totals, partial)
+        body.run(grid, *columns, partial)
         return
 
     def at(i: str) -> Scope:
         return Scope(f, grid, e.section(), {axis: i})
 
     def single(i: str) -> None:
-        body.run(at(i), *columns, totals, partial)
+        body.run(at(i), *columns, partial)
 
     def several(i: str) -> None:
         beside = [e(f"add nuw nsw i64 {i}, {q}") if q else i for q in range(jam)]
-        body.run(grid, *columns, totals, partial, [at(x) for x in beside])
+        body.run(grid, *columns, partial, [at(x) for x in beside])
 
     first, last = rows
     if jam > 1:

@@ -14,6 +14,8 @@ from graphc.codegen.nests.loops import Expr, Nest
 # cycles that they hold the divider, since they leave the other units alone: with those, a layer
 # norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 230 and
 # 1200, since they are calls, of which straight-line functions may make some.
+# Vectors are whole where these are all there is, too: by halves square roots take AVX-512 of Intel
+# 6 % less, but Zen 5, whose divider is as wide as its registers, twice as long.
 VECTOR_COST = {
     "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
     "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 45, "acosh": 38, "atanh": 24,
@@ -29,8 +31,6 @@ MOST_LONG = 100
 BY_CONSTANT = 6  # a product takes the place of an integer's quotient or remainder then
 PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
 COSTLY = 8  # from which reading back beats computing again
-# Cycles that a full register of f32 or f64 holds the divider, on AVX-512.
-DIVIDER = {"div": (10, 16), "sqrt": (13, 25), "rsqrt": (23, 41)}
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
 FUNCTIONS = frozenset(VECTOR_COST) - {*INSTRUCTIONS}  # dozens of instructions each
 PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
@@ -77,27 +77,6 @@ def is_by_constant(e: Expr) -> bool:
         e.kind == "op" and e.name in ("div", "rem") and e.dtype.is_int
         and e.args[1].kind == "const"
     )
-
-
-def _is_function(e: Expr) -> bool:
-    return e.kind == "op" and is_long(e)
-
-
-def divides(nest: Nest, bits: int) -> bool:
-    """Whether dividing takes an elementwise formula longer than all else.
-
-    Then half a register at a time serves the divider better, and leaves the rest a third port: a
-    vector of square roots takes AVX-512 13 cycles in f32 and 25 in f64, two halves 12 and 23.6;
-    formulas whose other operations take twice as long lose 6%. Functions lose more: in half a
-    register they lack instructions of AVX-512 (a sigmoid in f64 takes twice as long).
-    """
-    if nest.reduced or any(e.kind in ("reduce", "scan") or _is_function(e) for e in nest.exprs):
-        return False
-    found = [e for e in nest.exprs if e.kind == "op" and e.name in DIVIDER]
-    found = [e for e in found if not is_by_constant(e)]
-    held = sum(DIVIDER[e.name][bits == 64] for e in found)
-    rest = sum(cost_of(e) for e in nest.exprs if e not in found)
-    return 3 * held >= 2 * rest and held > 0
 
 
 def interleaved(

@@ -19,7 +19,7 @@ from graphc.codegen.emission import bands, interleaving, narrow
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
 from graphc.codegen.nests.axes import coefficient, needs
-from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, divides, interleaved
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, interleaved
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.tiles import Tile
@@ -141,14 +141,13 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         length = nest.sizes[nest.columns]
         assert isinstance(length, int)
         cost *= length
-    halved = target.vector_bits == 512 and divides(nest, bits)
     scattered = scans and cost <= CHEAP_SCAN and vector is not None and any(
         coefficient(x.offset, vector) != 1 for x in nest.stores
     )
     looked_up = not (fixed or nest.reduced or cost > CHEAP_LOOKUP) and any(
         e.kind == "load" and e.dtype.itemsize == 1 and nest.dynamic(e.offset) for e in nest.exprs
     )
-    lanes = target.vector_bits // bits // (2 if halved else 1)
+    lanes = target.vector_bits // bits
     width = 1 if vector is None or scattered or looked_up else filled(nest.sizes[vector], lanes)
     sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
     flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
@@ -161,7 +160,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     # cycles decide how items are split, and so the order of sums: not by this target's width
     woven = interleaving.axis(nest) is not None
     interleave = 1 if scattered or woven else interleaved(nest, target, vector, width, bits, cost)
-    unroll = min(unroll_of(cost, halved), 2 if woven else 4)
+    unroll = min(unroll_of(cost), 2 if woven else 4)
     schedule = Schedule(
         nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
@@ -274,9 +273,9 @@ def group_of(s: Schedule) -> int:
     return group
 
 
-def unroll_of(cost: int, halved: bool = False) -> int:
+def unroll_of(cost: int) -> int:
     """How many vectors of a cost go side by side: what is cheap waits for itself."""
-    return 4 if cost <= 10 else 2 if cost <= 24 or halved else 1
+    return 4 if cost <= 10 else 2 if cost <= 24 else 1
 
 
 def sweep_cost(s: Schedule, p: int) -> int:
