@@ -191,8 +191,11 @@ class ReducedLoops:
     ):
         self.body, self.f, self.e, self.s = body, body.f, body.e, body.s
         self.reduces, self.stores = body.reduces[p], body.row_stores[p]
+        rows = dims.most(dims.product(body.nest.sizes[name] for name in self.s.loops))
+        few = rows if rows is not None and rows <= 2 * ROWS else None
         self.kinds: list[tuple[Expr, Reduction]] = [
-            (r, reduction_of(r)) for r in (*self.reduces, *body.scans)
+            (r, reduction_of(r).counting(few).in_registers(self.f.target))
+            for r in (*self.reduces, *body.scans)
         ]
         self.scopes, self.wide, self.span = scopes, wide, span
         self.start = [  # types and values of the states of no elements
@@ -202,15 +205,22 @@ class ReducedLoops:
 
     def run(self, grid: Scope) -> list[dict[Expr, list[str]]]:
         """The states of the reductions, by scope."""
-        found = self._by_scope(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
-        return [{r: state[r] for r in self.reduces} for state in found]
+        return self._left(self._loops(0, self.scopes, grid, [v for _, v in self.start]))
 
     def blocks(
         self, grid: Scope, rows: tuple[str, str], count: int
     ) -> list[list[dict[Expr, list[str]]]]:
         """The states of `count` blocks side by side, by scope; `rows` are those of the first."""
         start = [v for _, v in self.start]
-        return [self._by_scope(x) for x in self._block(self.scopes, grid, *rows, start, count)]
+        return [self._left(x) for x in self._block(self.scopes, grid, *rows, start, count)]
+
+    def _left(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
+        """The states of the reductions after the loops, by scope."""
+        L = Lanes(self.e, self.s.width if self.wide else 1, self.f.target)
+        return [
+            {r: kind.behind(L, found[r], "0") for r, kind in self.kinds if r.kind == "reduce"}
+            for found in self._by_scope(state)
+        ]
 
     def _by_scope(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
         """The registers that a loop carries, told apart."""
@@ -232,8 +242,9 @@ class ReducedLoops:
                     out.append(homes[r].running[r])
                     continue
                 c.e.note(r.node)
-                element = [c.operand(a, self.wide) for a in r.args]
-                out += kind.follow(c.lanes(self.wide), old[r], element)
+                L = c.lanes(self.wide)
+                element = kind.within(L, [c.operand(a, self.wide) for a in r.args], "0")
+                out += kind.follow(L, old[r], element)
         return out
 
     def _at(

@@ -46,6 +46,11 @@ class Reduction:
         return (t, self.position, "i1") if self.tells else (t, self.position)
 
     @property
+    def in_memory(self) -> tuple[str, ...]:
+        """Those of a state outside the loop whose states stay in registers."""
+        return replace(self, tells=False).types
+
+    @property
     def in_lanes(self) -> Reduction:
         """What a sweep accumulates: an argmax's lanes count groups, no wider than its elements.
 
@@ -99,19 +104,35 @@ class Reduction:
             return 1
         return int(np.iinfo(self.dtype.numpy).max)
 
-    @property
-    def near(self) -> Reduction:
-        """An argmax over a few elements: a mask of elements serves positions of their width."""
-        near = f"i{self.dtype.compute.bits}"
-        return Reduction(self.name, self.dtype, near) if self.name == "argmax" else self
+    def counting(self, rows: int | None) -> Reduction:
+        """What columns of at most so many rows accumulate: an argmax counts these in integers as
+        wide as its elements, if they do. Masks of elements serve both then."""
+        bits = self.dtype.compute.bits
+        if self.name != "argmax" or rows is None or rows > 1 << bits:
+            return self
+        return replace(self, position=f"i{bits}")
 
-    def far(self, L: Lanes, before: str, near: str, first: str) -> str:
-        """An argmax's position after some more elements: `before`, where that `near` is negative,
-        else `near` behind the `first` of these."""
-        none = L.cmp("slt", self.near.position, near, L.k(self.near.position, 0))
-        wide = L.convert("sext", near, self.near.position, self.position)
-        later = L.op("add", self.position, first, wide)
-        return L.select(none, self.position, before, later)
+    def numbered(self, L: Lanes, number: str) -> list[str]:
+        """What follows an element in a state, for the row of that number, an i64."""
+        if self.name != "argmax":
+            return []
+        p = self.position
+        return [L.spread(p, number if p == "i64" else L.e(f"trunc i64 {number} to {p}"))]
+
+    def within(self, L: Lanes, state: Sequence[str], first: str) -> list[str]:
+        """A state of all rows as one of those from row `first` on."""
+        if self.name != "argmax":
+            return list(state)
+        near, p = L.op("sub", "i64", state[1], L.spread("i64", first)), self.position
+        return [state[0], near if p == "i64" else L.convert("trunc", near, "i64", p)]
+
+    def behind(self, L: Lanes, state: Sequence[str], first: str) -> list[str]:
+        """A state of the rows from row `first` on as one of all rows."""
+        if self.name != "argmax":
+            return list(state)
+        p = self.position
+        far = state[1] if p == "i64" else L.convert("zext", state[1], p, "i64")
+        return [state[0], L.op("add", "i64", L.spread("i64", first), far)]
 
     def identity(self) -> tuple[float | int, ...]:
         """The state of no elements, as numbers."""
@@ -127,7 +148,7 @@ class Reduction:
             info = np.iinfo(d.numpy)
             low = int(info.max if top else info.min)
         # an element that does not exceed this is the first, if it is the greatest at all
-        return (low, 0) if self.name == "argmax" else (low,)
+        return (low, 0, 1)[: len(self.types)]
 
     def start(self, L: Lanes) -> list[str]:
         """The state of no elements."""
@@ -159,7 +180,8 @@ class Reduction:
             same = L.cmp("eq", t, a[0], b[0])
         earlier = L.op("and", "i1", same, L.cmp("slt", "i64", b[1], a[1]))
         take = L.op("or", "i1", better, earlier)
-        return [L.select(take, t, b[0], a[0]), L.select(take, "i64", b[1], a[1])]
+        numbers = [L.op("and", "i1", a[2], b[2])] if self.tells else []
+        return [L.select(take, t, b[0], a[0]), L.select(take, "i64", b[1], a[1]), *numbers]
 
     def follow(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
         """The state with one more element, which stands behind those in the state."""

@@ -21,14 +21,14 @@ Columns that fill one vector at most are walked down at once, some blocks side b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
-from graphc.codegen.emission.reductions import reduction_of
+from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
 from graphc.codegen.nests.axes import coefficient, needs
@@ -165,7 +165,7 @@ class Stripes:
             left = {t: list(found) for t, found in spare.items()}
             for r in rs:
                 self.blocks[r] = []
-                for t in reduction_of(r).types:
+                for t in reduction_of(r).counting(ROWS).types:
                     if not left.get(t):
                         spare.setdefault(t, []).extend(cells((t,)))
                         left[t] = spare[t][-1:]
@@ -235,24 +235,34 @@ class Stripes:
             self.settle(grid, p + 1, low, high)
 
     def sweep(self, around: Scope, p: int, rows: str, columns: tuple[str, str, str]) -> None:
-        """One sweep over `rows` rows, block by block."""
+        """One sweep over `rows` rows, block by block.
+
+        The first block's states are the totals' cells, for nothing and a block is the block; those
+        of an argmax count rows of a block, and are others.
+        """
         e, (low, _, high) = self.e, columns
         length = e(f"sub nsw i64 {high}, {low}")
-        self.clear(self.totals, p, length)
+        reduces = self.body.reduces[p]
+        kinds = {r: reduction_of(r) for r in reduces}
+        near = {r: kind.counting(ROWS) for r, kind in kinds.items()}
+        self.clear(self.totals, kinds, length)
 
         def block(i: str) -> None:
-            end = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows)
-            later = e(f"zext i1 {e(f'icmp ne i64 {i}, 0')} to i64")
-            self.clear(self.blocks, p, e(f"mul nsw i64 {length}, {later}"))
-            states = {
-                r: [
-                    e(f"select i1 {e(f'icmp eq i64 {i}, 0')}, ptr {a}, ptr {b}")
-                    for a, b in zip(self.totals[r], self.blocks[r], strict=True)
-                ]
-                for r in self.body.reduces[p]
-            }  # nothing and the first block is the first block
+            end, some = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows), length
+            states = {r: self.blocks[r] for r in reduces}
+            if near == kinds:
+                first = e(f"icmp eq i64 {i}, 0")
+                some = e(f"select i1 {first}, i64 0, i64 {length}")
+                states = {
+                    r: [
+                        e(f"select i1 {first}, ptr {a}, ptr {b}")
+                        for a, b in zip(self.totals[r], cells, strict=True)
+                    ]
+                    for r, cells in states.items()
+                }
+            self.clear(self.blocks, near, some)
             self.strips(around, p, states, (i, end), columns)
-            self.join(p, e(f"mul nsw i64 {length}, {later}"))
+            self.join(kinds, some, i)
 
         e.for_each("0", rows, block, ROWS)
 
@@ -265,28 +275,34 @@ class Stripes:
         self.recall(c, p)
         (now,) = self.body.reduce_rows(around, [c], p, True, rows)
         for r, state in now.items():
-            self.write(reduction_of(r).types, states[r], self.at(c), state)
+            kind = reduction_of(r)
+            if rows is not None:
+                kind = kind.counting(ROWS)
+                state = kind.within(self.free, state, rows[0])
+            self.write(kind.types, states[r], self.at(c), state)
 
-    def clear(self, cells: dict[Expr, list[str]], p: int, length: str) -> None:
+    def clear(
+        self, cells: dict[Expr, list[str]], kinds: dict[Expr, Reduction], length: str
+    ) -> None:
         """The states of a sweep's reductions over no rows."""
         def vector(at: str) -> None:
-            for r in self.body.reduces[p]:
-                kind = reduction_of(r)
+            for r, kind in kinds.items():
                 self.write(kind.types, cells[r], at, kind.start(self.free))
 
-        if self.body.reduces[p]:
+        if kinds:
             self.e.for_each("0", length, vector, self.s.width)
 
-    def join(self, p: int, length: str) -> None:
-        """A block's states join the totals."""
+    def join(self, kinds: dict[Expr, Reduction], length: str, first: str) -> None:
+        """The states of the block that begins at row `first` join the totals."""
         def vector(at: str) -> None:
-            for r in self.body.reduces[p]:
-                kind, cells = reduction_of(r), self.totals[r]
-                old = self.read(self.e, kind.types, cells, at)
-                new = self.read(self.e, kind.types, self.blocks[r], at)
-                self.write(kind.types, cells, at, kind.merge(self.free, old, new))
+            for r, kind in kinds.items():
+                near = kind.counting(ROWS)
+                old = self.read(self.e, kind.types, self.totals[r], at)
+                new = self.read(self.e, near.types, self.blocks[r], at)
+                new = near.behind(self.free, new, first)
+                self.write(kind.types, self.totals[r], at, kind.merge(self.free, old, new))
 
-        if self.body.reduces[p]:
+        if kinds:
             self.e.for_each("0", length, vector, self.s.width)
 
     def strips(
@@ -297,7 +313,8 @@ class Stripes:
         s, e = self.s, self.e
         begin, end = rows
         low, whole, high = columns
-        strip = STRIP if s.unroll > 1 else 1
+        strip = STRIP if s.unroll > 1 and not self.waits(states) else 1
+        kinds = {r: reduction_of(r).counting(ROWS).in_registers(self.f.target) for r in states}
         rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {begin}')}, {strip}")
         main = e(f"sub nsw i64 {end}, {rest}")
         if whole != high:  # no row is walked along in vain
@@ -307,10 +324,15 @@ class Stripes:
 
         def rows_from(i: str, count: int) -> None:
             at = [e(f"add nuw nsw i64 {i}, {k}") if k else i for k in range(count)]
-            scopes = [Scope(self.f, around, e.section(), {s.loops[0]: a}, ready=p) for a in at]
+            numbers = [e(f"sub nuw nsw i64 {a}, {begin}") for a in at]
+            rows = [
+                (Scope(self.f, around, e.section(), {s.loops[0]: a}, ready=p),
+                 {r: kind.numbered(self.free, k) for r, kind in kinds.items()})
+                for a, k in zip(at, numbers, strict=True)
+            ]
 
             def vector(j: str) -> None:
-                self.vector(self.body.vectors_at(around, j, None), scopes, p, states)
+                self.vector(self.body.vectors_at(around, j, None), rows, kinds, states)
 
             e.for_each(low, whole, vector, s.width, strided=True)
 
@@ -324,41 +346,34 @@ class Stripes:
             whole, high, lambda j: self.part(around, p, j, high, states, rows), s.width
         )
 
-    def vector(
-        self, c: Scope, rows: list[Scope], p: int, states: dict[Expr, list[str]]
-    ) -> None:
-        """A vector of columns in some rows, one after the other.
-
-        An argmax counts within these rows, in positions as wide as its elements: widening masks
-        takes AVX2 a fifth of the time otherwise.
+    def waits(self, reduces: Iterable[Expr]) -> bool:
+        """Whether rows had better come one at a time. Each element of an argmax waits for the last,
+        where masks are registers for longer than a state takes to be read and written: 1024 x 1024
+        f64 take 97 us by one row and 108 by four, 8192 x 512 1,150 and 1,650. By AVX2 146 and 118.
         """
-        body = self.body
+        return self.f.target.masked and any(r.name == "argmax" for r in reduces)
+
+    def vector(
+        self, c: Scope, rows: list[tuple[Scope, dict[Expr, list[str]]]],
+        kinds: dict[Expr, Reduction], states: dict[Expr, list[str]],
+    ) -> None:
+        """A vector of columns in some rows, in order; with each row what follows its elements."""
+        body, p = self.body, rows[0][0].ready
         self.recall(c, p)
         at = self.at(c)
-        kinds = {r: reduction_of(r) for r in body.reduces[p]}
-        now = {r: self.read(self.e, kind.types, states[r], at) for r, kind in kinds.items()}
-        places: dict[Expr, str] = {}  # of an argmax before these rows
-        first: Scope | None = None
-        for k, row in enumerate(rows):
+        now = {
+            r: kind.entered(self.free, self.read(self.e, kind.in_memory, states[r], at))
+            for r, kind in kinds.items()
+        }
+        for row, numbers in rows:
             inner = under(self.f, c, row, {})
-            first = first or inner
-            L = inner.lanes(True)
             body.evaluate_row(inner, body.reduces[p], body.row_stores[p], True)
             for r, kind in kinds.items():
                 inner.e.note(r.node)
-                x = [inner.vector(a) for a in r.args]
-                if kind.near != kind and len(rows) > 1:
-                    kind = kind.near
-                    if not k:
-                        places[r], now[r][1] = now[r][1], L.k(kind.position, -1)
-                    x[1] = L.k(kind.position, k)
-                now[r] = kind.follow(L, now[r], x)
-        for r, place in places.items():
-            assert first is not None
-            first.e.note(r.node)
-            now[r][1] = kinds[r].far(first.lanes(True), place, now[r][1], first.vector(r.args[1]))
-        for r, state in now.items():
-            self.write(reduction_of(r).types, states[r], at, state)
+                x = [inner.vector(r.args[0]), *numbers[r]]
+                now[r] = kind.follow(inner.lanes(True), now[r], x)
+        for r, kind in kinds.items():
+            self.write(kind.in_memory, states[r], at, now[r][:len(kind.in_memory)])
 
     def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
         """What is known for each column after `p` sweeps: kept for later ones, or stored, or added

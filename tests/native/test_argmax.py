@@ -115,3 +115,18 @@ def test_argmax_of_long_columns(dtype):
             b = a.astype(kind)
             for got, w in zip(f(a), [b.argmax(0), b[::-1].argmin(0)], strict=True):
                 np.testing.assert_array_equal(got, w)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("n", [2, 255, 256, 257, 512])
+def test_argmax_of_columns_of_known_length(dtype, n):
+    """Rows are counted in integers as wide as elements, as long as they can be."""
+    for m in (5, 40, 150):
+        x = gx.input("x", (n, m), dtype)
+        f = gx.function([x], [gx.argmax(x, axis=0), gx.max(x, axis=0)])
+        for a in samples(dtype, (n, m)):
+            a[-1, 1::4] = 5  # the last row wins, and in other columns the first
+            a[0, 2::4] = a[-1, 2::4] = 5
+            got, greatest = f(a)
+            np.testing.assert_array_equal(got, np.argmax(a, axis=0))
+            np.testing.assert_array_equal(greatest, np.max(a, axis=0))
