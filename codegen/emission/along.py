@@ -21,6 +21,9 @@ from graphc.codegen.nests.schedule import Schedule, group_of
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
+TOGETHER = 4  # rows of a block, where some blocks go side by side: divides ROWS
+
+
 class Along(Body):
     """Emits vectors of rows."""
 
@@ -313,7 +316,12 @@ class ReducedLoops:
         self, scopes: Sequence[Scope], shared: Scope, low: str, high: str, outside: list[str],
         count: int,
     ) -> list[list[str]]:
-        """The states of `count` blocks side by side, the first of which is from low to high."""
+        """The states of `count` blocks side by side, the first of which is from low to high.
+
+        Some rows of one come before those of the next, or short rows would take memory's lines by
+        halves, in turns: 1M x 8 take f32 sums 775 us row by row, 617 by four rows. Rows that are
+        numbered go singly: from cache an argmax would take 12 % longer.
+        """
         e, each = self.e, len(self.start)
         scans = [r.kind == "scan" for _ in self.scopes for r, kind in self.kinds
                  for _ in kind.types]
@@ -322,14 +330,20 @@ class ReducedLoops:
             for (t, v), old, scan in zip(self.start, outside, scans, strict=True)
         ]
 
+        counted = any(kind.name == "argmax" for _, kind in self.kinds)
+        together = TOGETHER if count > 1 and not counted else 1
+
         def body(i: str, inner: list[str]) -> list[str]:
             new: list[str] = []
             for k in range(count):
-                at = e(f"add nuw nsw i64 {i}, {k * ROWS}") if k else i
-                new += self._at(0, scopes, shared, at, inner[k * each : (k + 1) * each])
+                state = inner[k * each : (k + 1) * each]
+                for row in range(k * ROWS, k * ROWS + together):
+                    at = e(f"add nuw nsw i64 {i}, {row}") if row else i
+                    state = self._at(0, scopes, shared, at, state)
+                new += state
             return new
 
-        found = e.loop(low, high, 1, begin * count, body, strided=True)
+        found = e.loop(low, high, together, begin * count, body, strided=True)
         return [found[k * each : (k + 1) * each] for k in range(count)]
 
     def _joined(self, outside: Sequence[str], inside: Sequence[str]) -> list[str]:

@@ -64,8 +64,8 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: obje
         if isinstance(value, Literal) and value.array.size > INLINE:
             literals.append(hashlib.sha256(value.array.tobytes()).digest())
     return cache.key(
-        "program", llvm.versions(), np.__version__, cache.installation(), target.triple, target.cpu,
-        target.features, repr(options), repr(pipeline), to_text(g, locs=False), repr([*files]),
+        "program", llvm.versions(), np.__version__, cache.installation(), repr(target),
+        repr(options), repr(pipeline), to_text(g, locs=False), repr([*files]),
         repr(places), repr(literals),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple
 
 from graphc.errors import UsageError
@@ -15,6 +16,7 @@ LEVELS = {"v2": ("x86-64-v2", 128), "v3": ("x86-64-v3", 256), "v4": ("x86-64-v4"
 X86 = ("x86_64", "amd64")
 _V3 = frozenset(("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"))
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+ZEN5 = ("AuthenticAMD", "26")  # as /proc/cpuinfo has it; LLVM's name is znver5
 _LINUX = {"abm": "lzcnt", "bmi1": "bmi"}  # LLVM's names of what Linux calls otherwise
 # AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
 ARM_LEVELS = {"v8": "", "v8.2": "+dotprod"}
@@ -37,6 +39,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     pointer_bits: int = 64
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
     has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
+    reads_apart: bool = False  # pieces of rows as fast as whole ones (see `matmul.block`)
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -76,19 +79,22 @@ def host() -> Target:
     """This machine, lowered to a level by GRAPHC_CPU: v2, v3 or v4, v8 or v8.2 on AArch64."""
     level = os.environ.get("GRAPHC_CPU", "")
     if getattr(sys.implementation, "_multiarch", "") == "x86_64-linux-gnu":
-        own = _linux_x86()
+        known = _linux_cpu()
+        own = _linux_x86(known)
         if own is not None:
-            return _lowered(own, level, "x86_64-unknown-linux-gnu")
+            zen5 = (known.get("vendor_id"), known.get("cpu family")) == ZEN5
+            return _lowered(own, level, "x86_64-unknown-linux-gnu", zen5)
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
     features = llvm.get_host_cpu_features()
     if triple.startswith(X86):
-        return _lowered(_x86_level({f for f, there in features.items() if there}), level, triple)
+        own = _x86_level({f for f, there in features.items() if there})
+        return _lowered(own, level, triple, llvm.get_host_cpu_name() == "znver5")
     from graphc.codegen.machine.platforms import platform_named
 
-    known = platform_named(triple)
-    base = known.base if known is not None else neon(triple)
+    platform = platform_named(triple)
+    base = platform.base if platform is not None else neon(triple)
     if level and base.arch in ARM and level not in ARM_LEVELS:
         raise UsageError(f"GRAPHC_CPU={level!r}: expected v8 or v8.2")
     return base._replace(
@@ -97,14 +103,19 @@ def host() -> Target:
     )
 
 
-def _linux_x86() -> str | None:
-    """The level that Linux says this machine has: LLVM, which knows it too, takes 20 ms to load."""
+def _linux_cpu() -> dict[str, str]:
+    """What Linux says of the first CPU: LLVM, which knows it too, takes 20 ms to load."""
     try:
         with open("/proc/cpuinfo") as f:
-            flags = next((line for line in f if line.startswith("flags")), "")
+            fields = [line.partition(":") for line in takewhile(str.strip, f)]
     except OSError:
-        return None
-    found = {_LINUX.get(f, f) for f in flags.partition(":")[2].split()}
+        return {}
+    return {name.strip(): value.strip() for name, _, value in fields}
+
+
+def _linux_x86(cpu: dict[str, str]) -> str | None:
+    """The level of a CPU as Linux knows it, None if it does not."""
+    found = {_LINUX.get(f, f) for f in cpu.get("flags", "").split()}
     return _x86_level(found) if found else None
 
 
@@ -118,7 +129,7 @@ def _x86_level(features: set[str]) -> str:
     return "v3" if features >= _V3 else "v2"
 
 
-def _lowered(own: str, level: str, triple: str) -> Target:
+def _lowered(own: str, level: str, triple: str, zen5: bool) -> Target:
     if level and level not in LEVELS:
         raise UsageError(f"GRAPHC_CPU={level!r}: expected v2, v3 or v4")
-    return x86(min(level, own) if level else own, triple)
+    return x86(min(level, own) if level else own, triple)._replace(reads_apart=zen5)

@@ -144,7 +144,8 @@ def test_what_graphc_never_makes_is_for_llvm():
 
 def test_the_machine_is_what_llvm_finds():
     found = {f for f, there in llvm.binding().get_host_cpu_features().items() if there}
-    assert target._linux_x86() == target._x86_level(found)
+    assert target._linux_x86(target._linux_cpu()) == target._x86_level(found)
+    assert target.host().reads_apart == (llvm.binding().get_host_cpu_name() == "znver5")
 
 
 @pytest.mark.parametrize("hidden, level", [
@@ -159,7 +160,7 @@ def test_a_machine_that_lacks_a_feature_is_of_a_lower_level(monkeypatch, hidden,
     }
     text = f"processor : 0\nflags\t\t: {' '.join(sorted(flags - {hidden}))}\n"
     monkeypatch.setattr(target, "open", lambda path: io.StringIO(text), raising=False)
-    assert target._linux_x86() == level
+    assert target._linux_x86(target._linux_cpu()) == level
 
 
 def test_a_program_in_the_cache_starts_without_llvm(tmp_path):
