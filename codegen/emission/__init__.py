@@ -7,6 +7,7 @@
     along            every lane is a row of its own
     short            short rows in lanes, each added up as `across` would
     stripes          long columns: rows outside, columns inside
+    pieces           which nests are run so, and how many columns at a time
     running          running sums and products down columns
     bands            long sums with few results
     flat             short rows by numbers of rows or columns, several in a vector

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.emission import ahead, running, short, stripes
+from graphc.codegen.emission import ahead, pieces, running, short, stripes
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
@@ -39,7 +39,7 @@ class Along(Body):
         if s.vector is None:
             self.rows(grid, [Scope(self.f, grid, e.section(), {})])
             return
-        if s.tile is None and not (partial or s.bands) and stripes.fits(self):
+        if s.tile is None and not (partial or s.bands) and pieces.fits(self):
             stripes.run(self, grid, low, high)
             return
         if s.tile is None and not partial and running.fits(self):

@@ -9,69 +9,43 @@ memory for each, and nothing that a prefetcher could foresee. So what the column
 in memory near the core, and rows pass by, a strip of them at a time. The order of additions is
 that of one group after the other (`along`): blocks are added up from nothing, and in order.
 
-Nests of several sweeps (a variance: the mean first) take so few columns at a time that these stay
-in cache from sweep to sweep, if there is such a number: rows at the distance of pages get in each
-other's way. What a later sweep wants for each column is computed once between the sweeps. Where
-elements are stored, pieces must stay in the nearest cache, or rows go by as they stand: each row's
-store stands where the next row's load seems to (`ahead`), and lines are stored in parts. By pieces
-softmax of 1000 x 1000 f32 takes 1.0 to 2.3 ms, else 0.8, of f64 5.6 and 2.0.
+Which nests are run so, and how many columns of several sweeps are taken at a time: `pieces`. What
+a later sweep wants for each column is computed once between the sweeps.
 
 Columns that fill one vector at most are walked down at once, some blocks side by side (`along`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphc import dims
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.pieces import between, cached_columns, columns_of, waits
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
-from graphc.codegen.nests.axes import coefficient, needs
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.schedule import BLOCK
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
 
-NEAR_BYTES = 1 << 15  # of what stands in memory for a piece: the nearest cache
-LEAST_COLUMNS = 256   # of a piece, or too much would stand there
-STRIP = 4             # rows at a time, if they are cheap: states are read and written that seldom
-CACHED_BYTES = 1 << 20  # of rows that stay in cache from sweep to sweep: half of a core's 2 MiB
-PIECE = 16            # lines of memory of a row, at most, of a piece that does
-LEAST_PIECE = 8       # likewise at least: fewer are read more slowly than whole rows
-PAGE = 4096           # rows so far apart, or a multiple, meet in the same few sets of a cache
-LEAST_VECTORS = 8   # of a row, if its length is known: fewer are one group, or a few
-
-
-def fits(body: Along) -> bool:
-    """Whether a nest can be run so, and is worth it."""
-    s, nest = body.s, body.nest
-    reduces = [r for rs in body.reduces for r in rs]
-    if s.vector is None or s.width == 1 or len(s.loops) != 1 or not reduces:
-        return False
-    if body.scans or any(s.vector not in r.axes for r in reduces):
-        return False
-    row, column = nest.sizes[s.vector], nest.sizes[s.loops[0]]
-    if isinstance(row, int) and row < LEAST_VECTORS * s.width:
-        return False
-    if isinstance(column, int) and column <= 2 * ROWS:
-        return False
-    return _columns(body) >= LEAST_COLUMNS
+STRIP = 4  # rows at a time, if they are cheap: states are read and written that seldom
 
 
 def run(body: Along, grid: Scope, low: str, high: str) -> None:
     """Columns from low to high of one grid item, in pieces."""
-    e, most = body.e, _columns(body)
+    e, most = body.e, columns_of(body)
     stripes = Stripes(body, most)
     if body.s.sweeps == 1 and most == BLOCK:
         stripes.piece(grid, low, high)
         return
-    step = str(most) if body.s.sweeps == 1 else _cached_columns(body, most)
+    step = str(most) if body.s.sweeps == 1 else cached_columns(body, most)
     length = e(f"sub nsw i64 {high}, {low}")
     up = e(f"add nsw i64 {length}, {e(f'sub nsw i64 {step}, 1')}")
     pieces = e(f"udiv i64 {up}, {step}")
@@ -83,75 +57,18 @@ def run(body: Along, grid: Scope, low: str, high: str) -> None:
     e.for_each("0", pieces, piece)
 
 
-def _columns(body: Along) -> int:
-    """The columns of a piece: as many as NEAR_BYTES hold states of."""
-    each = sum(_bytes(t) for rs in body.reduces for r in rs for t in reduction_of(r).types)
-    each += max(sum(_bytes(t) for r in rs for t in reduction_of(r).types) for rs in body.reduces)
-    each += sum(_bytes(register_type(x.dtype)) for x in between(body))
-    columns = BLOCK
-    while columns * each > NEAR_BYTES:
-        columns //= 2
-    return columns
-
-
-def _bytes(t: str) -> int:
-    """Of an element of a scalar type."""
-    return {"float": 4, "double": 8}.get(t) or max(1, int(t[1:]) // 8)
-
-
-def between(body: Along) -> list[Expr]:
-    """What elements of rows need that is known for a column after some of the sweeps."""
-    s, nest = body.s, body.nest
-    loop, found = s.loops[0], dict[Expr, None]()
-    for x in nest.exprs:
-        if loop in x.axes and x.kind != "reduce":
-            found.update((a, None) for a in needs(nest, x) if loop not in a.axes and s.ready[a])
-    for st in nest.stores:
-        if loop in st.axes and loop not in st.expr.axes and s.ready[st.expr]:
-            found[st.expr] = None
-    return [x for x in found if s.vector in x.axes]
-
-
-def _cached_columns(body: Along, most: int) -> str:
-    """Columns of a piece whose rows stay in cache between sweeps; the most, if there are none."""
-    s, e, f = body.s, body.e, body.f
-    assert s.vector is not None
-    moved = [
-        (x.dtype.itemsize, x.offset) for x in body.nest.exprs
-        if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes
-    ]
-    moved += [
-        (body.nest.outputs[x.output].dtype.itemsize, x.offset)
-        for xs in body.row_stores for x in xs
-    ]
-    bytes_ = max(1, sum(size for size, _ in moved))
-    rows = f.top.size(body.nest.sizes[s.loops[0]])
-    some = e(f"select i1 {e(f'icmp eq i64 {rows}, 0')}, i64 1, i64 {rows}")
-    cached = NEAR_BYTES if any(body.row_stores) else CACHED_BYTES
-    share = e(f"udiv i64 {cached}, {some}")  # of a row
-    columns = e(f"and i64 {e(f'udiv i64 {share}, {bytes_}')}, -64")
-    line = s.lanes // 4
-    enough = e(f"icmp sge i64 {columns}, {LEAST_PIECE * line}")
-    for size, offset in dict.fromkeys(moved):
-        pitch = coefficient(offset, s.loops[0])
-        if pitch is None:
-            continue
-        # rows meet in the sets of a cache that their distance's lowest bit leaves them
-        bits = e(f"mul i64 {f.top.size(pitch)}, {size}")
-        lowest = e(f"and i64 {bits}, {e(f'sub i64 0, {bits}')}")
-        apart = e(f"icmp sge i64 {share}, {least(e, lowest, str(PAGE))}")
-        enough = e(f"and i1 {enough}, {apart}")
-    piece = least(e, columns, str(min(most, PIECE * line)))  # of bytes, a few lines are too many
-    return e(f"select i1 {enough}, i64 {piece}, i64 {most}")
-
-
 class Stripes:
-    """Emits the columns of a nest piece by piece; the pieces share what stands in memory."""
+    """Emits the columns of a nest piece by piece; the pieces share what stands in memory.
+
+    rows: of a block. Columns known to be short are one, as they are where a group goes down them.
+    """
 
     def __init__(self, body: Along, columns: int):
         self.body, self.s, self.e, self.f = body, body.s, body.e, body.f
         self.free = Lanes(self.e, self.s.width, self.f.target)  # columns beyond the last are held
         self.room = columns + self.s.width                      # as well, and never read
+        most = dims.most(body.nest.sizes[self.s.loops[0]])
+        self.rows = ROWS if most is None or most > 2 * ROWS else 2 * ROWS
 
         def cells(types: tuple[str, ...]) -> list[str]:
             return [self.f.alloca(f"[{self.room} x {memory_of(t)}]") for t in types]
@@ -165,7 +82,7 @@ class Stripes:
             left = {t: list(found) for t, found in spare.items()}
             for r in rs:
                 self.blocks[r] = []
-                for t in reduction_of(r).counting(ROWS).types:
+                for t in reduction_of(r).counting(self.rows).types:
                     if not left.get(t):
                         spare.setdefault(t, []).extend(cells((t,)))
                         left[t] = spare[t][-1:]
@@ -244,11 +161,11 @@ class Stripes:
         length = e(f"sub nsw i64 {high}, {low}")
         reduces = self.body.reduces[p]
         kinds = {r: reduction_of(r) for r in reduces}
-        near = {r: kind.counting(ROWS) for r, kind in kinds.items()}
+        near = {r: kind.counting(self.rows) for r, kind in kinds.items()}
         self.clear(self.totals, kinds, length)
 
         def block(i: str) -> None:
-            end, some = least(e, e(f"add nsw i64 {i}, {ROWS}"), rows), length
+            end, some = least(e, e(f"add nsw i64 {i}, {self.rows}"), rows), length
             states = {r: self.blocks[r] for r in reduces}
             if near == kinds:
                 first = e(f"icmp eq i64 {i}, 0")
@@ -264,7 +181,7 @@ class Stripes:
             self.strips(around, p, states, (i, end), columns)
             self.join(kinds, some, i)
 
-        e.for_each("0", rows, block, ROWS)
+        e.for_each("0", rows, block, self.rows)
 
     def part(
         self, around: Scope, p: int, at: str, high: str, states: dict[Expr, list[str]],
@@ -277,7 +194,7 @@ class Stripes:
         for r, state in now.items():
             kind = reduction_of(r)
             if rows is not None:
-                kind = kind.counting(ROWS)
+                kind = kind.counting(self.rows)
                 state = kind.within(self.free, state, rows[0])
             self.write(kind.types, states[r], self.at(c), state)
 
@@ -296,7 +213,7 @@ class Stripes:
         """The states of the block that begins at row `first` join the totals."""
         def vector(at: str) -> None:
             for r, kind in kinds.items():
-                near = kind.counting(ROWS)
+                near = kind.counting(self.rows)
                 old = self.read(self.e, kind.types, self.totals[r], at)
                 new = self.read(self.e, near.types, self.blocks[r], at)
                 new = near.behind(self.free, new, first)
@@ -313,8 +230,8 @@ class Stripes:
         s, e = self.s, self.e
         begin, end = rows
         low, whole, high = columns
-        strip = STRIP if s.unroll > 1 and not self.waits(states) else 1
-        kinds = {r: reduction_of(r).counting(ROWS).in_registers(self.f.target) for r in states}
+        strip = STRIP if s.unroll > 1 and not waits(self.f.target, states) else 1
+        kinds = {r: reduction_of(r).counting(self.rows).in_registers(self.f.target) for r in states}
         rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {begin}')}, {strip}")
         main = e(f"sub nsw i64 {end}, {rest}")
         if whole != high:  # no row is walked along in vain
@@ -345,13 +262,6 @@ class Stripes:
         e.for_each(
             whole, high, lambda j: self.part(around, p, j, high, states, rows), s.width
         )
-
-    def waits(self, reduces: Iterable[Expr]) -> bool:
-        """Whether rows had better come one at a time. Each element of an argmax waits for the last,
-        where masks are registers for longer than a state takes to be read and written: 1024 x 1024
-        f64 take 97 us by one row and 108 by four, 8192 x 512 1,150 and 1,650. By AVX2 146 and 118.
-        """
-        return self.f.target.masked and any(r.name == "argmax" for r in reduces)
 
     def vector(
         self, c: Scope, rows: list[tuple[Scope, dict[Expr, list[str]]]],

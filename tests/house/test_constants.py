@@ -8,7 +8,7 @@ from graphc import dims
 from graphc.codegen import grain
 from graphc.codegen.chain import kernel as chain
 from graphc.codegen.chain import masks
-from graphc.codegen.emission import bands, stripes
+from graphc.codegen.emission import bands, pieces
 from graphc.codegen.machine.platforms import PLATFORMS
 from graphc.codegen.machine.target import VIRTUAL_BITS
 from graphc.codegen.matmul import block, product, split, strips
@@ -30,7 +30,7 @@ def test_blocks_of_columns_are_whole_groups_of_vectors():
     for size in (schedule.COLUMN_BYTES, schedule.BLOCK, schedule.ROW_BLOCK):
         assert size % (VIRTUAL_BITS // 8) == 0
     assert schedule.BLOCK % schedule.ROW_BLOCK == 0 and schedule.BLOCK > schedule.COLUMN_BYTES
-    assert stripes.PIECE >= stripes.LEAST_PIECE and stripes.LEAST_COLUMNS <= schedule.BLOCK
+    assert pieces.PIECE >= pieces.LEAST_PIECE and pieces.LEAST_COLUMNS <= schedule.BLOCK
 
 
 def test_turned_blocks_have_elements_of_any_size():

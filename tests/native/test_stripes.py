@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.emission import stripes
+from graphc.codegen.emission import pieces
 from graphc.codegen.machine import jit
 
 RNG = np.random.default_rng(12)
@@ -57,6 +57,23 @@ def test_a_few_columns_have_the_bits_of_these_among_others(dtype):
             assert got.tobytes() == np.ascontiguousarray(want[..., :m]).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_short_columns_have_the_bits_of_these_at_any_distance(dtype):
+    """Rows an even distance apart are walked along."""
+    for n in (4, 16, 17, 300, 512):
+        a = RNG.normal(size=(n, 1024)).astype(dtype)
+        found = []
+        for m in (1024, 1000):
+            x = gx.input("x", (n, m), dtype)
+            f = gx.function([x], [*outputs(x), gx.sum(gx.exp(x), axis=0), gx.nn.softmax(x, 0)])
+            found.append(f(np.ascontiguousarray(a[:, :m])))
+        tolerance = 0.01 if dtype == "float16" else 2e-5
+        for got, want in zip(found[0], expected(a), strict=False):
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+        for even, odd in zip(*found, strict=True):
+            assert np.ascontiguousarray(even[..., :1000]).tobytes() == odd.tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 @pytest.mark.parametrize("what", [gx.sum, gx.max, gx.argmax])
 def test_a_vector_of_columns_is_added_up_in_blocks_side_by_side(what, dtype):
@@ -96,8 +113,8 @@ def test_narrow_columns_with_many_states(dtype):
 def test_pieces_whose_elements_are_stored_stay_in_the_nearest_cache():
     """Their stores stand where loads seem to: softmax of 1000 x 1000 took three times as long."""
     x = gx.input("x", ("n", "m"))
-    for y, cached in ((gx.var(x, axis=0), stripes.CACHED_BYTES),
-                      (gx.nn.softmax(x, axis=0), stripes.NEAR_BYTES)):
+    for y, cached in ((gx.var(x, axis=0), pieces.CACHED_BYTES),
+                      (gx.nn.softmax(x, axis=0), pieces.NEAR_BYTES)):
         shares = re.findall(r"= udiv i64 (\d{5,}), %", gx.function([x], y).llvm_ir())
         assert set(shares) == {str(cached)}
 

@@ -110,16 +110,17 @@ ORDERS = {
         "MAX_CACHED_ROW": (8, 64), "MAX_LENT": (0, 1 << 30),
         "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
-        "ROW_BLOCK": (4, 64), "SCANNED_ROWS": (1, 2, 8), "CHEAP_SCAN": (0, 100),
-        "CHEAP_LOOKUP": (0, 100),
+        "ROW_BLOCK": (4, 64), "MOST_ABREAST": (0, 10000), "SCANNED_ROWS": (1, 2, 8),
+        "CHEAP_SCAN": (0, 100), "CHEAP_LOOKUP": (0, 100),
     },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
-    "codegen.emission.stripes": {
-        "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128), "STRIP": (1, 2, 8),
+    "codegen.emission.pieces": {
+        "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128),
         "CACHED_BYTES": (1 << 10, 1 << 13), "LEAST_PIECE": (1, 4), "PIECE": (2, 16),
-        "PAGE": (64, 128), "LEAST_VECTORS": (1, 3),
+        "PAGE": (64, 128), "LEAST_VECTORS": (1, 3), "LEAST_ROWS": (2, 9), "EVEN": (4, 64),
     },
+    "codegen.emission.stripes": {"STRIP": (1, 2, 8)},
     "codegen.nests.tiles": {
         "TURNED_BYTES": (8, 32), "TURNED_LEAST": (2, 4), "COLUMNS": (16, 32),
         "SPREAD_BYTES": (512, 4096), "SPREAD_ROWS": (2, 8), "FOLDS": (0, 100),
