@@ -4,35 +4,27 @@ A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of 
 lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
 results of earlier ones: softmax takes three, for the maximum, the sum and the quotients. A short
 row of known length is written out without loops and stays in registers from sweep to sweep.
-
-An argmax of bytes or 16-bit integers that is alone in its sweep goes from block to block: where the
-greatest element of one is not greater than what was found before, its place need not be known.
-That takes one instruction for a register, where places take three and, as wide as a row needs
-them, have four registers of their own. Of wider elements it gains little, and nothing at all where
-each block has a greater one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
-from graphc.codegen.emission import narrow
+from graphc.codegen.emission import blocks, narrow, written
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.literals import literal
 from graphc.codegen.emission.prefetch import RowPrefetch
 from graphc.codegen.emission.reductions import Reduction, counted, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Body, least, memory_of
+from graphc.codegen.emission.sweep import Body, memory_of
 from graphc.codegen.nests.loops import Expr, Store
-from graphc.codegen.nests.schedule import BLOCK, sweep_cost, unroll_of
+from graphc.codegen.nests.schedule import sweep_cost, unroll_of
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
-SCANNED_TWICE = 10  # .. and up to which elements are computed again where their place is wanted
 
 
 class Across(Body):
@@ -41,19 +33,9 @@ class Across(Body):
     def __init__(self, frame: Frame):
         super().__init__(frame)
         self.prefetch = RowPrefetch(self.s)
-        self.blocks = self._in_blocks()
+        self.blocks = blocks.suit(self)
         self.origin = "0"  # where the block begins that an argmax counts in
         self.places = True  # whether its places are wanted, or only how great its elements are
-
-    def _in_blocks(self) -> bool:
-        """Whether an argmax of bytes or 16-bit integers is all that the nest's sweeps find."""
-        s = self.s
-        return (
-            s.sweeps == 1 and not s.loops and s.cost <= SCANNED_TWICE and not self.row_stores[0]
-            and [r.name for r in self.reduces[0]] == ["argmax"] and not s.straight
-            and (not s.flat or s.sums == self.reduces[0]) and not s.columns
-            and reduction_of(self.reduces[0][0]).short
-        )
 
     def kind(self, r: Expr) -> Reduction:
         """The reduction that the lanes accumulate in the pass that is being written."""
@@ -77,12 +59,12 @@ class Across(Body):
             if self.blocks and s.flat:
                 (r,) = self.reduces[p]
                 first = self.e(f"icmp eq i64 {low}, {self.f.first}")
-                self.block(scope, r, low, high, self.totals[r], first)
+                blocks.search(self, scope, r, low, high, self.totals[r], first)
                 return
             if s.flat:
                 self.part(scope, low, high)
                 return
-            states = self.row_places(scope) if self.blocks else self.sweep(scope, p, low, high)
+            states = blocks.row(self, scope) if self.blocks else self.sweep(scope, p, low, high)
             following = Scope(self.f, scope, self.e.section(), {}, ready=p + 1)
             one = Lanes(following.e, 1, self.f.target)
             for r, state in states.items():
@@ -117,57 +99,13 @@ class Across(Body):
             e.do(f"br label %{done}")
             e.label(done)
 
-    def row_places(self, scope: Scope) -> dict[Expr, list[str]]:
-        """Where the greatest element of a row stands, by blocks of it."""
-        e, (r,) = self.e, self.reduces[0]
-        assert self.s.vector is not None
-        end = self.f.top.size(self.nest.sizes[self.s.vector])
-        kind = reduction_of(r)
-        best = [self.f.alloca(t, 8) for t in kind.types]
-        for t, c, v in zip(kind.types, best, kind.identity(), strict=True):
-            e.do(f"store {t} {literal(t, v)}, ptr {c}, align 8")
-
-        def one(i: str) -> None:
-            inner = Scope(self.f, scope, e.section(), {}, ready=scope.ready)
-            stop = least(e, e(f"add nsw i64 {i}, {BLOCK}"), end)
-            self.block(inner, r, i, stop, best, e(f"icmp eq i64 {i}, 0"))
-
-        e.for_each("0", end, one, BLOCK)
-        found = [e(f"load {t}, ptr {c}, align 8") for t, c in zip(kind.types, best, strict=True)]
-        return {r: found}
-
-    def block(
-        self, scope: Scope, r: Expr, low: str, high: str, best: Sequence[str], first: str
-    ) -> None:
-        """The elements [low, high): their greatest and its place put into `best`, if it is greater
-        than what stands there, or if they are the `first` ones."""
-        e, kind, one = self.e, reduction_of(r), Lanes(self.e, 1, self.f.target)
-        t = kind.types[0]
-        search, done = e.fresh("search"), e.fresh("searched")
-        e.leave(first, search)
-        old = e(f"load {t}, ptr {best[0]}, align 8")
-        if not self.nest.sites:  # else all elements are looked at, as they may fail
-            e.leave(one.cmp("eq", t, old, one.k(t, kind.top(r))), done)
-        self.places = False
-        (greatest,) = self.sweep(scope, 0, low, high)[r]
-        self.places = True
-        e.require(kind.exceeds(one, greatest, old), done)
-        e.do(f"br label %{search}")
-        e.label(search)
-        self.origin = low
-        again = Scope(self.f, scope, e.section(), {}, ready=scope.ready)
-        value, place = self.sweep(again, 0, low, high)[r]
-        place = e(f"add nsw i64 {place}, {low}")
-        for ty, c, v in zip(kind.types, best, (value, place), strict=True):
-            e.do(f"store {ty} {v}, ptr {c}, align 8")
-        e.do(f"br label %{done}")
-        e.label(done)
-
     def sweep(self, scope: Scope, p: int, low: str, high: str) -> dict[Expr, list[str]]:
         """One pass over the row: accumulate the reductions of sweep p, store what is ready."""
         s, e = self.s, self.e
         reduces, stores = self.reduces[p], self.row_stores[p]
         self.f.sweeping = p
+        if written.suits(self, p):
+            return self._folded(p, written.sweep(self, scope, p, low, high))
         assert s.vector is not None
         n = self.nest.sizes[s.vector]
         per = s.lanes // s.width
@@ -204,17 +142,25 @@ class Across(Body):
             e.for_each(first, last, body)
 
         nested(0, scope)
-        out: dict[Expr, list[str]] = {}
-        for r, bases in cells.items():
-            kind = self.kind(r)
-            parts: list[list[str] | None] = [
-                [
-                    e(f"load {L.vec(t)}, ptr {self._cell(base, t, str(k * s.width))}, align 8")
-                    for t, base in zip(kind.types, bases, strict=True)
-                ]
-                for k in range(per)
+        states = {
+            (r, k): [
+                e(f"load {L.vec(t)}, ptr {self._cell(base, t, str(k * s.width))}, align 8")
+                for t, base in zip(self.kind(r).types, bases, strict=True)
             ]
-            e.note(r.node)
+            for r, bases in cells.items() for k in range(per)
+        }
+        return self._folded(p, states)
+
+    def _folded(
+        self, p: int, states: Mapping[tuple[Expr, int], list[str]]
+    ) -> dict[Expr, list[str]]:
+        """Scalar states of sweep p's reductions, from those of lanes that elements reach."""
+        s = self.s
+        L = Lanes(self.e, s.width, self.f.target)
+        out: dict[Expr, list[str]] = {}
+        for r in self.reduces[p]:
+            kind, parts = self.kind(r), [states.get((r, k)) for k in range(s.lanes // s.width)]
+            self.e.note(r.node)
             out[r] = (
                 narrow.total(L, kind, parts, r.dtype) if r in s.narrow else kind.fold(L, parts)
             )

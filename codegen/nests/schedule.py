@@ -106,9 +106,20 @@ class Schedule:
     @property
     def straight(self) -> int:
         """The vectors of a short row that is written out in registers, or 0."""
+        return 0 if self.loops or self.flat else self._few_vectors()
+
+    @property
+    def written(self) -> int:
+        """The vectors of a short row within loops, whose states these carry, or 0."""
+        if not self.loops or self.narrow or any(r.name == "argmax" for r in self.sweep):
+            return 0
+        return self._few_vectors()
+
+    def _few_vectors(self) -> int:
+        """The vectors of a row of known length, if it is short enough to be written out, or 0."""
         n = self.nest.sizes[self.vector] if self.vector is not None and self.across else 0
         longest = dims.most(n)
-        if self.loops or self.flat or longest is None:
+        if longest is None:
             return 0
         vectors = -(-longest // self.width)
         each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
