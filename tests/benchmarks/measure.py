@@ -14,7 +14,9 @@ some races. So those near the front meet twice: again when all cases were run, p
 
 from __future__ import annotations
 
+import compileall
 import ctypes.util
+import functools
 import itertools
 import json
 import math
@@ -54,6 +56,7 @@ def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
 
     Only the caches of SLOW_TO_COMPILE may stand in a folder of their own, kept from earlier runs.
     """
+    compile_bytecode()
     env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     env["TORCHINDUCTOR_CACHE_DIR"] = f"{caches or folder}/inductor"
     env["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -70,6 +73,14 @@ def environment(threads: int, folder: str, caches: str = "") -> dict[str, str]:
     for name in ("GRAPHC_VERIFY", "GRAPHC_DUMP", "GRAPHC_STOP_AFTER"):
         env.pop(name, None)
     return env
+
+
+@functools.cache
+def compile_bytecode() -> None:
+    """What peers have from their installation: in a checkout, the bytecode of graphc's modules may
+    have to be made by every process."""
+    for name in ("graphc", "passes", "codegen"):
+        compileall.compile_dir(ROOT / name, quiet=2)
 
 
 class Process:
