@@ -171,9 +171,10 @@ class Floats:
         if self.avx512:
             return self._avx512("scalef", p, whole)
         n = self.ints("add", counted(), 2 * self.bias)  # each half takes its bias from here
-        half = self.ints("lshr", n, 1)
-        for part in (half, self.ints("sub", n, half)):
-            p = self.mul(p, self.from_bits(self.ints("shl", part, self.mantissa)))
+        both = self.ints("shl", n, self.mantissa)       # whose bits and the sign's just hold it
+        half = self.ints("and", self.ints("lshr", both, 1), -1 << self.mantissa)
+        for part in (half, self.ints("sub", both, half)):
+            p = self.mul(p, self.from_bits(part))
         return p
 
     def scale_normal(self, p: str, counted: str) -> str:

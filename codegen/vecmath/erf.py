@@ -10,7 +10,7 @@ from __future__ import annotations
 from graphc.codegen.elementwise.floats import Floats
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_of_small, reduce_ln2
-from graphc.codegen.vecmath.lookup import lookup
+from graphc.codegen.vecmath.lookup import lookups
 
 
 def erf(F: Floats, x: str) -> str:
@@ -37,7 +37,7 @@ def _erf_f64(F: Floats, x: str) -> str:
     place = F.add(a, 2.0)
     at = F.ints("lshr", F.to_bits(place), F.mantissa - 2)
     tables = [co.ERF_8_F64[i:i + 8] for i in range(0, len(co.ERF_8_F64), 8)]
-    middle, base, *terms = (lookup(F, t, at) for t in tables)
+    middle, base, *terms = lookups(F, tables, at)
     h = F.sub(a, middle)
     p = F.poly_of(h, terms)
     return F.copysign(F.fma(h, p, F.select(F.cmp("olt", place, 2.5), a, base)), x)

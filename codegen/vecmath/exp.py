@@ -10,7 +10,7 @@ import math
 
 from graphc.codegen.elementwise.floats import Floats, Pair
 from graphc.codegen.vecmath import coefficients as co
-from graphc.codegen.vecmath.lookup import lookup
+from graphc.codegen.vecmath.lookup import lookups
 
 
 def reduce_ln2(F: Floats, x: str, low: str | None = None) -> tuple[Pair, str]:
@@ -47,17 +47,23 @@ def exp_reduced(F: Floats, r: str) -> str:
 
 
 def exp(F: Floats, x: str) -> str:
-    """Below `low` it is 0, and made of zeros: to round what underflows takes a CPU some hundred
-    cycles, and masks of attention make many such arguments."""
-    low, high = (-746.0, 710.0) if F.double else (-104.0, 89.0)
-    gone = F.cmp("olt", x, low)
-    x = F.at_most(F.select(gone, low, x), high)
+    """Where n is below `least` it is 0, and made of zeros: to round what underflows takes a CPU
+    some hundred cycles, and masks of attention make many such arguments. n is looked at where it
+    is counted, so that nothing but that is kept until then."""
+    low, high, least = (-746.0, 710.0, -1076.0) if F.double else (-104.7, 89.0, -150.0)
+    x = F.at_most(F.at_least(x, low), high)
+
+    def unless_gone(p: str, counted: str) -> str:
+        magic = F.magic / 16 if F.double else F.magic
+        return F.select(F.cmp("olt", F.from_bits(counted), magic + least), 0.0, p)
+
     if F.double:
         whole, counted, r = reduce_16th(F, x)
-        p = exp_16th(F, counted, r, F.add(r, lookup(F, co.EXP16_LOW, counted)))
-        return F.scale_16th(F.select(gone, 0.0, p), whole, counted)
+        power, lost = lookups(F, (co.EXP16, co.EXP16_LOW), counted)
+        p = exp_16th(F, power, r, F.add(r, lost))
+        return F.scale_16th(unless_gone(p, counted), whole, counted)
     n, r = reduce_ln2(F, x)
-    return F.scale(F.select(gone, 0.0, exp_reduced(F, r)), *n)
+    return F.scale(unless_gone(exp_reduced(F, r), n[1]), *n)
 
 
 def reduce_16th(F: Floats, x: str, low: str | None = None) -> tuple[str, str, str]:
@@ -68,11 +74,9 @@ def reduce_16th(F: Floats, x: str, low: str | None = None) -> tuple[str, str, st
     return n, counted, r if low is None else F.add(r, low)
 
 
-def exp_16th(F: Floats, counted: str, r: str, first: str) -> str:
-    """e^r times 2 to the fraction that the low bits of `counted` hold; `first`: r, or made good
-    for the rounding of that power."""
+def exp_16th(F: Floats, power: str, r: str, first: str) -> str:
+    """e^r times a power of 2, of EXP16; `first`: r, or made good for the rounding of that power."""
     q = F.fma(F.mul(r, r), F.poly_wide(r, co.EXP16_F64), first)
-    power = lookup(F, co.EXP16, counted)
     return F.fma(power, q, power)
 
 

@@ -12,7 +12,7 @@ from graphc.codegen.elementwise.floats import INF, NAN, Floats, Operand, Pair
 from graphc.codegen.elementwise.rare import outlined, unless
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.vecmath import coefficients as co
-from graphc.codegen.vecmath.lookup import lookup
+from graphc.codegen.vecmath.lookup import lookups
 
 
 def _log_parts(F: Floats, e: str, m: str, low: str | None) -> str:
@@ -32,13 +32,13 @@ def _log_parts(F: Floats, e: str, m: str, low: str | None) -> str:
         r = F.add(f, F.fma(f2, -0.5, r))
         return F.fma(e, hi, r)
     _, counted = F.nearest_16th(m)
-    c = lookup(F, co.LOG16_C, counted)
+    c, log_c = lookups(F, (co.LOG16_C, co.LOG16), counted)
     r = F.residue(m, c, 1.0)
     if low is not None:
         r = F.fma(low, c, r)
     q = F.fma(F.poly_wide(r, co.LOG16_F64), r, -0.5)
     y = F.fma(F.mul(r, r), q, F.fma(e, lo, r))
-    return F.add(F.fma(e, hi, lookup(F, co.LOG16, counted)), y)
+    return F.add(F.fma(e, hi, log_c), y)
 
 
 def _log_specials(F: Floats, x: str, y: str) -> str:
@@ -140,8 +140,8 @@ def _log_to_base(
     if F.double:
         table, logs, series = double
         _, counted = F.nearest_16th(m)
-        f = F.residue(m, lookup(F, table, counted), 1.0)
-        whole = lookup(F, logs, counted)
+        c, whole = lookups(F, (table, logs), counted)
+        f = F.residue(m, c, 1.0)
         whole = F.add(e, whole) if hi == 1 else F.fma(e, hi, whole)
         rest = F.mul(F.mul(f, f), F.poly_wide(f, series[1:]))
         return F.add(whole, F.fma(f, series[0], F.fma(e, lo, rest) if lo else rest))

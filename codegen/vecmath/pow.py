@@ -14,7 +14,7 @@ from graphc.codegen.elementwise.floats import INF, NAN, Floats, Pair
 from graphc.codegen.elementwise.rare import outlined, unless
 from graphc.codegen.vecmath import coefficients as co
 from graphc.codegen.vecmath.exp import exp_16th, exp_reduced, reduce_16th
-from graphc.codegen.vecmath.lookup import lookup
+from graphc.codegen.vecmath.lookup import lookup, lookups
 from graphc.codegen.vecmath.powers import power_to
 
 # Powers of 1 +- 1 ulp to so much overflow and underflow already.
@@ -85,7 +85,7 @@ def _exp_dd(F: Floats, p: str, q: str) -> str:
     beyond = F.cmp("oge", F.abs(p), 1100.0)
     p = F.select(beyond, F.copysign(1100.0, p), p)
     n, counted, r = reduce_16th(F, p, F.select(beyond, 0.0, q))
-    return F.scale_16th(exp_16th(F, counted, r, r), n, counted)
+    return F.scale_16th(exp_16th(F, lookup(F, co.EXP16, counted), r, r), n, counted)
 
 
 def _exp_dd_f32(F: Floats, p: str, q: str) -> str:
@@ -106,13 +106,15 @@ def _log_f32(F: Floats, x: str, down: str | None) -> Pair:
     e, m = F.binade(x)
     e = e if down is None else F.add(e, down)
     place = F.ints("lshr", F.to_bits(m), F.mantissa - 4)
-    r = F.residue(m, lookup(F, co.LOG16_C_F32, place), 1.0)
+    tables = (co.LOG16_C_F32, co.LOG16_HI_F32, co.LOG16_LOW_F32)
+    c, log_c, log_c_low = lookups(F, tables, place)
+    r = F.residue(m, c, 1.0)
     hi, lo = co.LN2_F32
-    whole = F.fma(e, hi, lookup(F, co.LOG16_HI_F32, place))  # exact
+    whole = F.fma(e, hi, log_c)  # exact
     first, first_low = F.fast_two_sum(whole, r)
     square, square_low = F.two_prod(r, F.mul(r, -0.5))
     second, second_low = F.fast_two_sum(first, square)
-    low = F.add(F.fma(e, lo, lookup(F, co.LOG16_LOW_F32, place)), first_low)
+    low = F.add(F.fma(e, lo, log_c_low), first_low)
     low = F.add(F.add(low, square_low), second_low)
     return second, F.fma(F.mul(square, r), F.poly(r, co.LOG16_POW_F32), low)
 
@@ -125,14 +127,16 @@ def _log_f64(F: Floats, x: str) -> Pair:
     """
     e, m = F.split_exponent(x)
     _, counted = F.nearest_16th(m)
-    r = F.residue(m, lookup(F, co.LOG16_POW_C, counted), 1.0)
+    tables = (co.LOG16_POW_C, co.LOG16_POW, co.LOG16_POW_LOW)
+    c, log_c, log_c_low = lookups(F, tables, counted)
+    r = F.residue(m, c, 1.0)
     hi, lo = co.LN2_F64
-    whole = F.fma(e, hi, lookup(F, co.LOG16_POW, counted))  # exact
+    whole = F.fma(e, hi, log_c)  # exact
     first, first_low = F.fast_two_sum(whole, r)
     half = F.mul(r, -0.5)
     square, square_low = F.two_prod(r, half)
     second, second_low = F.fast_two_sum(first, square)
-    low = F.add(F.fma(e, lo, lookup(F, co.LOG16_POW_LOW, counted)), first_low)
+    low = F.add(F.fma(e, lo, log_c_low), first_low)
     low = F.add(F.add(low, square_low), second_low)
     cube = F.mul(F.mul(r, r), r)
     low = F.fma(cube, F.poly_wide(r, co.LOG16_POW_F64), low)
@@ -149,7 +153,7 @@ def _power_of(F: Floats, a: float, y: str) -> str:
         if F.double:
             n, counted = F.nearest_16th(y)
             r = F.mul(F.sub(y, n), math.log(2))
-            return F.scale_16th(exp_16th(F, counted, r, r), n, counted)
+            return F.scale_16th(exp_16th(F, lookup(F, co.EXP16, counted), r, r), n, counted)
         n, counted = F.nearest(y)
         return F.scale(exp_reduced(F, F.mul(F.sub(y, n), math.log(2))), n, counted)
     log = Decimal(a).ln(Context(prec=50))
