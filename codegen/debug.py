@@ -31,7 +31,7 @@ from graphc.ops.row import Kind
 Title = tuple[str, Loc | None]  # what a function is called, and its own line
 _SHOWN = 4  # ops in the name of a kernel
 _FREE = (Kind.LEAF, Kind.LAYOUT)
-_FIRST = 4  # number of the first piece of metadata after `emitter.TAIL`
+_FIRST = 5  # number of the first piece of metadata after `emitter.TAIL`
 _HEAD = ";= "
 _MARK = ";@"
 

@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 from graphc.codegen.elementwise import casts
 from graphc.codegen.emission import blocks, narrow, written
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import RowPrefetch
 from graphc.codegen.emission.reductions import Reduction, counted, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, memory_of
+from graphc.codegen.nests.costs import COSTLY
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import sweep_cost, unroll_of
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
-CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
+CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled,
+IN_STEP = 4  # and how many of its vectors are computed in step
 
 
 class Across(Body):
@@ -279,6 +282,14 @@ class Across(Body):
             return 1
         return group if reduces else max(s.unroll, unroll_of(cost))
 
+    def _abreast(self, reduces: list[Expr], group: int) -> int:
+        """How many of the vectors that a sweep takes at a time are computed in step."""
+        s = self.s
+        if not s.stepped or sweep_cost(s, self.f.sweeping) < COSTLY:
+            return 1
+        plain = all(self.kind(r).name != "argmax" and r not in s.narrow for r in reduces)
+        return min(group, IN_STEP) if plain else 1
+
     def _unrolled(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, group: int,
@@ -296,20 +307,25 @@ class Across(Body):
                         yield L.vec(t), self._cell(base, t, str(k * s.width))
 
         kinds = {r: self.kind(r).in_registers(self.f.target) for r in reduces}
+        abreast = self._abreast(reduces, group)
 
         def body(i: str, state: list[str]) -> list[str]:
             left = iter(state)
             old = {(r, k): [next(left) for _ in kinds[r].types] for r in reduces for k in sides}
             new: dict[tuple[Expr, int], list[str]] = {}
-            for k in range(group):
+            for k in range(0, group, abreast):
                 start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
-                inner = self.vectors_at(scope, start, None)
+                inner = self.vectors_at(scope, start, None, abreast * s.width)
                 if self.f.sweeping == self.prefetch.sweep:
                     self.prefetch.ask(inner, k)
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
-                    x = self.arriving(inner, r, i)
-                    new[r, k] = kinds[r].step(inner.lanes(True), old[r, k], x)
+                    t, x = register_type(self.fed(r).dtype), self.arriving(inner, r, i)
+                    parts = [x] if abreast == 1 else [
+                        [v] for v in inner.lanes(True).parts(t, x[0], s.width)
+                    ]
+                    for j, part in enumerate(parts, k):
+                        new[r, j] = kinds[r].step(L, old[r, j], part)
             return [v for key in old for v in new[key]]
 
         before = iter([e(f"load {v}, ptr {p}, align 8") for v, p in places()])

@@ -95,6 +95,7 @@ TAIL = """
 !1 = !{!"llvm.loop.unroll.disable"}
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
 !3 = !{i32 1}
+!4 = !{!"step"}
 """
 
 
@@ -246,6 +247,16 @@ class Emitter:
             "llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         )
         self.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 {write:d}, i32 {locality}, i32 1)")
+
+    def step(self) -> None:
+        """End a step: LLVM schedules what stands before it first.
+
+        It is a label without code, as CodeView has for its debuggers; without its debug
+        information nothing of it is in the object.
+        """
+        name = "llvm.codeview.annotation"
+        self.module.declare(name, f"declare void @{name}(metadata)")
+        self.do(f"call void @{name}(metadata !4)")
 
     def copy(self, to: str, source: str, size: str) -> None:
         """Copy bytes between places that do not overlap."""

@@ -39,12 +39,12 @@ class Lanes:
     def __init__(
         self, e: Emitter, width: int, target: Target, *, fastmath: bool = False,
         fail: Callable[[str], None] | None = None, mask: str | None = None,
-        memo: dict[tuple[str, ...], tuple[str, ...]] | None = None,
+        memo: dict[tuple[str, ...], tuple[str, ...]] | None = None, stepped: bool = False,
     ):
         if mask is not None and width == 1:
             raise ValueError("a mask needs more than one lane")
         self.e, self.width, self.target, self.fastmath = e, width, target, fastmath
-        self._fail, self.mask = fail, mask
+        self._fail, self.mask, self.stepped = fail, mask, stepped
         self.memo = {} if memo is None else memo
 
     # --- types and constants ---------------------------------------------------------------
@@ -143,7 +143,13 @@ class Lanes:
 
     def op(self, name: str, t: str, *args: str) -> str:
         """An instruction whose operands and result are of scalar type `t`."""
-        return self.e(f"{name} {self.vec(t)} {', '.join(args)}")
+        return self._step(self.e(f"{name} {self.vec(t)} {', '.join(args)}"))
+
+    def _step(self, register: str) -> str:
+        """What was computed last."""
+        if self.stepped:
+            self.e.step()
+        return register
 
     def cmp(self, predicate: str, t: str, a: str, b: str) -> str:
         """A comparison; `predicate` is fcmp's for floats and icmp's for integers."""
@@ -167,7 +173,7 @@ class Lanes:
         """`llvm.NAME` on operands and result of scalar type `t`."""
         v, full = self.vec(t), f"llvm.{name}.{self.suffix(t)}"
         self.e.module.declare(full, f"declare {v} @{full}({', '.join([v] * len(args))})")
-        return self.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")
+        return self._step(self.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})"))
 
     def fma(self, t: str, a: str, b: str, c: str) -> str:
         """a * b + c: rounded once where the target has the instruction, else after each step."""

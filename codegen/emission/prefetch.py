@@ -44,16 +44,18 @@ class RowPrefetch:
             self.sweep = max(range(1, s.sweeps), key=lambda p: sweep_cost(s, p))
 
     def ask(self, scope: Scope, k: int) -> None:
-        """Ask for what the vector at `scope`, the k-th of some side by side, reads in the next
-        row."""
+        """Ask for what the vector at `scope`, the k-th of some side by side, or several in one,
+        reads in the next row."""
         width = scope.frame.schedule.width
         for x, step in self.loads.items():
-            if k * width * x.dtype.itemsize % LINE:
+            size = x.dtype.itemsize
+            if k * width * size % LINE:
                 continue
             bytes_, locality = self._distance(scope, step)
-            e, here = scope.e, scope.element(scope.frame.params[x.param], x.dtype.itemsize,
-                                             x.offset)
-            e.prefetch(e(f"getelementptr i8, ptr {here}, i64 {bytes_}"), locality)
+            e, here = scope.e, scope.element(scope.frame.params[x.param], size, x.offset)
+            at = e(f"getelementptr i8, ptr {here}, i64 {bytes_}")
+            for more in range(0, scope.width * size, LINE):
+                e.prefetch(e(f"getelementptr i8, ptr {at}, i64 {more}") if more else at, locality)
 
     def _distance(self, scope: Scope, step: Size) -> tuple[str, int]:
         """Bytes to the next row, 0 if they are too many, and how near it is to be kept."""

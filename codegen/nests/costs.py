@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Nest
@@ -48,13 +50,25 @@ ABREAST = {
 }
 MOSTLY = 0.75
 
+# Cycles of VECTOR_COST for which the divider is busy, and the most of a formula's for which vectors
+# go in step. Of f32, in ns an element on Zen 1, by themselves and in step: masks with a root 0.59
+# and 1.13, asin 1.03 and 1.25, atan 1.15 and 1.36; sea water (a quotient and a root) 3.8 and 3.7,
+# option prices 8.8 and 7.4.
+DIVIDED = {
+    "div": 8, "sqrt": 10, "rsqrt": 16, "tanh": 8, "tan": 8, "asinh": 18, "acosh": 10, "atanh": 8,
+    "asin": 10, "acos": 10, "atan": 8, "atan2": 8, "normal_cdf": 8,
+}
+MOST_DIVIDED = 0.3
+LEAST_STEPPED = 10  # a choice between a product and a sum takes 0.26 ns, in step 0.38
+HELD = 4  # registers that a function holds for each vector
+
 # Of loads ahead of stores (see `ahead`): the distance by which stores and loads are mistaken for
 # each other, and the share of the registers that what is read may hold. Where they are not, up to
 # half of them costs formulas below LONG_CHAIN nothing (-1 to 2%; exp(x) y in f64 3%): by AVX-512,
 # 16 in a b + c d, and by AVX2 8 in x + y; 12 and 16 by AVX2 take 10 and 40% longer. Beyond, chains
 # side by side need registers: a polynomial takes 4% longer by 16, another 40%, a sigmoid 5% by 8,
 # while stores that are waited for cost them 10 to 20%; sea water, vector by vector, gains 40% by 3,
-# where AVX2 loses 2%.
+# where AVX2 loses 2%. Vectors in step need them too: log(x) + y takes Zen 1 15% longer by 8.
 ALIASED = 1 << 19
 CARRIED, CARRIED_LONG = 2, 8  # one in so many registers
 
@@ -86,14 +100,15 @@ def interleaved(
 
     One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
     looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
-    independent parts do so by themselves. 2^16 elements of f32 take so many us by one, two, four
-    and eight vectors, and what is spilled matters less:
+    independent parts do so by themselves, where those of several are not kept in step. 2^16
+    elements of f32 take so many us by one, two, four and eight vectors, and what is spilled
+    matters less:
 
-                              AVX-512                AVX2
-        polynomial, one chain  27   25   21   19      37   35   33   31
-        exp and log            94   85   76   72     234  201  166  152
-        option prices         158  143  118  123     297  256  200  184
-        sea water, four times as broad as deep        84   78   81   85
+                              AVX-512              AVX2                 Zen 1, in step
+        polynomial, one chain  27   25   21   19     37   35   33   31    83   66   62   52
+        exp and log            94   85   76   72    234  201  166  152   583  420  349  373
+        option prices         158  143  118  123    297  256  200  184   841  599  487  491
+        sea water, four times as broad as deep       84   78   81   85   301  258  244  269
     """
     if vector is None or width * bits != target.vector_bits or nest.reduced:
         return 1
@@ -104,20 +119,54 @@ def interleaved(
         for e in nest.exprs
     ):
         return 1
+    stepped = in_steps(nest, target, vector)
     until: dict[Expr, int] = {}
     for e in nest.exprs:
         until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
-    if cost >= PARALLEL * max(until.values(), default=0):
+    if cost >= PARALLEL * max(until.values(), default=0) and not stepped:
         return 1
     most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
     size = nest.sizes[vector]
     short = isinstance(size, int) and size < 4 * 8 * width
-    if target.vector_bits >= 256 and cost >= LONG_CHAIN and not short:
+    many = stepped and _most_live(nest, vector) * 8 > target.registers
+    if target.vector_bits >= 256 and cost >= LONG_CHAIN and not (short or many):
         most = 8
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
     while most > 1 and most * cost > limit:
         most //= 2
     return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
+
+
+def in_steps(nest: Nest, target: Target, vector: str | None) -> bool:
+    """Whether vectors side by side are kept in step (see `Target.steps`).
+
+    Not where there is little to keep in order, or where quotients and roots are much of the work:
+    those of all vectors at a time keep the divider busy, and all else waiting.
+    """
+    if vector is None or not target.steps:
+        return False
+    wide = [e for e in nest.exprs if vector in e.axes]
+    cost = sum(map(cost_of, wide))
+    divided = sum(DIVIDED.get(e.name, 0) for e in wide if e.kind == "op")
+    return cost >= LEAST_STEPPED and divided <= MOST_DIVIDED * cost
+
+
+def _most_live(nest: Nest, vector: str) -> int:
+    """How many vectors there are at a time at most, of which later ones are computed."""
+    left = Counter(a for e in nest.exprs for a in e.args)
+    left.update(s.expr for s in nest.stores)
+    live = most = 0
+    for e in nest.exprs:
+        if vector not in e.axes or e.kind == "const":
+            continue
+        if e.kind == "op" and e.name in FUNCTIONS:
+            most = max(most, live + HELD)
+        for a in dict.fromkeys(e.args):
+            left[a] -= e.args.count(a)
+            live -= vector in a.axes and not left[a]
+        live += 1
+        most = max(most, live)
+    return most
 
 
 def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:
@@ -128,6 +177,7 @@ def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:
     return min([most, *(ABREAST[e.name][bits == 64] for e in held)])
 
 
-def most_carried(cost: int, target: Target) -> int:
+def most_carried(cost: int, stepped: bool, target: Target) -> int:
     """How many registers of operands a loop over vectors of some cost may read ahead."""
-    return target.registers // (CARRIED if cost < LONG_CHAIN else CARRIED_LONG)
+    short = cost < LONG_CHAIN and not stepped
+    return target.registers // (CARRIED if short else CARRIED_LONG)

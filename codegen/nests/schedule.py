@@ -19,7 +19,7 @@ from graphc.codegen.emission import bands, interleaving, narrow
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
 from graphc.codegen.nests.axes import coefficient, needs
-from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, interleaved
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, in_steps, interleaved
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.tiles import Tile
@@ -64,7 +64,8 @@ class Schedule:
     flat: bool                    # no outer axes: items are pieces of the first reduced axis
     cost: int                     # of one vector of the nest, in cycles, roughly
     unroll: int
-    interleave: int               # vectors that are computed side by side, as one wide register
+    interleave: int               # vectors that are computed side by side, as one wide register,
+    stepped: bool                 # in step
     cycles: Size                  # of one grid item
     items: Size
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
@@ -178,7 +179,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
         final=final, sweeps=sweeps, flat=flat, cost=cost,
         unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
-        interleave=interleave,
+        interleave=interleave, stepped=in_steps(nest, target, vector),
         cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
         sums=[
             e for e in nest.exprs
