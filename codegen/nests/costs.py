@@ -51,14 +51,14 @@ ABREAST = {
 MOSTLY = 0.75
 
 # Cycles of VECTOR_COST for which the divider is busy, and the most of a formula's for which vectors
-# go in step. Of f32, in ns an element on Zen 1, by themselves and in step: masks with a root 0.59
-# and 1.13, asin 1.03 and 1.25, atan 1.15 and 1.36; sea water (a quotient and a root) 3.8 and 3.7,
-# option prices 8.8 and 7.4.
+# go in step: all wait for it then. Of f32, in ns an element on Zen 1, four by themselves and in
+# step: masks with a root 0.54 and 0.82, asin 1.20 and 1.26, atan 1.43 and 1.52, tanh 1.47 and 1.44,
+# tan 1.79 and 1.67, asinh 3.5 and 2.8, sea water (a quotient and a root) 3.8 and 3.7.
 DIVIDED = {
     "div": 8, "sqrt": 10, "rsqrt": 16, "tanh": 8, "tan": 8, "asinh": 18, "acosh": 10, "atanh": 8,
-    "asin": 10, "acos": 10, "atan": 8, "atan2": 8, "normal_cdf": 8,
+    "asin": 10, "acos": 10, "atan": 9, "atan2": 8, "normal_cdf": 8,
 }
-MOST_DIVIDED = 0.3
+MOST_DIVIDED = 0.4
 LEAST_STEPPED = 10  # a choice between a product and a sum takes 0.26 ns, in step 0.38
 HELD = 4  # registers that a function holds for each vector
 
@@ -128,7 +128,7 @@ def interleaved(
     most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
     size = nest.sizes[vector]
     short = isinstance(size, int) and size < 4 * 8 * width
-    many = stepped and _most_live(nest, vector) * 8 > target.registers
+    many = target.steps and not (stepped and _most_live(nest, vector) * 8 <= target.registers)
     if target.vector_bits >= 256 and cost >= LONG_CHAIN and not (short or many):
         most = 8
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
