@@ -22,12 +22,14 @@ from graphc.codegen.emission.sweep import Body, memory_of
 from graphc.codegen.nests.costs import COSTLY
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import sweep_cost, unroll_of
+from graphc.dims import Size
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled,
 IN_STEP = 4  # and how many of its vectors are computed in step
+AT_ONCE = 4  # vectors of a row written out that are one register
 
 
 class Across(Body):
@@ -180,29 +182,33 @@ class Across(Body):
         s = self.s
         assert s.vector is not None
         n, end = self.nest.sizes[s.vector], self.f.top.size(self.nest.sizes[s.vector])
-        starts = [k * s.width for k in range(s.straight)]
-        masks = [
-            None if isinstance(n, int) and k + s.width <= n else self.mask(str(k), end)
-            for k in starts
-        ]
-        earlier: list[list[Scope]] = [[] for _ in starts]
+        pieces = self._pieces(n)
+        masks = {
+            k: None if isinstance(n, int) and (k + count) * s.width <= n
+            else self.mask(str(k * s.width), end)
+            for k, count in pieces
+        }
+        earlier: list[list[Scope]] = [[] for _ in pieces]
         scope = grid
         for p in range(s.sweeps):
             self.f.sweeping = p
             parts: dict[Expr, list[list[str] | None]] = {
                 r: [None] * (s.lanes // s.width) for r in self.reduces[p]
             }
-            for k, start in enumerate(starts):
-                inner = self.vectors_at(scope, str(start), masks[k])
-                inner.chain[-1:-1] = earlier[k]
-                earlier[k].append(inner)
-                self.evaluate(inner, self.reduces[p], self.row_stores[p])
-                L = inner.lanes(True)
-                for r in self.reduces[p]:
-                    kind, at = self.kind(r), k % len(parts[r])
-                    x, old = self.arriving(inner, r, str(start)), parts[r][at]
-                    parts[r][at] = kind.first(L, x) if old is None else kind.step(L, old, x)
             L = Lanes(self.e, s.width, self.f.target)
+            for (k, count), before in zip(pieces, earlier, strict=True):
+                start = str(k * s.width)
+                inner = self.vectors_at(scope, start, masks[k], count * s.width)
+                inner.chain[-1:-1] = before
+                before.append(inner)
+                self.evaluate(inner, self.reduces[p], self.row_stores[p])
+                for r in self.reduces[p]:
+                    kind = self.kind(r)
+                    one = inner.lanes(True) if count == 1 else L
+                    for j, x in enumerate(self._single(inner, r, start, count), k):
+                        at = j % len(parts[r])
+                        old = parts[r][at]
+                        parts[r][at] = kind.first(one, x) if old is None else kind.step(one, old, x)
             one = Lanes(self.e, 1, self.f.target)
             scope = Scope(self.f, scope, self.e, {}, ready=p + 1)
             for r, vectors in parts.items():
@@ -210,7 +216,11 @@ class Across(Body):
                 self.e.note(r.node)
                 condition = counted(r, self.f.target)
                 if condition is not None:
-                    hits = [x[-1].lanes(True).active(x[-1].vector(condition)) for x in earlier]
+                    hits = []
+                    for *_, last in earlier:
+                        wide = last.lanes(True)
+                        hit = wide.active(last.vector(condition))
+                        hits += wide.parts("i1", hit, s.width)
                     scope.scalars[r] = kind.finish(one, [kind.count(L, hits)], r.dtype)
                     continue
                 if kind.name == "argmax" and s.straight * s.width <= s.lanes:
@@ -218,6 +228,32 @@ class Across(Body):
                     continue
                 scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
         return scope
+
+    def _pieces(self, n: Size) -> list[tuple[int, int]]:
+        """Which vectors of a row that is written out are computed as one register: (first, count).
+
+        Whole ones, a power of two: LLVM splits these, and the text is as much shorter.
+        """
+        s = self.s
+        numbered = any(self.kind(r).name == "argmax" for p in self.reduces for r in p)
+        whole = n // s.width if isinstance(n, int) and not numbered else 0
+        found, k = [], 0
+        while k < s.straight:
+            count = 1
+            while 2 * count <= min(AT_ONCE, whole - k):
+                count *= 2
+            found.append((k, count))
+            k += count
+        return found
+
+    def _single(self, inner: Scope, r: Expr, start: str, count: int) -> list[list[str]]:
+        """What each of the vectors at `start` brings to a reduction."""
+        x = self.arriving(inner, r, start)
+        if count == 1:
+            return [x]
+        kind = self.kind(r)
+        t = register_type(kind.dtype if r in self.s.narrow else self.fed(r).dtype)
+        return [[v] for v in inner.lanes(True).parts(t, x[0], self.s.width)]
 
     def arriving(self, scope: Scope, r: Expr, start: str) -> list[str]:
         """What the vector at `start` brings to a reduction: for an argmax, its group as well."""
@@ -320,12 +356,8 @@ class Across(Body):
                     self.prefetch.ask(inner, k)
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
-                    t, x = register_type(self.fed(r).dtype), self.arriving(inner, r, i)
-                    parts = [x] if abreast == 1 else [
-                        [v] for v in inner.lanes(True).parts(t, x[0], s.width)
-                    ]
-                    for j, part in enumerate(parts, k):
-                        new[r, j] = kinds[r].step(L, old[r, j], part)
+                    for j, x in enumerate(self._single(inner, r, i, abreast), k):
+                        new[r, j] = kinds[r].step(L, old[r, j], x)
             return [v for key in old for v in new[key]]
 
         before = iter([e(f"load {v}, ptr {p}, align 8") for v, p in places()])

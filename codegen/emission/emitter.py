@@ -99,6 +99,10 @@ TAIL = """
 """
 
 
+_STEPS = "declare void @llvm.codeview.annotation(metadata)"
+_STEP = "  call void @llvm.codeview.annotation(metadata !4)"
+
+
 class Emitter:
     """The lines of one function body, with fresh names."""
 
@@ -254,9 +258,9 @@ class Emitter:
         It is a label without code, as CodeView has for its debuggers; without its debug
         information nothing of it is in the object.
         """
-        name = "llvm.codeview.annotation"
-        self.module.declare(name, f"declare void @{name}(metadata)")
-        self.do(f"call void @{name}(metadata !4)")
+        if self.lines[-1] is not _STEP:
+            self.module.declare("llvm.codeview.annotation", _STEPS)
+            self.lines.append(_STEP)
 
     def copy(self, to: str, source: str, size: str) -> None:
         """Copy bytes between places that do not overlap."""

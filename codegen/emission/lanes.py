@@ -143,10 +143,7 @@ class Lanes:
 
     def op(self, name: str, t: str, *args: str) -> str:
         """An instruction whose operands and result are of scalar type `t`."""
-        return self._step(self.e(f"{name} {self.vec(t)} {', '.join(args)}"))
-
-    def _step(self, register: str) -> str:
-        """What was computed last."""
+        register = self.e(f"{name} {self.vec(t)} {', '.join(args)}")
         if self.stepped:
             self.e.step()
         return register
@@ -173,7 +170,10 @@ class Lanes:
         """`llvm.NAME` on operands and result of scalar type `t`."""
         v, full = self.vec(t), f"llvm.{name}.{self.suffix(t)}"
         self.e.module.declare(full, f"declare {v} @{full}({', '.join([v] * len(args))})")
-        return self._step(self.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})"))
+        register = self.e(f"call {v} @{full}({', '.join(f'{v} {a}' for a in args)})")
+        if self.stepped:
+            self.e.step()
+        return register
 
     def fma(self, t: str, a: str, b: str, c: str) -> str:
         """a * b + c: rounded once where the target has the instruction, else after each step."""

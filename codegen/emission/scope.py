@@ -221,6 +221,8 @@ class Scope(Positions):
         block = self.frame.turned
         if block is not None and x in block.buffers:
             return L.load(d, block.at(self, x))
+        if step == 0 and L.mask is not None:
+            return self._spread(L, x, base)
         if step == 1:
             return L.load(d, self.element(base, d.itemsize, offset))
         if step == -1:  # the vector that ends here, turned around
@@ -234,6 +236,16 @@ class Scope(Positions):
     def _mask(self, cond: str) -> str:
         """The active lanes in which a condition holds."""
         return cond if self.mask is None else self.lanes(True).op("and", "i1", cond, self.mask)
+
+    def _spread(self, L: Lanes, x: Expr, base: str) -> str:
+        """One element in all active lanes, 0 in others: where none is active, it may not be there,
+        and what begins the call's arguments is read in its place."""
+        assert L.mask is not None
+        at = self.element(base, x.dtype.itemsize, x.offset)
+        if L.mask[0] == "%" or "true" not in L.mask:
+            at = self.e(f"select i1 {L.any(L.mask)}, ptr {at}, ptr %ctx")
+        one = Lanes(self.e, 1, self.frame.target).load(x.dtype, at)
+        return L.select(L.mask, register_type(x.dtype), L.splat(x.dtype, one), L.const(x.dtype, 0))
 
     def _guarded(self, L: Lanes, x: Expr, base: str) -> str:
         """A load of one element, or of a vector that is turned around, behind a branch: outside its

@@ -35,7 +35,8 @@ PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by sid
 COSTLY = 8  # from which reading back beats computing again
 INSTRUCTIONS = ("div", "sqrt", "rsqrt")  # costly, but no longer for scalars
 FUNCTIONS = frozenset(VECTOR_COST) - {*INSTRUCTIONS}  # dozens of instructions each
-PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU
+PARALLEL = 3          # cost over that of the longest chain, from which one vector fills the CPU,
+WINDOW = 64           # unless it looks ahead by less than that and vectors may go in step
 LONG_CHAIN = 24       # cost from which eight vectors go side by side
 MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size,
 MAX_AVX2 = 1024        # where option prices take f32 8% less by eight vectors than by four, f64 3%
@@ -94,9 +95,10 @@ def is_by_constant(e: Expr) -> bool:
 
 
 def interleaved(
-    nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int
+    nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int,
+    stepped: bool,
 ) -> int:
-    """How many vectors of an elementwise nest go side by side.
+    """How many vectors of an elementwise nest go side by side, `stepped` or not.
 
     One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
     looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
@@ -119,11 +121,11 @@ def interleaved(
         for e in nest.exprs
     ):
         return 1
-    stepped = in_steps(nest, target, vector)
     until: dict[Expr, int] = {}
     for e in nest.exprs:
         until[e] = max((until[a] for a in e.args), default=0) + cost_of(e)
-    if cost >= PARALLEL * max(until.values(), default=0) and not stepped:
+    parallel = cost >= PARALLEL * max(until.values(), default=0)
+    if parallel and not (stepped and cost >= WINDOW):
         return 1
     most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
     size = nest.sizes[vector]
@@ -137,18 +139,16 @@ def interleaved(
     return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
 
 
-def in_steps(nest: Nest, target: Target, vector: str | None) -> bool:
+def in_steps(nest: Nest, target: Target, vector: str | None, cost: int) -> bool:
     """Whether vectors side by side are kept in step (see `Target.steps`).
 
     Not where there is little to keep in order, or where quotients and roots are much of the work:
     those of all vectors at a time keep the divider busy, and all else waiting.
     """
-    if vector is None or not target.steps:
+    if vector is None or not target.steps or cost < LEAST_STEPPED:
         return False
-    wide = [e for e in nest.exprs if vector in e.axes]
-    cost = sum(map(cost_of, wide))
-    divided = sum(DIVIDED.get(e.name, 0) for e in wide if e.kind == "op")
-    return cost >= LEAST_STEPPED and divided <= MOST_DIVIDED * cost
+    ops = [e.attrs[0] for e in nest.exprs if e.kind == "op" and vector in e.axes]
+    return sum([DIVIDED[op] for op in ops if op in DIVIDED]) <= MOST_DIVIDED * cost
 
 
 def _most_live(nest: Nest, vector: str) -> int:

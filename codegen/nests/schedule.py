@@ -172,14 +172,17 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     items, cycles = _work(nest, vector, flat, cost)
     # cycles decide how items are split, and so the order of sums: not by this target's width
     woven = interleaving.axis(nest) is not None
-    interleave = 1 if scattered or woven else interleaved(nest, target, vector, width, bits, cost)
+    stepped = in_steps(nest, target, vector, cost)
+    interleave = 1 if scattered or woven else interleaved(
+        nest, target, vector, width, bits, cost, stepped
+    )
     unroll = min(unroll_of(cost), 2 if woven else 4)
     schedule = Schedule(
         nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
         final=final, sweeps=sweeps, flat=flat, cost=cost,
         unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
-        interleave=interleave, stepped=in_steps(nest, target, vector),
+        interleave=interleave, stepped=stepped,
         cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
         sums=[
             e for e in nest.exprs

@@ -31,8 +31,10 @@ PLACES = {
     "codegen.nests.costs": {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
         "MAX_AVX2": (1, 9999), "ALIASED": (0,), "CARRIED": (1, 4), "CARRIED_LONG": (1,),
-        "MOST_LONG": (0,),
+        "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "LEAST_STEPPED": (0, 1000), "HELD": (0, 100),
+        "WINDOW": (0, 9999),
     },
+    "codegen.emission.across": {"IN_STEP": (1, 8), "AT_ONCE": (1, 8)},
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
         "LARGE_CYCLES": (1, 1000), "BOTH_ELEMENTS": (16, 512),
