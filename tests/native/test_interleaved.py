@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from itertools import groupby
+
 import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.machine.target import host
+from graphc.codegen.compile import compile_graph
+from graphc.codegen.machine import llvm
+from graphc.codegen.machine.target import host, x86
 
 SIDE_BY_SIDE = 4 if host().vector_bits >= 256 else 2
 
@@ -93,3 +98,19 @@ def test_functions_keep_whole_registers(dtype: str, vectors: int, formula) -> No
     assert f"load <{vectors * lanes} x {kind}>" in text
     assert f"load <{2 * vectors * lanes} x {kind}>" not in text
     assert f"load <{lanes // 2} x {kind}>" not in text
+
+
+@pytest.mark.skipif(host().arch != "x86_64", reason="LLVM may have no code for x86-64 here")
+def test_vectors_stay_in_step_where_registers_are_few() -> None:
+    """LLVM would compute one vector to its end after the other, to save registers."""
+    x = gx.input("x", ("n",))
+    y = x * 0.5 + 1.0
+    for _ in range(15):
+        y = y * x + 0.25
+    f = gx.function([x], y, name="f")
+    target = x86("v3")
+    code = llvm.assembly(compile_graph(f.graph, target).llvm, target)
+    ops = re.findall(r"^\t(vmulps|vaddps)\t.*ymm", code, re.MULTILINE)
+    runs = [len([*run]) for _, run in groupby(ops)]
+    assert max(runs) == 8  # vectors, of which each takes a product and a sum in turn
+    assert runs.count(8) >= 30
