@@ -107,10 +107,12 @@ def machine() -> dict[str, Any]:
     cpu = platform.processor() or platform.machine()
     memory = 0
     try:
-        text = Path("/proc/cpuinfo").read_text()
-        cpu = next(x.split(": ")[1] for x in text.splitlines() if x.startswith("model name"))
+        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        known = {k.strip(): v.strip() for k, _, v in (x.partition(":") for x in text.splitlines())}
+        cpu = known["model name"]  # which a virtual machine may call by its maker's name alone
+        cpu += f" (family {known['cpu family']}, model {known['model']})"
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    except (OSError, StopIteration, ValueError):
+    except (KeyError, OSError, ValueError):
         pass
     from graphc.codegen.machine.target import host
 
