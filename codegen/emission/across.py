@@ -3,7 +3,7 @@
 A sweep walks a row with vectors. What it accumulates stands in VIRTUAL_BITS of lanes, element i in
 lane i mod their number, and is folded in a fixed tree at the end of the row. Later sweeps use the
 results of earlier ones: softmax takes three, for the maximum, the sum and the quotients. A short
-row of known length is written out without loops and stays in registers from sweep to sweep.
+row is written out without loops (`whole_row`).
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
-from graphc.codegen.emission import blocks, narrow, written
+from graphc.codegen.emission import blocks, narrow, whole_row, written
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import RowPrefetch
-from graphc.codegen.emission.reductions import Reduction, counted, reduction_of
+from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, memory_of
 from graphc.codegen.nests.costs import COSTLY
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import sweep_cost, unroll_of
-from graphc.dims import Size
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled,
 IN_STEP = 4  # and how many of its vectors are computed in step
-AT_ONCE = 4  # vectors of a row written out that are one register
 
 
 class Across(Body):
@@ -56,7 +54,7 @@ class Across(Body):
         s = self.s
         scope = grid
         if s.straight:
-            self.row_end(self.straight(grid))
+            self.row_end(whole_row.run(self, grid))
             return
         for p in range(s.sweeps):
             if p:
@@ -177,77 +175,8 @@ class Across(Body):
             return base
         return self.e(f"getelementptr inbounds {memory_of(t)}, ptr {base}, i64 {lane}")
 
-    def straight(self, grid: Scope) -> Scope:
-        """Every sweep over a short row; what was computed in one is there in the next."""
-        s = self.s
-        assert s.vector is not None
-        n, end = self.nest.sizes[s.vector], self.f.top.size(self.nest.sizes[s.vector])
-        pieces = self._pieces(n)
-        masks = {
-            k: None if isinstance(n, int) and (k + count) * s.width <= n
-            else self.mask(str(k * s.width), end)
-            for k, count in pieces
-        }
-        earlier: list[list[Scope]] = [[] for _ in pieces]
-        scope = grid
-        for p in range(s.sweeps):
-            self.f.sweeping = p
-            parts: dict[Expr, list[list[str] | None]] = {
-                r: [None] * (s.lanes // s.width) for r in self.reduces[p]
-            }
-            L = Lanes(self.e, s.width, self.f.target)
-            for (k, count), before in zip(pieces, earlier, strict=True):
-                start = str(k * s.width)
-                inner = self.vectors_at(scope, start, masks[k], count * s.width)
-                inner.chain[-1:-1] = before
-                before.append(inner)
-                self.evaluate(inner, self.reduces[p], self.row_stores[p])
-                for r in self.reduces[p]:
-                    kind = self.kind(r)
-                    one = inner.lanes(True) if count == 1 else L
-                    for j, x in enumerate(self._single(inner, r, start, count), k):
-                        at = j % len(parts[r])
-                        old = parts[r][at]
-                        parts[r][at] = kind.first(one, x) if old is None else kind.step(one, old, x)
-            one = Lanes(self.e, 1, self.f.target)
-            scope = Scope(self.f, scope, self.e, {}, ready=p + 1)
-            for r, vectors in parts.items():
-                kind = self.kind(r)
-                self.e.note(r.node)
-                condition = counted(r, self.f.target)
-                if condition is not None:
-                    hits = []
-                    for *_, last in earlier:
-                        wide = last.lanes(True)
-                        hit = wide.active(last.vector(condition))
-                        hits += wide.parts("i1", hit, s.width)
-                    scope.scalars[r] = kind.finish(one, [kind.count(L, hits)], r.dtype)
-                    continue
-                if kind.name == "argmax" and s.straight * s.width <= s.lanes:
-                    scope.scalars[r] = kind.place(L, vectors)
-                    continue
-                scope.scalars[r] = kind.finish(one, kind.fold(L, vectors), r.dtype)
-        return scope
-
-    def _pieces(self, n: Size) -> list[tuple[int, int]]:
-        """Which vectors of a row that is written out are computed as one register: (first, count).
-
-        Whole ones, a power of two: LLVM splits these, and the text is as much shorter.
-        """
-        s = self.s
-        numbered = any(self.kind(r).name == "argmax" for p in self.reduces for r in p)
-        whole = n // s.width if isinstance(n, int) and not numbered else 0
-        found, k = [], 0
-        while k < s.straight:
-            count = 1
-            while 2 * count <= min(AT_ONCE, whole - k):
-                count *= 2
-            found.append((k, count))
-            k += count
-        return found
-
-    def _single(self, inner: Scope, r: Expr, start: str, count: int) -> list[list[str]]:
-        """What each of the vectors at `start` brings to a reduction."""
+    def each(self, inner: Scope, r: Expr, start: str, count: int) -> list[list[str]]:
+        """What each of `count` vectors in the one at `start` brings to a reduction."""
         x = self.arriving(inner, r, start)
         if count == 1:
             return [x]
@@ -356,7 +285,7 @@ class Across(Body):
                     self.prefetch.ask(inner, k)
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
-                    for j, x in enumerate(self._single(inner, r, i, abreast), k):
+                    for j, x in enumerate(self.each(inner, r, i, abreast), k):
                         new[r, j] = kinds[r].step(L, old[r, j], x)
             return [v for key in old for v in new[key]]
 

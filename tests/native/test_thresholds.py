@@ -34,7 +34,8 @@ PLACES = {
         "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "LEAST_STEPPED": (0, 1000), "HELD": (0, 100),
         "WINDOW": (0, 9999),
     },
-    "codegen.emission.across": {"IN_STEP": (1, 8), "AT_ONCE": (1, 8)},
+    "codegen.emission.across": {"IN_STEP": (1, 8)},
+    "codegen.emission.whole_row": {"AT_ONCE": (1, 8)},
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
         "LARGE_CYCLES": (1, 1000), "BOTH_ELEMENTS": (16, 512),
