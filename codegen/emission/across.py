@@ -175,7 +175,7 @@ class Across(Body):
             return base
         return self.e(f"getelementptr inbounds {memory_of(t)}, ptr {base}, i64 {lane}")
 
-    def each(self, inner: Scope, r: Expr, start: str, count: int) -> list[list[str]]:
+    def arrivals(self, inner: Scope, r: Expr, start: str, count: int) -> list[list[str]]:
         """What each of `count` vectors in the one at `start` brings to a reduction."""
         x = self.arriving(inner, r, start)
         if count == 1:
@@ -285,7 +285,7 @@ class Across(Body):
                     self.prefetch.ask(inner, k)
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
-                    for j, x in enumerate(self.each(inner, r, i, abreast), k):
+                    for j, x in enumerate(self.arrivals(inner, r, i, abreast), k):
                         new[r, j] = kinds[r].step(L, old[r, j], x)
             return [v for key in old for v in new[key]]
 

@@ -50,7 +50,7 @@ def run(body: Across, grid: Scope) -> Scope:
             lanes = inner.lanes(True) if count == 1 else L
             for r in body.reduces[p]:
                 kind = body.kind(r)
-                for j, x in enumerate(body.each(inner, r, start, count), k):
+                for j, x in enumerate(body.arrivals(inner, r, start, count), k):
                     at = j % len(parts[r])
                     old = parts[r][at]
                     parts[r][at] = kind.first(lanes, x) if old is None else kind.step(lanes, old, x)

@@ -130,8 +130,9 @@ def interleaved(
     most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
     size = nest.sizes[vector]
     short = isinstance(size, int) and size < 4 * 8 * width
-    many = target.steps and not (stepped and _most_live(nest, vector) * 8 <= target.registers)
-    if target.vector_bits >= 256 and cost >= LONG_CHAIN and not (short or many):
+    # of few registers eight vectors in step leave each a few, and by themselves they gain nothing
+    crowded = target.steps and not (stepped and _most_live(nest, vector) * 8 <= target.registers)
+    if target.vector_bits >= 256 and cost >= LONG_CHAIN and not (short or crowded):
         most = 8
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
     while most > 1 and most * cost > limit:
