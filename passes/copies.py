@@ -5,17 +5,17 @@
 
 A copy may read what its kernel reads already, what every kernel can make for itself, a few values
 that are smaller (they are stored for it), and one of its own size that is in memory anyway. Smaller
-ones not where its kernel comes to each element several times: weights of points and centres, read
-along a third axis, would be made anew from mask and scale, number by number, and the k-means
-objective with its Hessian-vector product take a quarter longer in f64. All kernels that read a
-value copy it, or none: its buffer is what costs.
+ones not where its kernel spreads each element over neighbours: weights of points and centres, read
+along a third axis, would be made from mask and scale number by number, and the k-means objective
+with its Hessian-vector product take a quarter longer in f64. All kernels that read a value copy it,
+or none: its buffer is what costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from graphc.dims import exact_div, product
+from graphc.dims import exact_div
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.grouping import Group, cost
@@ -67,7 +67,7 @@ def choose(
                     same.add(a)
                 else:
                     stack.append(a)
-        if smaller and is_visited_again(v, h):
+        if smaller and is_spread(v, h):
             return None
         if len(smaller) > SMALLER or len(same) > 1 or any(a.type != v.type for a in same):
             return None
@@ -99,10 +99,12 @@ def is_smaller(a: Value, v: Value) -> bool:
     return times * v.type.dtype.itemsize >= 2 * a.type.dtype.itemsize
 
 
-def is_visited_again(v: Value, h: Group) -> bool:
-    """Whether a kernel has axes that v lacks, and so comes to its elements several times."""
-    times = 1 if v.type.size == 0 else exact_div(product(h.axes), v.type.size)
-    return times is not None and times != 1
+def is_spread(v: Value, h: Group) -> bool:
+    """Whether neighbours in a kernel share an element of v, which lacks their axis: vectors need it
+    in all lanes."""
+    (order,), _ = h.orders()
+    labels = [label for x, label in h.read if x is v]
+    return bool(order and labels) and all(order[-1] not in label for label in labels)
 
 
 def is_cheap(n: Node) -> bool:

@@ -131,6 +131,7 @@ class Along(Body):
             bands.add(self, grid, scopes, wide)
             return
         for p in range(s.sweeps):
+            self.f.sweeping = p
             if p:
                 scopes = [
                     Scope(self.f, c, self.e.section(), {}, ready=p, mask=c.mask) for c in scopes

@@ -135,6 +135,7 @@ class Stripes:
         if not isinstance(n, int) or n % s.width:
             whole = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {s.width}')}")
         for p in range(s.sweeps):
+            f.sweeping = p
             around = Scope(f, grid, e.section(), {}, ready=p)
             if whole == high:
                 self.sweep(around, p, rows, (low, whole, high))
