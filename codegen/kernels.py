@@ -23,7 +23,8 @@ from graphc.codegen.nests.flattened import flattened
 from graphc.codegen.nests.index_splitting import pieces
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
-from graphc.codegen.nests.schedule import Schedule, wanted
+from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.sweeps import wanted
 from graphc.codegen.nests.unrolling import unroll
 from graphc.codegen.nests.versions import Versions, by_length, by_parts
 from graphc.codegen.sizes import SizeCode

@@ -19,15 +19,14 @@ from graphc.codegen.emission.prefetch import RowPrefetch
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, memory_of
-from graphc.codegen.nests.costs import COSTLY
 from graphc.codegen.nests.loops import Expr, Store
-from graphc.codegen.nests.schedule import sweep_cost, unroll_of
+from graphc.codegen.nests.schedule import unroll_of
+from graphc.codegen.nests.sweeps import in_step, sweep_cost
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
-CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled,
-IN_STEP = 4  # and how many of its vectors are computed in step
+CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
 
 
 class Across(Body):
@@ -247,14 +246,6 @@ class Across(Body):
             return 1
         return group if reduces else max(s.unroll, unroll_of(cost))
 
-    def _abreast(self, reduces: list[Expr], group: int) -> int:
-        """How many of the vectors that a sweep takes at a time are computed in step."""
-        s = self.s
-        if not s.stepped or sweep_cost(s, self.f.sweeping) < COSTLY:
-            return 1
-        plain = all(self.kind(r).name != "argmax" and r not in s.narrow for r in reduces)
-        return min(group, IN_STEP) if plain else 1
-
     def _unrolled(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, group: int,
@@ -272,7 +263,7 @@ class Across(Body):
                         yield L.vec(t), self._cell(base, t, str(k * s.width))
 
         kinds = {r: self.kind(r).in_registers(self.f.target) for r in reduces}
-        abreast = self._abreast(reduces, group)
+        abreast = min(group, in_step(s, self.f.sweeping))
 
         def body(i: str, state: list[str]) -> list[str]:
             left = iter(state)

@@ -58,7 +58,8 @@ class Along(Body):
     ) -> None:
         """A loop over groups of vectors from low to high, and one over what is left.
 
-        Interleaved vectors are one register that LLVM splits; what is left goes singly.
+        Interleaved vectors are one register that LLVM splits; what is left goes singly, or of a
+        known number by halves, since what rows add up waits for itself.
         """
         s, e = self.s, self.e
         assert s.vector is not None
@@ -73,6 +74,10 @@ class Along(Body):
         fits = isinstance(n, int) and n % step == 0 and heads is None and not partial
         # part of a vector is as likely as the whole of one, which is not written for itself
         few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
+        halves = [
+            part for part in (width // 2, width // 4)
+            if s.sweeps and isinstance(n, int) and part > s.width and n % (2 * part) >= part
+        ]
         main_end = begin
         if fits:
             main_end = high
@@ -96,11 +101,16 @@ class Along(Body):
 
         if heads is None:
             groups(low)
+            for part in halves:
+                length = e(f"sub nsw i64 {high}, {main_end}")
+                start, step = main_end, (width := part)
+                main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
+                groups(start)
             if not fits:
                 self.singly(grid, main_end, high, emit)
             return
 
-        def part(k: str) -> None:
+        def with_head(k: str) -> None:
             """The head of a row and its groups; then what is left, which the same loop writes."""
             after = e(f"icmp eq i64 {k}, 1")
             start = e(f"select i1 {after}, i64 {main_end}, i64 {low}")
@@ -109,7 +119,7 @@ class Along(Body):
                 self.singly(grid, start, end, emit)
             groups(e(f"select i1 {after}, i64 {main_end}, i64 {begin}"))
 
-        e.for_each("0", "2", part, some=True)
+        e.for_each("0", "2", with_head, some=True)
 
     def singly(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None]
@@ -220,7 +230,7 @@ class ReducedLoops:
 
     def _left(self, state: Sequence[str]) -> list[dict[Expr, list[str]]]:
         """The states of the reductions after the loops, by scope."""
-        L = Lanes(self.e, self.s.width if self.wide else 1, self.f.target)
+        L = Lanes(self.e, self.scopes[0].width if self.wide else 1, self.f.target)
         return [
             {r: kind.behind(L, found[r], "0") for r, kind in self.kinds if r.kind == "reduce"}
             for found in self._by_scope(state)
@@ -293,7 +303,8 @@ class ReducedLoops:
         """
         e, sides = self.e, 1
         if not (self.stores or len(self.s.loops) > 1 or self.body.scans):
-            sides = _abreast(self.s, len(self.scopes) * len(self.kinds))
+            vectors = sum(c.width for c in self.scopes) // self.s.width
+            sides = _abreast(self.s, vectors * len(self.kinds))
 
         def block(i: str, outside: list[str], count: int = 1) -> list[str]:
             whole = e(f"add nsw i64 {i}, {ROWS}")
@@ -349,7 +360,7 @@ class ReducedLoops:
 
     def _joined(self, outside: Sequence[str], inside: Sequence[str]) -> list[str]:
         """The states of what came before with those of a block after it."""
-        L = Lanes(self.e, self.s.width if self.wide else 1, self.f.target)
+        L = Lanes(self.e, self.scopes[0].width if self.wide else 1, self.f.target)
         return [
             x for old, new in zip(self._by_scope(outside), self._by_scope(inside), strict=True)
             for r, kind in self.kinds

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from graphc.aligned import LINE
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
-from graphc.codegen.nests.schedule import Schedule, sweep_cost
+from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.sweeps import sweep_cost
 from graphc.dims import Size
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import under
 from graphc.codegen.nests.costs import cost_of
 from graphc.codegen.nests.loops import Expr
-from graphc.codegen.nests.schedule import Schedule, wanted
+from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.sweeps import wanted
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along

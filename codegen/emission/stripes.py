@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from graphc import dims
 from graphc.codegen.emission.bands import ROWS
-from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.pieces import between, cached_columns, columns_of, waits
@@ -31,6 +30,7 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.schedule import BLOCK
+from graphc.codegen.nests.sweeps import columns_in_step
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
@@ -92,15 +92,17 @@ class Stripes:
 
     # --- what stands in memory -----------------------------------------------------------------
 
-    def read(self, e: Emitter, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
+    def read(self, L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
         """A vector of states at a place."""
-        return read_states(Lanes(e, self.s.width, self.f.target), types, cells, at)
+        return read_states(Lanes(L.e, L.width, self.f.target), types, cells, at)
 
     def write(
-        self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str]
+        self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str],
+        width: int = 0,
     ) -> None:
         """Put a vector of states to a place."""
-        write_states(self.free, types, cells, at, state)
+        L = Lanes(self.e, width, self.f.target) if width else self.free
+        write_states(L, types, cells, at, state)
 
     def at(self, c: Scope) -> str:
         """Where a scope's columns stand in memory."""
@@ -111,15 +113,16 @@ class Stripes:
         """Make what is known for a column after `p` sweeps known to a scope of columns."""
         for x, cell in self.between.items():
             if self.s.ready[x] <= p:
-                (c.vectors[x],) = self.read(c.e, [register_type(x.dtype)], [cell], self.at(c))
+                types = [register_type(x.dtype)]
+                (c.vectors[x],) = self.read(c.lanes(True), types, [cell], self.at(c))
 
     def finish(self, c: Scope, p: int) -> None:
         """Make the results of the first `p` sweeps' reductions known to a scope of columns."""
         for r, cells in self.totals.items():
             if self.s.sweep[r] < p and r not in c.vectors:
-                kind, L = reduction_of(r), Lanes(c.e, self.s.width, self.f.target)
+                kind, L = reduction_of(r), Lanes(c.e, c.width, self.f.target)
                 c.vectors[r] = kind.finish(
-                    L, self.read(c.e, kind.types, cells, self.at(c)), r.dtype
+                    L, self.read(L, kind.types, cells, self.at(c)), r.dtype
                 )
 
     # --- the sweeps ----------------------------------------------------------------------------
@@ -215,8 +218,8 @@ class Stripes:
         def vector(at: str) -> None:
             for r, kind in kinds.items():
                 near = kind.counting(self.rows)
-                old = self.read(self.e, kind.types, self.totals[r], at)
-                new = self.read(self.e, near.types, self.blocks[r], at)
+                old = self.read(self.free, kind.types, self.totals[r], at)
+                new = self.read(self.free, near.types, self.blocks[r], at)
                 new = near.behind(self.free, new, first)
                 self.write(kind.types, self.totals[r], at, kind.merge(self.free, old, new))
 
@@ -231,16 +234,9 @@ class Stripes:
         s, e = self.s, self.e
         begin, end = rows
         low, whole, high = columns
-        strip = STRIP if s.unroll > 1 and not waits(self.f.target, states) else 1
         kinds = {r: reduction_of(r).counting(self.rows).in_registers(self.f.target) for r in states}
-        rest = e(f"srem i64 {e(f'sub nsw i64 {end}, {begin}')}, {strip}")
-        main = e(f"sub nsw i64 {end}, {rest}")
-        if whole != high:  # no row is walked along in vain
-            some = e(f"icmp slt i64 {low}, {whole}")
-            main = e(f"select i1 {some}, i64 {main}, i64 {begin}")
-            end = e(f"select i1 {some}, i64 {end}, i64 {begin}")
 
-        def rows_from(i: str, count: int) -> None:
+        def rows_from(i: str, count: int, first: str, last: str, width: int) -> None:
             at = [e(f"add nuw nsw i64 {i}, {k}") if k else i for k in range(count)]
             numbers = [e(f"sub nuw nsw i64 {a}, {begin}") for a in at]
             rows = [
@@ -250,13 +246,30 @@ class Stripes:
             ]
 
             def vector(j: str) -> None:
-                self.vector(self.body.vectors_at(around, j, None), rows, kinds, states)
+                c = self.body.vectors_at(around, j, None, width)
+                self.vector(c, rows, kinds, states)
 
-            e.for_each(low, whole, vector, s.width, strided=True)
+            e.for_each(first, last, vector, width, strided=True)
 
-        e.for_each(begin, main, lambda i: rows_from(i, strip), strip)
-        if strip > 1:
-            e.for_each(main, end, lambda i: rows_from(i, 1))
+        def strips(first: str, last: str, width: int, strip: int) -> None:
+            """Vectors of columns from first to last, of which there may be none."""
+            stop = end
+            if first != low or last != high:  # no row is walked along in vain
+                some = e(f"icmp slt i64 {first}, {last}")
+                stop = e(f"select i1 {some}, i64 {end}, i64 {begin}")
+            rest = e(f"srem i64 {e(f'sub nsw i64 {stop}, {begin}')}, {strip}")
+            main = e(f"sub nsw i64 {stop}, {rest}")
+            e.for_each(begin, main, lambda i: rows_from(i, strip, first, last, width), strip)
+            if strip > 1:
+                e.for_each(main, stop, lambda i: rows_from(i, 1, first, last, width))
+
+        middle, abreast = low, columns_in_step(s, p) if s.interleave > 1 else 1
+        if abreast > 1:
+            left = e(f"srem i64 {e(f'sub nsw i64 {whole}, {low}')}, {abreast * s.width}")
+            middle = e(f"sub nsw i64 {whole}, {left}")
+            strips(low, middle, abreast * s.width, 1)
+        several = s.unroll > 1 and not waits(self.f.target, states)
+        strips(middle, whole, s.width, STRIP if several else 1)
         if whole == high:
             return
 
@@ -271,9 +284,9 @@ class Stripes:
         """A vector of columns in some rows, in order; with each row what follows its elements."""
         body, p = self.body, rows[0][0].ready
         self.recall(c, p)
-        at = self.at(c)
+        at, free = self.at(c), Lanes(self.e, c.width, self.f.target)
         now = {
-            r: kind.entered(self.free, self.read(self.e, kind.in_memory, states[r], at))
+            r: kind.entered(free, self.read(free, kind.in_memory, states[r], at))
             for r, kind in kinds.items()
         }
         for row, numbers in rows:
@@ -284,7 +297,7 @@ class Stripes:
                 x = [inner.vector(r.args[0]), *numbers[r]]
                 now[r] = kind.follow(inner.lanes(True), now[r], x)
         for r, kind in kinds.items():
-            self.write(kind.in_memory, states[r], at, now[r][:len(kind.in_memory)])
+            self.write(kind.in_memory, states[r], at, now[r][:len(kind.in_memory)], c.width)
 
     def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
         """What is known for each column after `p` sweeps: kept for later ones, or stored, or added
@@ -303,9 +316,8 @@ class Stripes:
                 self.finish(c, p)
                 c.demand([*new, *(x.expr for x in stores), *(places.wanted if places else ())])
                 for x in new:
-                    self.write(
-                        [register_type(x.dtype)], [self.between[x]], self.at(c), [c.vector(x)]
-                    )
+                    types, cells = [register_type(x.dtype)], [self.between[x]]
+                    self.write(types, cells, self.at(c), [c.vector(x)], c.width)
                 for late in stores:
                     c.store(late.output, late.offset, late.expr, vector=True)
                 if places is not None:

@@ -18,7 +18,7 @@ from graphc.codegen.emission.pieces import PAGE
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
-from graphc.codegen.nests.schedule import sweep_cost
+from graphc.codegen.nests.sweeps import sweep_cost
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.across import Across

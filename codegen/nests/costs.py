@@ -114,12 +114,8 @@ def interleaved(
     """
     if vector is None or width * bits != target.vector_bits or nest.reduced:
         return 1
-    if any(
-        e.kind in ("reduce", "scan")
-        or (e.kind == "load" and vector in e.axes
-            and (e.preds or step(nest, e.offset, vector) != 1))
-        for e in nest.exprs
-    ):
+    kinds = {e.kind for e in nest.exprs}
+    if "reduce" in kinds or "scan" in kinds or not reads_neighbours(nest, vector):
         return 1
     until: dict[Expr, int] = {}
     for e in nest.exprs:
@@ -138,6 +134,15 @@ def interleaved(
     while most > 1 and most * cost > limit:
         most //= 2
     return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
+
+
+def reads_neighbours(nest: Nest, vector: str) -> bool:
+    """Whether what a vector reads along its axis stands side by side, all of it."""
+    for e in nest.exprs:
+        moves = e.kind == "load" and vector in e.axes
+        if moves and (e.preds or step(nest, e.offset, vector) != 1):
+            return False
+    return True
 
 
 def in_steps(nest: Nest, target: Target, vector: str | None, cost: int) -> bool:

@@ -18,18 +18,16 @@ from graphc import dims
 from graphc.codegen.emission import bands, interleaving, narrow
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
-from graphc.codegen.nests.axes import coefficient, needs
-from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, in_steps, interleaved
+from graphc.codegen.nests.axes import coefficient
+from graphc.codegen.nests.costs import cost_of, in_steps, interleaved, reads_neighbours
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
+from graphc.codegen.nests.sweeps import columns_in_step, keep, sweeps_of, wanted
 from graphc.codegen.nests.tiles import Tile
 from graphc.codegen.nests.vector_axis import axis_and_tile, lane_bits
 from graphc.dims import Size
 
 BLOCK = 4096              # elements of the vector axis in a grid item
-MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
-MAX_CACHED = 1 << 16      # bytes of stack that they may take: threads of musl have 128 KiB
-MAX_LENT = 1 << 20        # bytes of a longer row that they take in a result, if registers are wide
 STRAIGHT = 256            # cycles of a row of known length up to which it is unrolled; ..
 STRAIGHT_VECTORS = 4      # .. and vectors of it that meet in one lane
 FINAL = 1 << 20           # "ready" after all items
@@ -162,7 +160,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     )
     lanes = target.vector_bits // bits
     width = 1 if vector is None or scattered or looked_up else filled(nest.sizes[vector], lanes)
-    sweep, ready, final, sweeps = _sweeps(nest, sums_rows)
+    sweep, ready, final, sweeps = sweeps_of(nest, sums_rows)
     flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
     if flat:
         final |= {e for e in nest.exprs if ready[e] > 0}
@@ -194,11 +192,15 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     plain = vector is not None and not (across or scattered or interleave > 1)
     if plain and sweeps and cost <= MOST_ABREAST:
         schedule.unroll = min(_unroll_of_sweeps(schedule), 2 if woven else 4)
-    _keep(schedule, target)
+    keep(schedule, target)
     if vector is not None and width > 1 and not (fixed or across or woven):
         if tile is None and not sums_rows and not scans and not tree:
             tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
+    if plain and sweeps and not (scans or woven or schedule.tile or schedule.bands):
+        assert vector is not None
+        if stepped and reads_neighbours(nest, vector):
+            schedule.interleave = max(columns_in_step(schedule, p) for p in range(sweeps))
     return schedule
 
 
@@ -285,7 +287,9 @@ def _side_by_side(s: Schedule) -> Tile | None:
 
 
 def group_of(s: Schedule) -> int:
-    """How many vectors of rows are written side by side."""
+    """How many registers of rows are written side by side."""
+    if s.interleave > 1:
+        return 1
     group, n = s.unroll, s.nest.sizes[s.vector] if s.vector is not None else 1
     while isinstance(n, int) and group > 1 and n < group * s.width:
         group //= 2
@@ -307,120 +311,3 @@ def _unroll_of_sweeps(s: Schedule) -> int:
     return unroll_of(max(
         sum(cost_of(e) for e in wanted(s, p, {}) if e.axes & reduced) for p in range(s.sweeps)
     ))
-
-
-def sweep_cost(s: Schedule, p: int) -> int:
-    """Cycles of a vector of the row in a sweep, roughly."""
-    return sum(
-        cost_of(e) for e in wanted(s, p, s.cached)
-        if s.vector in e.axes and s.cached.get(e, p) >= p
-    )
-
-
-def _keep(s: Schedule, target: Target) -> None:
-    """Decide which costly elements of rows that a later sweep wants again are kept, by the sweep
-    that makes them.
-
-    Those of a short row stand aside; of one that is longer, or may be, some stand in the place of a
-    result, until that is known: on AVX2 softmax of 8 x 131072 f32 takes 0.75 ms, 1.2 ms where its
-    exponentials are computed twice, and of 2 x 2M still a quarter less. With AVX-512 that is half
-    the work, and less than what a row beyond the caches waits for memory. So do those of columns,
-    many of which are swept at a time: softmax down 1024 x 1024 f32 takes Zen 1 0.64 of the time,
-    its gradient, which wants them three times, 0.44.
-    """
-    if s.vector is None or s.sweeps < 2 or s.straight:  # whose registers keep everything
-        return
-    size = dims.most(s.nest.row)
-    held = size or 0
-    if not s.across:
-        held *= min(BLOCK, dims.most(s.nest.sizes[s.vector]) or BLOCK)
-    costly = [
-        e for e in s.nest.exprs
-        if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.name, 0) >= COSTLY
-        and e.dtype.kind != "b"
-    ]
-    if not costly:
-        return
-    asked = [wanted(s, p, {}) for p in range(s.sweeps)]
-    uses = {e: [p for p, found in enumerate(asked) if e in found] for e in costly}
-    cached: dict[Expr, int] = {}
-    if s.across and size is not None and size <= MAX_CACHED_ROW:
-        left = MAX_CACHED
-        for e, at in uses.items():
-            takes = size * e.dtype.compute.itemsize
-            if len(at) > 1 and takes <= left:
-                cached[e] = at[0]
-                left -= takes
-    else:
-        for e, at in reversed(uses.items()):  # the last are made of those before
-            far = target.vector_bits == 512 and held * e.dtype.itemsize > MAX_LENT
-            place = _lender(s, e, at[-1]) if len(at) > 1 and not far else None
-            if place is not None:
-                cached[e], s.lent[e] = at[0], place
-    again = [wanted(s, p, cached) for p in range(s.sweeps)]
-    s.cached = {e: p for e, p in cached.items() if any(e in w for w in again[p + 1 :])}
-    s.lent = {e: x for e, x in s.lent.items() if e in s.cached}
-
-
-def _lender(s: Schedule, e: Expr, last: int) -> Store | None:
-    """A store of the row that is not made before sweep `last`, and has a place for each element."""
-    vector, whole = s.vector, {*s.nest.outer, *s.nest.reduced}
-    assert vector is not None
-    used = [x.output for x in (*s.nest.stores, *s.lent.values())]
-    for x in s.nest.stores:
-        alone = used.count(x.output) == 1 and not s.nest.dynamic(x.offset)
-        late = x.expr not in s.final and s.ready[x.expr] >= last
-        alike = s.nest.outputs[x.output].dtype is e.dtype is e.dtype.compute
-        if (
-            alone and late and alike and e.axes == set(x.axes) == whole
-            and coefficient(x.offset, vector) == 1
-        ):
-            return x
-    return None
-
-
-def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
-    """The expressions of the row that sweep p computes or reads back."""
-    roots = [a for r, q in s.sweep.items() if q == p for a in r.args]
-    roots += [r.args[0] for r in s.columns if s.ready[r.args[0]] == p]
-    roots += [
-        x.expr for x in s.nest.stores
-        if set(x.axes) & set(s.nest.reduced) and s.ready[x.expr] == p
-    ]
-    seen: set[Expr] = set()
-    while roots:
-        e = roots.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if e.kind == "reduce" or cached.get(e, p) < p:
-            continue
-        roots += needs(s.nest, e)
-    return seen
-
-
-def _sweeps(
-    nest: Nest, sums_rows: set[Expr]
-) -> tuple[dict[Expr, int], dict[Expr, int], set[Expr], int]:
-    """(sweep by reduction, ready by expression, what waits for all items, how many sweeps)."""
-    sweep: dict[Expr, int] = {}
-    ready: dict[Expr, int] = {}
-    final: set[Expr] = set()
-    last = -1
-    for e in nest.exprs:
-        before = needs(nest, e)
-        at = max((ready[a] for a in before), default=0)
-        if any(a in final for a in before) or e in sums_rows:
-            final.add(e)
-        if e.kind == "reduce" and e not in sums_rows:
-            sweep[e] = at
-            last = max(last, at)
-            at += 1
-        ready[e] = at
-    for e in sums_rows:
-        if e.axes:  # a sum per column, fed by the sweep that makes its operand
-            last = max(last, ready[e.args[0]])
-    for s in nest.stores:
-        if set(s.axes) & set(nest.reduced) and s.expr not in final:
-            last = max(last, ready[s.expr])
-    return sweep, ready, final, last + 1

@@ -40,7 +40,8 @@ from graphc.codegen.nests import row_parts
 from graphc.codegen.nests.axes import coalesce, substitute
 from graphc.codegen.nests.index_splitting import parts_of_rows
 from graphc.codegen.nests.loops import Expr, Nest
-from graphc.codegen.nests.schedule import MAX_CACHED_ROW, Schedule, plan
+from graphc.codegen.nests.schedule import Schedule, plan
+from graphc.codegen.nests.sweeps import MAX_CACHED_ROW
 from graphc.codegen.nests.tiles import longest_spread
 from graphc.codegen.nests.vector_axis import FEW
 from graphc.dims import Size

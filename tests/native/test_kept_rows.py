@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.nests import schedule
+from graphc.codegen.nests import sweeps
 
 RNG = np.random.default_rng(8)
 
@@ -23,7 +23,7 @@ def test_what_takes_long_is_kept_between_sweeps_of_rows_that_are_not(dtype, monk
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     kept = results()
     assert all(f"call void @{f.name}.k0.near(" in f.llvm_ir() for f in kept)
-    monkeypatch.setattr(schedule, "MAX_CACHED_ROW", 0)
+    monkeypatch.setattr(sweeps, "MAX_CACHED_ROW", 0)
     anew = results()
     assert not any(".near" in f.llvm_ir() for f in anew)
     for m in (1, 16, 64, 65, 130, 1000, 4095, 4096, 4097):
@@ -53,7 +53,7 @@ def lend(inputs, programs, arrays, monkeypatch):
     and nothing is written beside the results."""
     kept = [gx.function(inputs, p, name="f") for p in programs]
     texts = [f.llvm_ir() for f in kept]
-    monkeypatch.setattr(schedule, "_lender", lambda *of: None)
+    monkeypatch.setattr(sweeps, "_lender", lambda *of: None)
     lent = 0
     for f, p, text in zip(kept, programs, texts, strict=True):
         g = gx.function(inputs, p, name="f")

@@ -34,7 +34,6 @@ PLACES = {
         "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "LEAST_STEPPED": (0, 1000), "HELD": (0, 100),
         "WINDOW": (0, 9999),
     },
-    "codegen.emission.across": {"IN_STEP": (1, 8)},
     "codegen.emission.whole_row": {"AT_ONCE": (1, 8)},
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),
@@ -110,11 +109,13 @@ ORDERS = {
     },
     "codegen.nests.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.nests.schedule": {
-        "MAX_CACHED_ROW": (8, 64), "MAX_LENT": (0, 1 << 30),
         "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "MOST_ABREAST": (0, 10000), "SCANNED_ROWS": (1, 2, 8),
         "CHEAP_SCAN": (0, 100), "CHEAP_LOOKUP": (0, 100),
+    },
+    "codegen.nests.sweeps": {
+        "MAX_CACHED_ROW": (8, 64), "MAX_LENT": (0, 1 << 30), "IN_STEP": (1, 2, 8),
     },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},

@@ -1,0 +1,158 @@
+"""Sweeps over the rows of a nest: what each computes, and what it keeps for later ones.
+
+    softmax    0: the maximum    1: exponentials, which are kept, and their sum    2: the quotients
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphc import dims
+from graphc.codegen.machine.target import Target
+from graphc.codegen.nests.axes import coefficient, needs
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, is_long
+from graphc.codegen.nests.loops import Expr, Nest, Store
+
+if TYPE_CHECKING:
+    from graphc.codegen.nests.schedule import Schedule
+
+MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
+MAX_CACHED = 1 << 16      # bytes of stack that they may take: threads of musl have 128 KiB
+MAX_LENT = 1 << 20        # bytes of longer rows that they take in a result, if registers are wide
+IN_STEP = 4               # vectors of a sweep that are computed in step
+
+
+def sweep_cost(s: Schedule, p: int) -> int:
+    """Cycles of a vector of the row in a sweep, roughly."""
+    return sum(
+        cost_of(e) for e in wanted(s, p, s.cached)
+        if s.vector in e.axes and s.cached.get(e, p) >= p
+    )
+
+
+def in_step(s: Schedule, p: int) -> int:
+    """How many vectors of a row, or of columns, sweep p computes in step."""
+    reduces = [r for r, q in s.sweep.items() if q == p]
+    if not s.stepped or any(r.name == "argmax" or r in s.narrow for r in reduces):
+        return 1
+    return IN_STEP if sweep_cost(s, p) >= COSTLY else 1
+
+
+def columns_in_step(s: Schedule, p: int) -> int:
+    """How many vectors of columns are one register in sweep p, if it computes functions.
+
+    What is cheaper goes by several rows or groups of vectors, which hide its latency as well.
+    """
+    if not s.stepped:
+        return 1
+    ops = [e for e in wanted(s, p, s.cached) if e.kind == "op" and s.cached.get(e, p) >= p]
+    return in_step(s, p) if any(map(is_long, ops)) else 1
+
+
+def keep(s: Schedule, target: Target) -> None:
+    """Decide which costly elements of rows that a later sweep wants again are kept, by the sweep
+    that makes them.
+
+    Those of a short row stand aside; of one that is longer, or may be, some stand in the place of a
+    result, until that is known: on AVX2 softmax of 8 x 131072 f32 takes 0.75 ms, 1.2 ms where its
+    exponentials are computed twice, and of 2 x 2M still a quarter less. With AVX-512 that is half
+    the work, and less than what a row beyond the caches waits for memory. So do those of columns,
+    many of which are swept at a time: softmax down 1024 x 1024 f32 takes Zen 1 0.64 of the time,
+    its gradient, which wants them three times, 0.44.
+    """
+    if s.vector is None or s.sweeps < 2 or s.straight:  # whose registers keep everything
+        return
+    size = dims.most(s.nest.row)
+    held = size or 0
+    if not s.across:
+        held *= min(s.block, dims.most(s.nest.sizes[s.vector]) or s.block)
+    costly = [
+        e for e in s.nest.exprs
+        if e.kind == "op" and s.vector in e.axes and VECTOR_COST.get(e.name, 0) >= COSTLY
+        and e.dtype.kind != "b"
+    ]
+    if not costly:
+        return
+    asked = [wanted(s, p, {}) for p in range(s.sweeps)]
+    uses = {e: [p for p, found in enumerate(asked) if e in found] for e in costly}
+    cached: dict[Expr, int] = {}
+    if s.across and size is not None and size <= MAX_CACHED_ROW:
+        left = MAX_CACHED
+        for e, at in uses.items():
+            takes = size * e.dtype.compute.itemsize
+            if len(at) > 1 and takes <= left:
+                cached[e] = at[0]
+                left -= takes
+    else:
+        for e, at in reversed(uses.items()):  # the last are made of those before
+            far = target.vector_bits == 512 and held * e.dtype.itemsize > MAX_LENT
+            place = _lender(s, e, at[-1]) if len(at) > 1 and not far else None
+            if place is not None:
+                cached[e], s.lent[e] = at[0], place
+    again = [wanted(s, p, cached) for p in range(s.sweeps)]
+    s.cached = {e: p for e, p in cached.items() if any(e in w for w in again[p + 1 :])}
+    s.lent = {e: x for e, x in s.lent.items() if e in s.cached}
+
+
+def _lender(s: Schedule, e: Expr, last: int) -> Store | None:
+    """A store of the row that is not made before sweep `last`, and has a place for each element."""
+    vector, whole = s.vector, {*s.nest.outer, *s.nest.reduced}
+    assert vector is not None
+    used = [x.output for x in (*s.nest.stores, *s.lent.values())]
+    for x in s.nest.stores:
+        alone = used.count(x.output) == 1 and not s.nest.dynamic(x.offset)
+        late = x.expr not in s.final and s.ready[x.expr] >= last
+        alike = s.nest.outputs[x.output].dtype is e.dtype is e.dtype.compute
+        if (
+            alone and late and alike and e.axes == set(x.axes) == whole
+            and coefficient(x.offset, vector) == 1
+        ):
+            return x
+    return None
+
+
+def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
+    """The expressions of the row that sweep p computes or reads back."""
+    roots = [a for r, q in s.sweep.items() if q == p for a in r.args]
+    roots += [r.args[0] for r in s.columns if s.ready[r.args[0]] == p]
+    roots += [
+        x.expr for x in s.nest.stores
+        if set(x.axes) & set(s.nest.reduced) and s.ready[x.expr] == p
+    ]
+    seen: set[Expr] = set()
+    while roots:
+        e = roots.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.kind == "reduce" or cached.get(e, p) < p:
+            continue
+        roots += needs(s.nest, e)
+    return seen
+
+
+def sweeps_of(
+    nest: Nest, sums_rows: set[Expr]
+) -> tuple[dict[Expr, int], dict[Expr, int], set[Expr], int]:
+    """(sweep by reduction, ready by expression, what waits for all items, how many sweeps)."""
+    sweep: dict[Expr, int] = {}
+    ready: dict[Expr, int] = {}
+    final: set[Expr] = set()
+    last = -1
+    for e in nest.exprs:
+        before = needs(nest, e)
+        at = max((ready[a] for a in before), default=0)
+        if any(a in final for a in before) or e in sums_rows:
+            final.add(e)
+        if e.kind == "reduce" and e not in sums_rows:
+            sweep[e] = at
+            last = max(last, at)
+            at += 1
+        ready[e] = at
+    for e in sums_rows:
+        if e.axes:  # a sum per column, fed by the sweep that makes its operand
+            last = max(last, ready[e.args[0]])
+    for s in nest.stores:
+        if set(s.axes) & set(nest.reduced) and s.expr not in final:
+            last = max(last, ready[s.expr])
+    return sweep, ready, final, last + 1
