@@ -68,7 +68,7 @@ def of(f: Frame) -> list[Expr]:
     lanes = group_of(s) * s.width * s.interleave
     bits = [8 * x.dtype.compute.itemsize for x in found]
     held = sum(-(-lanes * b // f.target.vector_bits) for b in bits)
-    return found if held <= most_carried(s.cost, s.stepped, f.target) else []
+    return found if held <= most_carried(s.cost, s.stepped[0], f.target) else []
 
 
 def loop(

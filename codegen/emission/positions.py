@@ -63,7 +63,7 @@ class Positions(ABC):
         L = Lanes(
             self.e, width, frame.target, fastmath=frame.fastmath, fail=fail,
             mask=(mask or self.mask) if width > 1 else None, memo=self.memo,
-            stepped=frame.schedule.stepped and width > frame.schedule.width,
+            stepped=width > frame.schedule.width and frame.schedule.stepped[frame.sweeping],
         )
         return L
 

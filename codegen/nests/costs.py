@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import step
@@ -145,15 +146,15 @@ def reads_neighbours(nest: Nest, vector: str) -> bool:
     return True
 
 
-def in_steps(nest: Nest, target: Target, vector: str | None, cost: int) -> bool:
-    """Whether vectors side by side are kept in step (see `Target.steps`).
+def in_steps(exprs: Iterable[Expr], cost: int, least: int = LEAST_STEPPED) -> bool:
+    """Whether vectors of expressions go side by side in step (see `Target.steps`).
 
     Not where there is little to keep in order, or where quotients and roots are much of the work:
     those of all vectors at a time keep the divider busy, and all else waiting.
     """
-    if vector is None or not target.steps or cost < LEAST_STEPPED:
+    if cost < least:
         return False
-    ops = [e.attrs[0] for e in nest.exprs if e.kind == "op" and vector in e.axes]
+    ops = [e.attrs[0] for e in exprs if e.kind == "op"]
     return sum([DIVIDED[op] for op in ops if op in DIVIDED]) <= MOST_DIVIDED * cost
 
 

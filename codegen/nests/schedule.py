@@ -22,7 +22,7 @@ from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.costs import cost_of, in_steps, interleaved, reads_neighbours
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
-from graphc.codegen.nests.sweeps import columns_in_step, keep, sweeps_of, wanted
+from graphc.codegen.nests.sweeps import columns_in_step, keep, steps, sweeps_of, wanted
 from graphc.codegen.nests.tiles import Tile
 from graphc.codegen.nests.vector_axis import axis_and_tile, lane_bits
 from graphc.dims import Size
@@ -63,7 +63,7 @@ class Schedule:
     cost: int                     # of one vector of the nest, in cycles, roughly
     unroll: int
     interleave: int               # vectors that are computed side by side, as one wide register,
-    stepped: bool                 # in step
+    stepped: list[bool]           # whether each sweep does so in step; or all, where there is none
     cycles: Size                  # of one grid item
     items: Size
     sums: list[Expr] = field(default_factory=list)  # reductions over all items
@@ -170,7 +170,9 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     items, cycles = _work(nest, vector, flat, cost)
     # cycles decide how items are split, and so the order of sums: not by this target's width
     woven = interleaving.axis(nest) is not None
-    stepped = in_steps(nest, target, vector, cost)
+    stepped = target.steps and vector is not None and in_steps(
+        [e for e in nest.exprs if vector in e.axes], cost
+    )
     interleave = 1 if scattered or woven else interleaved(
         nest, target, vector, width, bits, cost, stepped
     )
@@ -180,7 +182,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
         final=final, sweeps=sweeps, flat=flat, cost=cost,
         unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
-        interleave=interleave, stepped=stepped,
+        interleave=interleave, stepped=[stepped],
         cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
         sums=[
             e for e in nest.exprs
@@ -193,13 +195,16 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     if plain and sweeps and cost <= MOST_ABREAST:
         schedule.unroll = min(_unroll_of_sweeps(schedule), 2 if woven else 4)
     keep(schedule, target)
+    if sweeps:
+        alone = target.steps and vector is not None
+        schedule.stepped = [stepped or (alone and steps(schedule, p)) for p in range(sweeps)]
     if vector is not None and width > 1 and not (fixed or across or woven):
         if tile is None and not sums_rows and not scans and not tree:
             tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
-    if plain and sweeps and not (scans or woven or schedule.tile or schedule.bands):
+    if plain and any(schedule.stepped) and not (scans or woven or schedule.tile or schedule.bands):
         assert vector is not None
-        if stepped and reads_neighbours(nest, vector):
+        if sweeps and reads_neighbours(nest, vector):
             schedule.interleave = max(columns_in_step(schedule, p) for p in range(sweeps))
     return schedule
 

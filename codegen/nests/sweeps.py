@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graphc import dims
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coefficient, needs
-from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, is_long
+from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, in_steps, is_long
 from graphc.codegen.nests.loops import Expr, Nest, Store
 
 if TYPE_CHECKING:
@@ -22,20 +22,30 @@ MAX_LENT = 1 << 20        # bytes of longer rows that they take in a result, if 
 IN_STEP = 4               # vectors of a sweep that are computed in step
 
 
+def _computed(s: Schedule, p: int) -> list[Expr]:
+    """What sweep p computes for each element of the vector axis."""
+    return [
+        e for e in wanted(s, p, s.cached)
+        if s.vector in e.axes and s.cached.get(e, p) >= p
+    ]
+
+
 def sweep_cost(s: Schedule, p: int) -> int:
     """Cycles of a vector of the row in a sweep, roughly."""
-    return sum(
-        cost_of(e) for e in wanted(s, p, s.cached)
-        if s.vector in e.axes and s.cached.get(e, p) >= p
-    )
+    return sum(map(cost_of, _computed(s, p)))
+
+
+def steps(s: Schedule, p: int) -> bool:
+    """Whether the vectors of sweep p go in step where they go side by side."""
+    found = _computed(s, p)
+    return in_steps(found, sum(map(cost_of, found)), COSTLY)
 
 
 def in_step(s: Schedule, p: int) -> int:
     """How many vectors of a row, or of columns, sweep p computes in step."""
     reduces = [r for r, q in s.sweep.items() if q == p]
-    if not s.stepped or any(r.name == "argmax" or r in s.narrow for r in reduces):
-        return 1
-    return IN_STEP if sweep_cost(s, p) >= COSTLY else 1
+    counts = any(r.name == "argmax" or r in s.narrow for r in reduces)
+    return IN_STEP if s.stepped[p] and not counts else 1
 
 
 def columns_in_step(s: Schedule, p: int) -> int:
@@ -43,10 +53,8 @@ def columns_in_step(s: Schedule, p: int) -> int:
 
     What is cheaper goes by several rows or groups of vectors, which hide its latency as well.
     """
-    if not s.stepped:
-        return 1
-    ops = [e for e in wanted(s, p, s.cached) if e.kind == "op" and s.cached.get(e, p) >= p]
-    return in_step(s, p) if any(map(is_long, ops)) else 1
+    long = s.stepped[p] and any(e.kind == "op" and is_long(e) for e in _computed(s, p))
+    return in_step(s, p) if long else 1
 
 
 def keep(s: Schedule, target: Target) -> None:

@@ -28,6 +28,23 @@ def f(x):
         out[i] = s
     return out
 """,
+    "column_softmax": """
+def f(x):
+    top = x[0].copy()
+    for i in range(1, x.shape[0]):
+        for j in range(x.shape[1]):
+            top[j] = max(top[j], x[i, j])
+    total = np.zeros(x.shape[1], x.dtype)
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = np.exp(x[i, j] - top[j])
+            total[j] += out[i, j]
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] /= total[j]
+    return out
+""",
     "var0": """
 def f(x):
     n = x.dtype.type(x.shape[0])

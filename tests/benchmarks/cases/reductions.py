@@ -35,6 +35,12 @@ def layer_norm_loss(xp: Any, x: Any, w: Any, b: Any, c: Any) -> Any:
     return xp.sum(xp.layer_norm(x, w, b) * c)
 
 
+def column_softmax(xp: Any, x: Any) -> Any:
+    """Softmax of columns, as of an image's channels."""
+    e = xp.exp(x - xp.max(x, axis=0))
+    return e / xp.sum(e, axis=0)
+
+
 def pairwise(xp: Any, x: Any, y: Any) -> Any:
     """Euclidean distances of the rows of x from the rows of y."""
     d = x[:, None, :] - y[None, :, :]
@@ -153,6 +159,8 @@ def cases() -> list[Case]:
                 _case("softmax", dtype, size, softmax, **large),
                 _case("softmax_grad", dtype, size, softmax_loss, ("c",), wrt=(0,),
                       reference=softmax_by_hand),
+                _case("column_softmax", dtype, size, column_softmax,
+                      skip={"numexpr": "no greatest elements of columns"}, **large),
                 _case("logsumexp", dtype, size, logsumexp),
                 _case("layer_norm", dtype, size, layer_norm, ("w", "w"), **large),
                 _case("cross_entropy", dtype, size, cross_entropy, ("y",)),
