@@ -208,14 +208,21 @@ class Reduction:
         ]
 
     def first(self, L: Lanes, x: Sequence[str]) -> list[str]:
-        """The state after one element in every active lane: `step` from `start`, with less code
-        (a sum of floats does need its zero: 0 + -0 is 0)."""
-        start = self.start(L)
-        if self.dtype.is_float and self.name == "reduce_sum":
-            return self.step(L, start, x)
+        """The state after one element in every active lane: `step` from `start`, with less code.
+        What is made of such states is `begun` at its end."""
         if L.mask is None:
             return list(x)
+        start = self.start(L)
         return [L.select(L.mask, t, n, s) for t, n, s in zip(self.types, x, start, strict=True)]
+
+    def begun(self, L: Lanes, state: list[str]) -> list[str]:
+        """A state that did begin from nothing: sums of floats are never -0 then.
+
+        (0 + a) + (0 + b) is 0 + (a + b), to the bit, so that one 0 does for all lanes.
+        """
+        if self.dtype.is_float and self.name == "reduce_sum":
+            return self.merge(L, self.start(L), state)
+        return state
 
     def fold(self, L: Lanes, vectors: list[list[str] | None]) -> list[str]:
         """A scalar state from vector states; None stands for vectors no element reached."""

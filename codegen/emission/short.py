@@ -115,11 +115,7 @@ def _tree(
             return leaf(first)
         return _met(kinds, sums(first, 2 * step), sums(first + step, 2 * step))
 
-    # lanes begin with zeros: -0 becomes 0
-    return [
-        kind.merge(L, kind.start(L), x) if kind.name == "reduce_sum" else x
-        for (L, kind, _), x in zip(kinds, sums(0, 1), strict=True)
-    ]
+    return [kind.begun(L, x) for (L, kind, _), x in zip(kinds, sums(0, 1), strict=True)]
 
 
 class _Buffer:

@@ -90,4 +90,4 @@ def _result(body: Across, r: Expr, vectors: list[list[str] | None], places: list
         return kind.finish(one, [kind.count(L, hits)], r.dtype)
     if kind.name == "argmax" and s.straight * s.width <= s.lanes:
         return kind.place(L, vectors)
-    return kind.finish(one, kind.fold(L, vectors), r.dtype)
+    return kind.finish(one, kind.begun(one, kind.fold(L, vectors)), r.dtype)

@@ -261,3 +261,20 @@ def test_lengths_that_have_a_version_of_their_own(dtype):
                 assert f(a, w).tobytes() == g(a, w).tobytes(), (m, n)
                 np.testing.assert_allclose(f(a, w), want, rtol=1e-5)
     assert [f.compilations for f in undeclared] == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_sums_begin_with_zero(dtype):
+    """Of -0 alone, too, whatever the length of a row, and whether it is known; of others the bits
+    are those of rows of unknown length."""
+    x = gx.input("x", ("n", "m"), dtype)
+    swept = gx.function([x], gx.sum(x, axis=1))
+    for m in (1, 2, 3, 4, 7, 8, 12, 16, 17, 31, 32, 33, 64, 100):
+        a = RNG.normal(size=(37, m)).astype(dtype)
+        a[::3] = -0.0
+        a[1::6, : m // 2] = 0.0
+        k = gx.input("k", (37, m), dtype)
+        f = gx.function([k], gx.sum(k, axis=1))
+        got = f(a)
+        assert got.tobytes() == swept(a).tobytes(), m
+        assert not np.signbit(got[::3]).any(), m
