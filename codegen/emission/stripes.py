@@ -17,7 +17,6 @@ Columns that fill one vector at most are walked down at once, some blocks side b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphc import dims
@@ -92,18 +91,6 @@ class Stripes:
 
     # --- what stands in memory -----------------------------------------------------------------
 
-    def read(self, L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:
-        """A vector of states at a place."""
-        return read_states(Lanes(L.e, L.width, self.f.target), types, cells, at)
-
-    def write(
-        self, types: Sequence[str], cells: Sequence[str], at: str, state: Sequence[str],
-        width: int = 0,
-    ) -> None:
-        """Put a vector of states to a place."""
-        L = Lanes(self.e, width, self.f.target) if width else self.free
-        write_states(L, types, cells, at, state)
-
     def at(self, c: Scope) -> str:
         """Where a scope's columns stand in memory."""
         assert self.s.vector is not None
@@ -114,7 +101,7 @@ class Stripes:
         for x, cell in self.between.items():
             if self.s.ready[x] <= p:
                 types = [register_type(x.dtype)]
-                (c.vectors[x],) = self.read(c.lanes(True), types, [cell], self.at(c))
+                (c.vectors[x],) = read_states(c.lanes(True), types, [cell], self.at(c))
 
     def finish(self, c: Scope, p: int) -> None:
         """Make the results of the first `p` sweeps' reductions known to a scope of columns."""
@@ -122,7 +109,7 @@ class Stripes:
             if self.s.sweep[r] < p and r not in c.vectors:
                 kind, L = reduction_of(r), Lanes(c.e, c.width, self.f.target)
                 c.vectors[r] = kind.finish(
-                    L, self.read(L, kind.types, cells, self.at(c)), r.dtype
+                    L, read_states(L, kind.types, cells, self.at(c)), r.dtype
                 )
 
     # --- the sweeps ----------------------------------------------------------------------------
@@ -200,7 +187,7 @@ class Stripes:
             if rows is not None:
                 kind = kind.counting(self.rows)
                 state = kind.within(self.free, state, rows[0])
-            self.write(kind.types, states[r], self.at(c), state)
+            write_states(self.free, kind.types, states[r], self.at(c), state)
 
     def clear(
         self, cells: dict[Expr, list[str]], kinds: dict[Expr, Reduction], length: str
@@ -208,7 +195,7 @@ class Stripes:
         """The states of a sweep's reductions over no rows."""
         def vector(at: str) -> None:
             for r, kind in kinds.items():
-                self.write(kind.types, cells[r], at, kind.start(self.free))
+                write_states(self.free, kind.types, cells[r], at, kind.start(self.free))
 
         if kinds:
             self.e.for_each("0", length, vector, self.s.width)
@@ -218,10 +205,11 @@ class Stripes:
         def vector(at: str) -> None:
             for r, kind in kinds.items():
                 near = kind.counting(self.rows)
-                old = self.read(self.free, kind.types, self.totals[r], at)
-                new = self.read(self.free, near.types, self.blocks[r], at)
+                old = read_states(self.free, kind.types, self.totals[r], at)
+                new = read_states(self.free, near.types, self.blocks[r], at)
                 new = near.behind(self.free, new, first)
-                self.write(kind.types, self.totals[r], at, kind.merge(self.free, old, new))
+                both = kind.merge(self.free, old, new)
+                write_states(self.free, kind.types, self.totals[r], at, both)
 
         if kinds:
             self.e.for_each("0", length, vector, self.s.width)
@@ -286,7 +274,7 @@ class Stripes:
         self.recall(c, p)
         at, free = self.at(c), Lanes(self.e, c.width, self.f.target)
         now = {
-            r: kind.entered(free, self.read(free, kind.in_memory, states[r], at))
+            r: kind.entered(free, read_states(free, kind.in_memory, states[r], at))
             for r, kind in kinds.items()
         }
         for row, numbers in rows:
@@ -297,7 +285,7 @@ class Stripes:
                 x = [inner.vector(r.args[0]), *numbers[r]]
                 now[r] = kind.follow(inner.lanes(True), now[r], x)
         for r, kind in kinds.items():
-            self.write(kind.in_memory, states[r], at, now[r][:len(kind.in_memory)], c.width)
+            write_states(free, kind.in_memory, states[r], at, now[r][:len(kind.in_memory)])
 
     def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
         """What is known for each column after `p` sweeps: kept for later ones, or stored, or added
@@ -317,7 +305,8 @@ class Stripes:
                 c.demand([*new, *(x.expr for x in stores), *(places.wanted if places else ())])
                 for x in new:
                     types, cells = [register_type(x.dtype)], [self.between[x]]
-                    self.write(types, cells, self.at(c), [c.vector(x)], c.width)
+                    L = Lanes(self.e, c.width, self.f.target)
+                    write_states(L, types, cells, self.at(c), [c.vector(x)])
                 for late in stores:
                     c.store(late.output, late.offset, late.expr, vector=True)
                 if places is not None:

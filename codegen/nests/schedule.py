@@ -182,7 +182,7 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         loops=[n for n in nest.reduced if n != vector], across=across, sweep=sweep, ready=ready,
         final=final, sweeps=sweeps, flat=flat, cost=cost,
         unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
-        interleave=interleave, stepped=[stepped],
+        interleave=interleave, stepped=[stepped] * max(1, sweeps),
         cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
         sums=[
             e for e in nest.exprs
@@ -195,9 +195,8 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     if plain and sweeps and cost <= MOST_ABREAST:
         schedule.unroll = min(_unroll_of_sweeps(schedule), 2 if woven else 4)
     keep(schedule, target)
-    if sweeps:
-        alone = target.steps and vector is not None
-        schedule.stepped = [stepped or (alone and steps(schedule, p)) for p in range(sweeps)]
+    if target.steps and vector is not None and sweeps:
+        schedule.stepped = [stepped or steps(schedule, p) for p in range(sweeps)]
     if vector is not None and width > 1 and not (fixed or across or woven):
         if tile is None and not sums_rows and not scans and not tree:
             tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
