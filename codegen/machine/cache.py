@@ -5,7 +5,8 @@ everything that decides the object's bytes, so entries never go stale, and objec
 absolute addresses. An entry that is damaged is as good as none. The directory must be private to
 the user (0700), because its contents are executed; one that is not is left alone and unused.
 
-GRAPHC_CACHE_DIR names the directory; set but empty, it turns the cache off.
+GRAPHC_CACHE_DIR names the directory; set but empty, it turns the cache off. Who names one that is
+not used hears why.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import importlib.util
 import os
 import stat
 import sys
+import warnings
 
 LIMIT_BYTES = 512 << 20
 _SWEEP_ONE_IN = 64  # stores: keys are random, so they decide which of them looks at the size
@@ -54,24 +56,43 @@ def installation() -> str:
 
 def directory() -> str | None:
     """The cache directory, made if missing; None where there is no safe one."""
-    path = os.environ.get("GRAPHC_CACHE_DIR")
-    if path is None:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        if not os.path.isabs(base):  # a user without a home, or against the XDG specification
-            return None
-        path = os.path.join(base, "graphc")
-    if not path:
+    named = os.environ.get("GRAPHC_CACHE_DIR")
+    if named is not None:
+        problem = unusable(named) if named else ""
+        if problem:
+            unused(named, problem)
+        return named if named and not problem else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(base):  # a user without a home, or against the XDG specification
         return None
+    path = os.path.join(base, "graphc")
+    return None if unusable(path) else path
+
+
+def unusable(path: str) -> str:
+    """What keeps objects out of this directory, which is made if missing; "" if nothing does."""
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         info = os.lstat(path)
-    except OSError:
-        return None
+    except OSError as problem:
+        return str(problem.strerror or problem)
     if not stat.S_ISDIR(info.st_mode):
-        return None
-    if hasattr(os, "geteuid") and (info.st_uid != os.geteuid() or info.st_mode & 0o077):
-        return None
-    return path
+        return "it is a link, not a directory"
+    if hasattr(os, "geteuid"):
+        if info.st_uid != os.geteuid():
+            return "it belongs to another user"
+        if info.st_mode & 0o077:
+            return f"others may enter it (mode {info.st_mode & 0o777:o}); chmod 700 it"
+    return ""
+
+
+@functools.cache
+def unused(path: str, problem: str) -> None:
+    """Warn, once in a process."""
+    warnings.warn(
+        f"GRAPHC_CACHE_DIR={path} is not used, so that everything is compiled anew: {problem}",
+        RuntimeWarning, stacklevel=2,
+    )
 
 
 def load(name: str) -> bytes | None:

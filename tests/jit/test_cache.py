@@ -1,6 +1,7 @@
 """The object cache: hits, damage, privacy, bounded size."""
 
 import os
+import warnings
 
 import handmade
 import pytest
@@ -46,7 +47,10 @@ def test_damaged_entry_is_compiled_again(home, damage):
 def test_directory_of_others_is_not_used(home):
     home.mkdir(mode=0o755)
     os.chmod(home, 0o755)
-    assert cache.directory() is None
+    with pytest.warns(RuntimeWarning, match=r"objects is not used.*\(mode 755\); chmod 700 it"):
+        assert cache.directory() is None
+    with warnings.catch_warnings(action="error"):  # said once
+        assert cache.directory() is None
     assert llvm.compile_object(handmade.INCREMENT, host())
     assert not list(home.iterdir())
 
@@ -63,8 +67,11 @@ def test_no_folder_is_made_where_python_happens_to_be(tmp_path, monkeypatch, nam
 
 def test_unusable_directory_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    for path in (str(tmp_path / "file" / "below"), ""):
-        monkeypatch.setenv("GRAPHC_CACHE_DIR", path)
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "file" / "below"))
+    with pytest.warns(RuntimeWarning, match="below is not used.*Not a directory"):
+        assert llvm.compile_object(handmade.INCREMENT, host())
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    with warnings.catch_warnings(action="error"):
         assert llvm.compile_object(handmade.INCREMENT, host())
 
 
