@@ -52,7 +52,10 @@ PLACES = {
         "PASSING_BYTES": (1 << 12, 1 << 21), "THIN": (1, 200), "THIN_BYTES": (1 << 10, 1 << 15),
         "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
     },
-    "codegen.matmul.block": {"FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024)},
+    "codegen.matmul.block": {
+        "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "CLOSE_BYTES": (0, 1 << 30),
+        "MANY_ROWS": (0, 9999),
+    },
     "codegen.matmul.row": {"WAY_BYTES": (8, 1 << 16)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
