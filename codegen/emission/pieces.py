@@ -69,10 +69,11 @@ def _suits_few(body: Along, rows: int) -> bool:
 
 def waits(target: Target, reduces: Iterable[Expr]) -> bool:
     """Whether rows had better come one at a time. Each element of an argmax waits for the last,
-    where masks are registers for longer than a state takes to be read and written: 1024 x 1024
-    f64 take 97 us by one row and 108 by four, 8192 x 512 1,150 and 1,650. By AVX2 146 and 118.
+    where masks come late for longer than a state takes to be read and written: 1024 x 1024 f64
+    take Zen 5 97 us by one row and 108 by four, 8192 x 512 1,150 and 1,650; AVX-512 of Intel 310
+    and 270, 1,320 and 1,090, AVX2 146 and 118.
     """
-    return target.masked and any(r.name == "argmax" for r in reduces)
+    return target.masks_late and any(r.name == "argmax" for r in reduces)
 
 
 def columns_of(body: Along) -> int:

@@ -40,6 +40,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
     has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
     reads_apart: bool = False  # pieces of rows as fast as whole ones (see `matmul.block`)
+    masks_late: bool = False   # comparisons take longest to get into masks (see `emission.pieces`)
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -142,4 +143,5 @@ def _x86_level(features: set[str]) -> str:
 def _lowered(own: str, level: str, triple: str, zen5: bool) -> Target:
     if level and level not in LEVELS:
         raise UsageError(f"GRAPHC_CPU={level!r}: expected v2, v3 or v4")
-    return x86(min(level, own) if level else own, triple)._replace(reads_apart=zen5)
+    target = x86(min(level, own) if level else own, triple)
+    return target._replace(reads_apart=zen5, masks_late=zen5 and target.masked)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.emission import stripes
 from graphc.codegen.machine.target import host
 
 LENGTHS = (1, 5, 15, 16, 17, 63, 64, 65, 255, 257, 4095, 4096, 4097, 9000)
@@ -103,8 +104,11 @@ def test_argmax_of_rows_in_registers(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int8", "int64"])
-def test_argmax_of_long_columns(dtype):
-    """Strips of rows, blocks of them, and the rows that are left of either."""
+@pytest.mark.parametrize("late", [False, True])
+def test_argmax_of_long_columns(monkeypatch, dtype, late):
+    """Strips of rows or one at a time, blocks of them, and the rows that are left of either."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(stripes, "waits", lambda target, reduces: late)
     x = gx.input("x", ("n", "m"), dtype)
     f = gx.function([x], [gx.argmax(x, axis=0), gx.argmin(x[::-1], axis=0)])
     for n in (4, 5, 7, 255, 258, 777):
@@ -121,7 +125,7 @@ def test_argmax_of_long_columns(dtype):
 @pytest.mark.parametrize("n", [2, 255, 256, 257, 512])
 def test_argmax_of_columns_of_known_length(dtype, n):
     """Rows are counted in integers as wide as elements, as long as they can be."""
-    for m in (5, 40, 150):
+    for m in (5, 40, 150, 1024):
         x = gx.input("x", (n, m), dtype)
         f = gx.function([x], [gx.argmax(x, axis=0), gx.max(x, axis=0)])
         for a in samples(dtype, (n, m)):
