@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept between sweeps
 MAX_CACHED = 1 << 16      # bytes of stack that they may take: threads of musl have 128 KiB
-MAX_LENT = 1 << 20        # bytes of longer rows that they take in a result, if registers are wide
+MAX_LENT = 1 << 22        # bytes of longer rows that they take in a result, if registers are wide
 IN_STEP = 4               # vectors of a sweep that are computed in step
 
 
@@ -64,9 +64,9 @@ def keep(s: Schedule, target: Target) -> None:
     Those of a short row stand aside; of one that is longer, or may be, some stand in the place of a
     result, until that is known: on AVX2 softmax of 8 x 131072 f32 takes 0.75 ms, 1.2 ms where its
     exponentials are computed twice, and of 2 x 2M still a quarter less. With AVX-512 that is half
-    the work, and less than what a row beyond the caches waits for memory. So do those of columns,
-    many of which are swept at a time: softmax down 1024 x 1024 f32 takes Zen 1 0.64 of the time,
-    its gradient, which wants them three times, 0.44.
+    the work: it takes 0.8 of the time, but beyond the caches 1.2, by what waits for memory. So do
+    those of columns, many of which are swept at a time: softmax down 1024 x 1024 f32 takes Zen 1
+    0.64 of the time, its gradient, which wants them three times, 0.44, AVX-512 0.75 and 0.88.
     """
     if s.vector is None or s.sweeps < 2 or s.straight:  # whose registers keep everything
         return
