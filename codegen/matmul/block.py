@@ -19,7 +19,7 @@ from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import PITCH, strip
 from graphc.codegen.matmul.pack import define_pack, define_spread, define_unpack
-from graphc.codegen.matmul.row import define_row
+from graphc.codegen.matmul.row import MOST_ROWS, define_few, define_row
 from graphc.codegen.matmul.strips import (
     FLAT_TILES,
     HEIGHT,
@@ -42,6 +42,7 @@ LONG_BYTES = 4096   # of a row of a block where registers are wide: see `most_co
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
 MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
+UPRIGHT_BYTES = 1 << 18  # of B with contiguous columns, from which a few rows take it as it is
 CLOSE_BYTES = 1 << 13  # between rows of B up to which it asks for the next block: likewise
 
 
@@ -99,8 +100,8 @@ def define_block(module: Module, target: Target, dtype: DType, partial: bool = F
 class _Block:
     """Emits `block`: what holds for all of k first, then a block of k, then C where it belongs.
 
-    staged: whether C is added up in scratch, `out`. begin: columns that a single row takes from B
-    as it stands, before the n others from `b` on. keep: whether the first strip packs B on its way,
+    staged: whether C is added up in scratch, `out`. begin: columns that few rows take from B as it
+    stands, before the n others from `b` on. keep: whether the first strip packs B on its way,
     which are `whole` columns; coming: whether it asks for those of the next block meanwhile; far:
     whether they are packed before it, row by row; before: whether all of B is, panel by panel.
     """
@@ -120,7 +121,10 @@ class _Block:
         self.n, self.b = "%n", "%b"
         if not self.narrow:
             elem = str(dtype.itemsize)
-            upright = f.all_of([f.cmp("eq", "%m", "1"), strided, f.cmp("eq", "%b_row", elem)])
+            large = f.cmp("sge", f.mul(f.mul("%n", "%k"), elem), str(UPRIGHT_BYTES))
+            several = f.all_of([large, f.cmp("sle", "%m", str(MOST_ROWS))])
+            few = f(f"or i1 {f.cmp('eq', '%m', '1')}, {several}")
+            upright = f.all_of([few, strided, f.cmp("eq", "%b_row", elem)])
             self.begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
             self.n = f.sub("%n", self.begin)
             self.b = f.at("%b", f.mul(self.begin, "%b_col"))
@@ -173,10 +177,7 @@ class _Block:
         later = f.cmp("ne", index, "0")
         b, c = f.at(self.b, f.mul(index, "%b_row")), self.out
         if not self.narrow:
-            row = define_row(f.module, f.target, self.dtype)
-            f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
-                 f"i64 %a_col, ptr {f.at('%b', f.mul(index, '%b_row'))}, i64 %b_col, "
-                 f"ptr {self.out}, i1 {later})")
+            self._upright(f.at("%b", f.mul(index, "%b_row")), depth, later)
             c = f.at(self.out, f.mul(self.begin, self.tiles.bytes))
         self._pack_b(b, depth)
         first = "0"
@@ -185,6 +186,18 @@ class _Block:
                 self._keeping_strip(index, b, c, depth, later)
             first = f.select(self.keep, str(self.tiles.rows), "0")
         self._strips(first, b, c, depth, later)
+
+    def _upright(self, b: str, depth: str, later: str) -> None:
+        """The columns that few rows take from B as it stands."""
+        f = self.f
+        row, few = (g(f.module, f.target, self.dtype) for g in (define_row, define_few))
+        with f.either(f.cmp("eq", "%m", "1")) as branches:
+            f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
+                 f"i64 %a_col, ptr {b}, i64 %b_col, ptr {self.out}, i1 {later})")
+            f.otherwise(*branches)
+            f.do(f"call void @{few}(i64 %m, i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
+                 f"i64 %a_row, i64 %a_col, ptr {b}, i64 %b_col, ptr {self.out}, "
+                 f"i64 {self.out_row}, i1 {later})")
 
     def _pack_b(self, b: str, depth: str) -> None:
         """All of B, or what is less than a panel beside those that the first strip packs.

@@ -28,6 +28,8 @@ DEPTHS = [1, 2, 5, 8, 16, 33, 64, 191, 192, 193, 255, 256, 257, 384, 512, 900]
 # matrices beside a vector that are taken to come from memory
 FAR = [(1, 701, 400), (1, 2065, 130), (701, 1, 400), (2065, 1, 130), (1301, 1, 400),
        (4165, 1, 130)]
+# few rows beside columns that they take as they are
+UPRIGHT = [(2, 131, 517), (3, 131, 517), (4, 65, 1031), (5, 131, 517)]
 TRANSPOSED = list(itertools.product([False, True], repeat=2))
 
 
@@ -46,7 +48,7 @@ def test_floats_at_tile_boundaries(dtype, level):
     f = compiled(np.dtype(dtype).name, level)
     asked = [(28, 70, k) for k in (1, 13, 14, 15, 205, 206, 207)]  # after 14 steps tiles ask for B
     for m, n, k in [*shapes(rng, 120), (510, 70, 20), (7, 600, 260), (45, 1061, 260),
-                    (503, 515, 3), (2105, 33, 9), *FAR, *asked]:
+                    (503, 515, 3), (2105, 33, 9), *FAR, *UPRIGHT, *asked]:
         for ta, tb in TRANSPOSED:
             a, b = operand(rng, (1, m, k), dtype, ta), operand(rng, (1, k, n), dtype, tb)
             c = np.full((1, m, n), 7, dtype)
@@ -73,7 +75,8 @@ def test_integers_wrap_exactly(dtype, level):
 def test_no_access_outside(dtype, level, at_end):
     rng = np.random.default_rng(3)
     f = compiled(dtype, level)
-    for m, n, k in [*shapes(rng, 25), (50, 600, 20), (1, 1, 70), (9, 1, 40), (70, 1, 5), *FAR[:3]]:
+    for m, n, k in [*shapes(rng, 25), (50, 600, 20), (1, 1, 70), (9, 1, 40), (70, 1, 5), *FAR[:3],
+                    *UPRIGHT]:
         for ta, tb in TRANSPOSED:
             a = guarded((1, k, m) if ta else (1, m, k), dtype, at_end)
             b = guarded((1, n, k) if tb else (1, k, n), dtype, at_end)
@@ -139,7 +142,8 @@ def test_nan_and_infinity(dtype):
 
 BITS = [(1, 1, 7), (40, 1, 300), (3, 1, 5000), (33, 10, 128), (50, 64, 64), (61, 100, 700),
         (510, 130, 40), (2110, 67, 20), (13, 600, 270), (3, 701, 400), (2065, 1, 130),
-        (1500, 1, 300), (250, 1, 130), (79, 1, 62), (1301, 1, 700), (4165, 1, 130)]
+        (1500, 1, 300), (250, 1, 130), (79, 1, 62), (1301, 1, 700), (4165, 1, 130),
+        *UPRIGHT]
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16"])

@@ -54,7 +54,7 @@ PLACES = {
     },
     "codegen.matmul.block": {
         "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "CLOSE_BYTES": (0, 1 << 30),
-        "MANY_ROWS": (0, 9999),
+        "MANY_ROWS": (0, 9999), "UPRIGHT_BYTES": (0, 1 << 30),
     },
     "codegen.matmul.row": {"WAY_BYTES": (8, 1 << 16)},
     "codegen.matmul.strips": {
