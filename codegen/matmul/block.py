@@ -42,8 +42,8 @@ LONG_BYTES = 4096   # of a row of a block where registers are wide: see `most_co
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
 MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
-UPRIGHT_BYTES = 1 << 18  # of B with contiguous columns, from which a few rows take it as it is
 CLOSE_BYTES = 1 << 13  # between rows of B up to which it asks for the next block: likewise
+UPRIGHT_BYTES = 1 << 18  # of B with contiguous columns, from which a few rows take it as it is
 
 
 def k_block(dtype: DType) -> int:
