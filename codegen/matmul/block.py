@@ -225,7 +225,7 @@ class _Block:
 
         Its rows may come from memory, a piece from each: the next panel's are asked for with those
         of this one, which takes 1 to 3 % off 1024x1024x1024. For few rows those of the next block
-        are, which is thus in the second cache when its turn comes: 20x4096x256 takes a quarter less
+        are, which is thus in the second cache when its turn comes: 20x256x4096 takes a quarter less
         than with B read row by row before, 32 rows 15 to 18 %, 64 rows 10 %, 32x1024x1024 3 to
         10 %. Rows 16 KiB apart are in pages of their own, and it would take 6 % more.
         """
