@@ -39,8 +39,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     pointer_bits: int = 64
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
     has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
-    reads_apart: bool = False  # pieces of rows as fast as whole ones (see `matmul.block`)
-    masks_late: bool = False   # comparisons take longest to get into masks (see `emission.pieces`)
+    zen5: bool = False        # AMD's Zen 5, which is as fast by other code
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -55,6 +54,16 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         polynomial of f32 takes Zen 1 half as long again, and erf a third.
         """
         return self.arch in X86 and self.registers == 16
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether pieces of rows come as fast as whole ones (see `matmul.block`)."""
+        return self.zen5
+
+    @property
+    def masks_late(self) -> bool:
+        """Whether comparisons take long to get into masks (see `emission.pieces`)."""
+        return self.zen5 and self.masked
 
     @property
     def arch(self) -> str:
@@ -143,5 +152,4 @@ def _x86_level(features: set[str]) -> str:
 def _lowered(own: str, level: str, triple: str, zen5: bool) -> Target:
     if level and level not in LEVELS:
         raise UsageError(f"GRAPHC_CPU={level!r}: expected v2, v3 or v4")
-    target = x86(min(level, own) if level else own, triple)
-    return target._replace(reads_apart=zen5, masks_late=zen5 and target.masked)
+    return x86(min(level, own) if level else own, triple)._replace(zen5=zen5)

@@ -191,7 +191,10 @@ class _Block:
         """The columns that few rows take from B as it stands."""
         f = self.f
         row, few = (g(f.module, f.target, self.dtype) for g in (define_row, define_few))
-        with f.either(f.cmp("eq", "%m", "1")) as branches:
+        with (
+            f.when(f.cmp("ne", self.begin, "0")),
+            f.either(f.cmp("eq", "%m", "1")) as branches,
+        ):
             f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
                  f"i64 %a_col, ptr {b}, i64 %b_col, ptr {self.out}, i1 {later})")
             f.otherwise(*branches)

@@ -41,8 +41,8 @@ def define_row(module: Module, target: Target, dtype: DType) -> str:
             "i1 %accumulate",
             target,
         )
-        groups = (2, 1) if 2 * target.lanes(dtype) <= SIDE_BY_SIDE else (1,)
-        for columns, place in _columns(f, dtype, groups):
+        sizes = (2, 1) if 2 * target.lanes(dtype) <= SIDE_BY_SIDE else (1,)
+        for columns, place in _columns(f, dtype, sizes):
             _product(f, dtype, ["%a"], columns, [f.at("%c", place)])
         f.finish()
     return name
@@ -75,12 +75,12 @@ def define_few(module: Module, target: Target, dtype: DType) -> str:
 
 
 def _columns(
-    f: Function, dtype: DType, groups: tuple[int, ...]
+    f: Function, dtype: DType, sizes: tuple[int, ...]
 ) -> Iterator[tuple[list[list[str]], str]]:
     """Loops over n columns, so many groups of as many as lanes at a time: where those of B begin,
     and where they are in a row of C."""
     lanes, done = f.target.lanes(dtype), "0"
-    for together in groups:
+    for together in sizes:
         end = f(f"and i64 %n, {-together * lanes}")
         with f.each(done, end, together * lanes) as col:
             b = f.at("%b", f.mul(col.index, "%b_col"))

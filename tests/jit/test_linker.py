@@ -145,8 +145,7 @@ def test_what_graphc_never_makes_is_for_llvm():
 def test_the_machine_is_what_llvm_finds():
     found = {f for f, there in llvm.binding().get_host_cpu_features().items() if there}
     assert target._linux_x86(target._linux_cpu()) == target._x86_level(found)
-    zen5 = llvm.binding().get_host_cpu_name() == "znver5"
-    assert target.host().reads_apart == target.host().masks_late == zen5
+    assert target.host().zen5 == (llvm.binding().get_host_cpu_name() == "znver5")
 
 
 @pytest.mark.parametrize("hidden, level", [
