@@ -41,8 +41,7 @@ COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the se
 LONG_BYTES = 4096   # of a row of a block where registers are wide: see `most_columns`
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
-MANY_ROWS = 128     # with more, packing B asks for the next panel: see `_Block._keeping_strip`
-CLOSE_BYTES = 1 << 13  # between rows of B up to which it asks for the next block: likewise
+MANY_ROWS = 128     # with more, packing B asks for the next panel, not block: `_Block._keeping_strip`
 UPRIGHT_BYTES = 1 << 18  # of B with contiguous columns, from which a few rows take it as it is
 
 
@@ -139,10 +138,7 @@ class _Block:
         if not f.target.reads_apart:
             far = f.cmp("sgt", f.mul("%b_row", "%k"), str(FAR_BYTES))
             if self.a.wide:
-                self.coming = f.all_of([
-                    again, far, f.cmp("sle", "%m", str(MANY_ROWS)),
-                    f.cmp("sle", "%b_row", str(CLOSE_BYTES)),
-                ])
+                self.coming = f.all_of([again, far, f.cmp("sle", "%m", str(MANY_ROWS))])
                 far = f.all_of([far, f(f"xor i1 {self.coming}, true")])
         self.far = f.all_of([again, far, f.cmp("sge", self.n, str(tiles.columns))])
         self.keep = f.all_of([
@@ -228,9 +224,9 @@ class _Block:
 
         Its rows may come from memory, a piece from each: the next panel's are asked for with those
         of this one, which takes 1 to 3 % off 1024x1024x1024. For few rows those of the next block
-        are, which is thus in the second cache when its turn comes: 20x256x4096 takes a quarter less
-        than with B read row by row before, 32 rows 15 to 18 %, 64 rows 10 %, 32x1024x1024 3 to
-        10 %. Rows 16 KiB apart are in pages of their own, and it would take 6 % more.
+        are, below this one or beside it, which is thus in the second cache when its turn comes:
+        20x256x4096 takes a quarter less than with B read row by row before, 32 rows 15 to 18 %, 64
+        rows 10 %, 32x1024x1024 3 to 10 %, 32x4096x256 12 to 15 %, 20x2048x2048 f64 10 to 18 %.
         """
         f, height = self.f, self.tiles.rows
         beyond = f.select(f.cmp("sgt", "%m", str(MANY_ROWS)), str(self.panel), "0")

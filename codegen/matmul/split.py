@@ -25,8 +25,9 @@ KEPT_ROWS = 16           # .. for so many rows and more: see `_rows_first`
 KEPT_UNIT = 4            # of their number
 LONG_BYTES = 4096        # of what a task reads of each row of the matrix beside a vector
 LONG_PARTS = 4           # or a share of the row, if that is longer
-FEW_ROWS = 112           # with so few, a larger B is packed in rows of FEW_BYTES: what is packed
-FEW_BYTES = 2048         # .. is read a few times only; 6 % of 32x4096x256 f64
+FEW_ROWS = 112           # with so few, a B of more than LARGE_BYTES is packed in rows of ..
+FEW_BYTES = 2048         # .. FEW_BYTES: what is packed is read a few times only; 6 % of 32x4096x256
+LARGE_BYTES = 1 << 19    # .. f64, and 3 to 8 % of 32x1024x256: both fit the second cache
 STREAMED = 1 << 19       # bytes of B from which a single row's product is read in long pieces
 PASSING_ROWS = 240       # most rows of a block that passes through scratch; with ..
 PASSING_BYTES = 2 << 20  # .. bytes at most from its first row to its last, packing fits beside it
@@ -130,12 +131,12 @@ def _rows_first(f: Function, dtype: DType, m: str) -> str:
 
 
 def most_across(f: Function, dtype: DType, m: str, n: str, k: str, epilogue: str) -> str:
-    """Most columns of a block: fewer where B comes from memory for few rows, or where an epilogue
+    """Most columns of a block: fewer where a large B is packed for few rows, or where an epilogue
     wants many rows of C in a near cache: each group of them packs B again.
     """
     few = min(COLUMNS, FEW_BYTES // dtype.compute.itemsize)
     long = most_columns(f.target, dtype) if dtype.is_float else COLUMNS
-    far = f.cmp("sgt", f.mul(f.mul(n, k), dtype.itemsize), str(KEPT_BYTES))
+    far = f.cmp("sgt", f.mul(f.mul(n, k), dtype.itemsize), str(LARGE_BYTES))
     short = f(f"and i1 {far}, {f.cmp('sle', m, str(FEW_ROWS))}")
     most = f.select(f(f"icmp eq ptr {epilogue}, null"), str(long), str(COLUMNS))
     return f.select(short, str(few), most)

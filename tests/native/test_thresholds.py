@@ -48,13 +48,13 @@ PLACES = {
         "FEW_TASKS": (1, 64), "LEAST_BYTES": (64, 256), "LEAST_ROWS": (2, 24),
         "KEPT_BYTES": (64, 4096), "KEPT_ROWS": (1, 4), "KEPT_UNIT": (1, 3), "LONG_BYTES": (64, 256),
         "LONG_PARTS": (1, 16), "FEW_ROWS": (2, 112), "FEW_BYTES": (128, 2048),
-        "STREAMED": (64, 4096), "PASSING_ROWS": (12, 24),
+        "LARGE_BYTES": (64, 1 << 30), "STREAMED": (64, 4096), "PASSING_ROWS": (12, 24),
         "PASSING_BYTES": (1 << 12, 1 << 21), "THIN": (1, 200), "THIN_BYTES": (1 << 10, 1 << 15),
         "NEAR_BYTES": (1 << 10, 1 << 14), "VECTOR_WEIGHT": (0.1, 1000.0),
     },
     "codegen.matmul.block": {
-        "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "CLOSE_BYTES": (0, 1 << 30),
-        "MANY_ROWS": (0, 9999), "UPRIGHT_BYTES": (0, 1 << 30),
+        "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "MANY_ROWS": (0, 9999),
+        "UPRIGHT_BYTES": (0, 1 << 30),
     },
     "codegen.matmul.row": {"WAY_BYTES": (8, 1 << 16)},
     "codegen.matmul.strips": {
