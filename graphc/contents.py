@@ -13,23 +13,33 @@ from graphc.aligned import aligned_copy
 from graphc.forks import held
 from graphc.types import Array, TensorType, as_dtype
 
+HASHED = 1 << 10  # bytes of a constant from which it is known by its hash
+
 
 class Literal:
-    """The value of a constant: equal when dtype, shape and bytes are (so 0.0 is not -0.0)."""
+    """The value of a constant: equal when dtype, shape and bytes are (so 0.0 is not -0.0).
 
-    __slots__ = ("_key", "array", "type")
+    source: another one, of which this is the transpose, if it was made so.
+    """
 
-    def __init__(self, array: Array):
+    __slots__ = ("_key", "array", "source", "type")
+
+    def __init__(self, array: Array, source: Literal | None = None):
         a = aligned_copy(np.asarray(array))
         a.flags.writeable = False
-        self.array = a
+        self.array, self.source = a, source
         self.type = TensorType(as_dtype(a.dtype), a.shape)
         self._key: tuple[Any, ...] | None = None
 
     def key(self) -> tuple[Any, ...]:
+        """Type and bytes, or their SHA-256: to keep those of weights would hold them twice."""
         if self._key is None:
-            self._key = (self.type, self.array.tobytes())
+            self._key = self.type, _digest(self.array)
         return self._key
+
+    def transposed(self) -> Literal:
+        """The same elements with the axes in reverse order, rows contiguous."""
+        return Literal(self.array.T, self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and (self is other or self.key() == other.key())
@@ -57,6 +67,15 @@ class State:
 
     def __repr__(self) -> str:
         return f"@{self.name}: {self.type}"
+
+
+def _digest(array: Array) -> bytes:
+    """Bytes that tell an array in C order from others of its type."""
+    if array.nbytes < HASHED:
+        return array.tobytes()
+    import hashlib  # not everyone has large constants
+
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
 
 
 def locks_of(states: Iterable[State]) -> list[Any]:

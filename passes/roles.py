@@ -43,8 +43,9 @@ def is_free(v: Value) -> bool:
     """Whether v is made from nothing inside any kernel: a scalar or splat constant, iota, dim."""
     n = v.node
     if n.op.name == "constant":
-        a = n.attrs["value"].array
-        return a.size > 0 and (a.size == 1 or bool(np.all(_bits(a) == _bits(a).reshape(-1)[0])))
+        bits = _bits(n.attrs["value"].array).reshape(-1)
+        # most weights differ where they end
+        return bits.size > 0 and bool(bits[0] == bits[-1]) and bool(np.all(bits == bits[0]))
     return n.op.name in ("iota", "dim")
 
 

@@ -5,7 +5,7 @@ to the last bit and line, the options, the target, the versions, and which files
 consists of. It holds one line of JSON, what loading takes, then the bytes that this line gives the
 lengths of: the objects, the large constants, and what is only asked for later: the LLVM text, and
 the rest of the program as JSON. What the declared graph knows (types of inputs and outputs,
-variables) is taken from there.
+variables, most constants: weights would fill the cache) is taken from there.
 
 Not kept: graphs with ops from `define_op` or passes that are functions, whose code no key
 covers, and anything while a switch looks inside (GRAPHC_DUMP, _STOP_AFTER, _VERIFY, _PERF_MAP).
@@ -13,7 +13,6 @@ covers, and anything while a switch looks inside (GRAPHC_DUMP, _STOP_AFTER, _VER
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -62,7 +61,7 @@ def key(g: Graph, target: Target, pipeline: Sequence[Any] | None, *options: obje
         if isinstance(value, MissingLiteral):
             return None
         if isinstance(value, Literal) and value.array.size > INLINE:
-            literals.append(hashlib.sha256(value.array.tobytes()).digest())
+            literals.append(value.key()[1])
     return cache.key(
         "program", llvm.versions(), np.__version__, cache.installation(), repr(target),
         repr(options), repr(pipeline), to_text(g, locs=False), repr([*files]),
@@ -87,16 +86,44 @@ def load(name: str, g: Graph) -> Image | None:
     image = Image(
         tuple(blobs[1 : 1 + objects]), blobs[0] or None, inputs, outputs,
         tuple([states[k] for k in known["states"]]),
-        tuple([
-            Literal(np.frombuffer(raw, as_dtype(dtype).numpy).reshape(shape))
-            for raw, (dtype, shape) in zip(
-                blobs[1 + objects : -2], known["constants"], strict=True
-            )
-        ]),
+        _constants(known["constants"], blobs[1 + objects : -2], g),
         tuple(known["dims"]), known["name"], known["parallel"],
         lambda: _program(image, g, text, json.loads(rest)),
     )  # fmt: skip
     return image
+
+
+def _constants(
+    known: Sequence[Sequence[Any]], elements: Sequence[bytes], g: Graph
+) -> tuple[Literal, ...]:
+    """The large constants of a program, of which `_places` said where they are."""
+    declared, rest = _literals(g), iter(elements)
+    found: list[Literal] = []
+    for where, *at in known:
+        if where == "elements":
+            dtype, shape = at
+            array = np.frombuffer(next(rest), as_dtype(dtype).numpy).reshape(shape)
+            found.append(Literal(array))
+        else:
+            c = declared[at[0]]
+            found.append(c if where == "declared" else c.transposed())
+    return tuple(found)
+
+
+def _places(constants: Sequence[Literal], g: Graph) -> list[tuple[Any, ...]]:
+    """Where each is: a constant of the declared graph, the transpose of one, or in the entry."""
+    number = {c: k for k, c in enumerate(_literals(g))}
+    return [
+        ("declared", number[c]) if c in number
+        else ("transposed", number[c.source]) if c.source in number
+        else ("elements", c.type.dtype.name, c.array.shape)
+        for c in constants
+    ]
+
+
+def _literals(g: Graph) -> list[Literal]:
+    """The constants of a graph and of those inside it."""
+    return [n.attrs["value"] for n in _all_nodes(g) if n.op.name == "constant"]
 
 
 def _program(image: Image, g: Graph, text: bytes, known: dict[str, Any]) -> Program:
@@ -131,15 +158,17 @@ def store(name: str, g: Graph, image: Image) -> None:
         "kernels": [(k.name, k.ops, k.text, k.lines, k.title) for k in p.kernels],
         "plan": p.plan,
     }
+    places = _places(p.constants, g)
+    elements = [c.array.tobytes() for c, (where, *_) in zip(p.constants, places, strict=True)
+                if where == "elements"]
     blobs = [
-        image.builtin or b"", *image.objects, *(c.array.tobytes() for c in p.constants),
-        p.llvm.encode(), json.dumps(rest).encode(),
+        image.builtin or b"", *image.objects, *elements, p.llvm.encode(), json.dumps(rest).encode(),
     ]
     known = {
         "name": p.name,
         "parallel": image.parallel,
         "states": [number[s] for s in p.states],
-        "constants": [(c.type.dtype.name, c.array.shape) for c in p.constants],
+        "constants": places,
         "dims": p.dims,
         "objects": len(image.objects),
         "sizes": [len(b) for b in blobs],

@@ -41,7 +41,7 @@ COLUMNS = 512       # most columns of a block: with K_BLOCK rows they fit the se
 LONG_BYTES = 4096   # of a row of a block where registers are wide: see `most_columns`
 PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leaves the nearest cache
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
-MANY_ROWS = 128     # with more, packing B asks for the next panel, not block: `_Block._keeping_strip`
+MANY_ROWS = 128     # with more, packing B asks for the next panel, not block: `_keeping_strip`
 UPRIGHT_BYTES = 1 << 18  # of B with contiguous columns, from which a few rows take it as it is
 
 

@@ -31,7 +31,7 @@ class MissingLiteral(Literal):
     __slots__ = ("name",)
 
     def __init__(self, name: str, type: TensorType):
-        self.name, self.type = name, type
+        self.name, self.type, self.source = name, type, None
         self._key = (type, name, id(self))
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,36 @@ def test_a_program_comes_back_whole(nothing_new):
             assert a == b, field
     with pytest.raises(gx.errors.ExecutionError, match=r"index out of range.*program_cache.py:\d+"):
         again(X, I + 1)
+
+
+def test_weights_are_not_kept_twice(nothing_new):
+    """Those of the declared graph come from there; one that a pass has made is in the entry."""
+    x = gx.input("x", ("n", 600))
+    rng = np.random.default_rng(3)
+    w, v = (rng.standard_normal((600, 600), np.float32) for _ in range(2))
+
+    def network():
+        hidden = gx.tanh(x @ gx.swapaxes(gx.constant(w), 0, 1))
+        bias = gx.exp(gx.constant(v[:5]))
+        return gx.function([x], gx.expand_dims(hidden @ gx.constant(v), 1) + bias)
+
+    first = network()
+    data = rng.standard_normal((3, 600), np.float32)
+    wanted = first(data)
+    assert sum(p.stat().st_size for p in Path(cache.directory()).iterdir()) < w.nbytes
+    nothing_new()
+    again = network()
+    np.testing.assert_array_equal(again(data), wanted)
+    exact = (np.tanh(data.astype("f8") @ w.T) @ v)[:, None] + np.exp(v[:5].astype("f8"))
+    np.testing.assert_allclose(wanted, exact, rtol=1e-3, atol=1e-3)
+    declared = {id(n.attrs["value"]): n.attrs["value"] for n in again.graph.nodes
+                if n.op.name == "constant"}
+    (turned,) = (c for c in again.program.constants if c.source)
+    assert id(turned.source) in declared and (turned.array == w.T).all()
+    (same,) = (c for c in again.program.constants if id(c) in declared)
+    assert (same.array == v).all()
+    (folded,) = {*again.program.constants} - {turned, same}
+    np.testing.assert_allclose(folded.array, np.exp(v[:5]), rtol=1e-6)
 
 
 def test_dimensions_that_do_not_fit_are_still_named(nothing_new):
