@@ -20,7 +20,7 @@ from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.pack import joined, side, transposed
+from graphc.codegen.matmul.pack import side, turned
 from graphc.codegen.matmul.strips import WAY_BYTES
 from graphc.codegen.matmul.tiling import prefix, tail_mask
 from graphc.types import DType
@@ -139,9 +139,7 @@ def _steps(
                 row = f(f"insertelement {v} {row}, {t} {x}, i64 {i}")
             lines = [row]
         else:
-            lines = transposed(
-                f, t, L.width, [joined(f, t, step, parts[i::step]) for i in range(step)]
-            )
+            lines = turned(f, dtype, parts)
         for i, line in enumerate(lines):
             for p, total in zip(places, range(g, len(news), len(groups)), strict=True):
                 x = L.load_splat(dtype, f.at(p, f.mul("%a_col", i)))
