@@ -106,10 +106,8 @@ def _gather(f: Function, dtype: DType, first_row: str) -> None:
 
 
 def side(target: Target, dtype: DType) -> int:
-    """Rows that `turned` makes of as many columns as lanes."""
-    lanes = target.lanes(dtype)
-    piece = min(PIECE_BITS // dtype.compute.bits, lanes)
-    return 2 * piece if lanes == 4 * piece <= 16 else piece
+    """Elements of a piece."""
+    return min(PIECE_BITS // dtype.compute.bits, target.lanes(dtype))
 
 
 def define_spread(module: Module, target: Target, tiles: Tiling) -> str:
@@ -188,19 +186,18 @@ def _transpose(f: Function, dtype: DType, whole: str) -> None:
             parts = [L.load(dtype, f.at(p, shift)) for p in sources]
             target_row = f.at(dst, f.mul(row.index, "%dst_row"))
             wide = Lanes(f, lanes, f.target)
-            for i, x in enumerate(turned(f, dtype, parts)):
+            for i, x in enumerate(turned(f, dtype, parts, piece)):
                 wide.store(out, x, f.at(target_row, f.mul("%dst_row", i)))
 
 
-def turned(f: Function, dtype: DType, columns: list[str]) -> list[str]:
-    """As many columns as lanes, registers of `side` elements, as that many rows.
+def turned(f: Function, dtype: DType, columns: list[str], rows: int) -> list[str]:
+    """As many columns as lanes, registers of `rows` elements, as that many rows: those of a piece,
+    or twice as many where registers are four pieces.
 
-    Where registers are four pieces a column is two, which takes 4 shuffles for every row in the
-    place of 5: one that joins two columns, two within pieces, and one that brings pieces together.
-    x @ W.T of 4 rows by 512x512 takes a tenth less, f64 a quarter.
+    That takes 4 shuffles for every row in the place of 5: one that joins two columns, two within
+    pieces, and one that brings pieces together. Packing does not gain by it.
     """
-    t, lanes, rows = register_type(dtype.compute), len(columns), side(f.target, dtype)
-    piece = min(PIECE_BITS // dtype.compute.bits, lanes)
+    t, lanes, piece = register_type(dtype.compute), len(columns), side(f.target, dtype)
     if rows == piece:
         return _squares(f, t, lanes, [_joined(f, t, rows, columns[i::rows]) for i in range(rows)])
     halves = [

@@ -95,7 +95,9 @@ def _product(
 ) -> None:
     """Rows of A times groups of columns, to where they are in C, or added to what is there."""
     L = Lanes(f, f.target.lanes(dtype), f.target)
-    whole, step = f(f"and i64 %k, {-side(f.target, dtype)}"), side(f.target, dtype)
+    piece = side(f.target, dtype)
+    step = 2 * piece if L.width == 4 * piece else piece
+    whole = f(f"and i64 %k, {-step}")
     x = ["zeroinitializer"] * (len(rows) * len(groups))
     x = _steps(f, L, dtype, rows, groups, "0", whole, step, x)
     x = _steps(f, L, dtype, rows, groups, whole, "%k", 1, x)
@@ -139,7 +141,7 @@ def _steps(
                 row = f(f"insertelement {v} {row}, {t} {x}, i64 {i}")
             lines = [row]
         else:
-            lines = turned(f, dtype, parts)
+            lines = turned(f, dtype, parts, step)
         for i, line in enumerate(lines):
             for p, total in zip(places, range(g, len(news), len(groups)), strict=True):
                 x = L.load_splat(dtype, f.at(p, f.mul("%a_col", i)))
