@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from ..case import Case
-from . import elementwise, gradients, lstm, products, reductions, small, training, transformer
+from . import (
+    elementwise,
+    gradients,
+    lstm,
+    products,
+    reductions,
+    small,
+    training,
+    transformer,
+    weights,
+)
 
 FAMILIES = (
-    elementwise, reductions, products, gradients, training, transformer, lstm, small,
+    elementwise, reductions, products, weights, gradients, training, transformer, lstm, small,
 )
 
 LETTERS = {
