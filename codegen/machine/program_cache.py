@@ -97,7 +97,7 @@ def _constants(
     known: Sequence[Sequence[Any]], elements: Sequence[bytes], g: Graph
 ) -> tuple[Literal, ...]:
     """The large constants of a program, of which `_places` said where they are."""
-    declared, rest = _literals(g), iter(elements)
+    declared, rest = _literals(g) if known else [], iter(elements)
     found: list[Literal] = []
     for where, *at in known:
         if where == "elements":
@@ -112,7 +112,7 @@ def _constants(
 
 def _places(constants: Sequence[Literal], g: Graph) -> list[tuple[Any, ...]]:
     """Where each is: a constant of the declared graph, the transpose of one, or in the entry."""
-    number = {c: k for k, c in enumerate(_literals(g))}
+    number = {c: k for k, c in enumerate(_literals(g))} if constants else {}
     return [
         ("declared", number[c]) if c in number
         else ("transposed", number[c.source]) if c.source in number

@@ -5,9 +5,9 @@
 with m <= most_rows(), n <= most_columns(), k >= 1, strides in bytes, scratch aligned. Loops are:
 blocks of k; strips of rows; tiles of columns (in the micro-kernel). B is packed once for each block
 of k, as panels: by the first strip's kernel on its way where B's rows are contiguous, before it
-where they are not or lie far apart. How the rows of A are cut and packed: `strips`. Products of f16
-and bf16 pack both, as f32, and add up in f32 scratch; so does one whose last registers would be
-partial on a target without masks.
+where they are not, or come from far away (see `_Block._pack_b`). How the rows of A are cut and
+packed: `strips`. Products of f16 and bf16 pack both, as f32, and add up in f32 scratch; so does one
+whose last registers would be partial on a target without masks.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ class _Block:
         along a row, and asking for a panel's pieces of rows does not make up for it. 32x4096x256
         f64 takes a quarter less where strangers use the shared cache, 1024x1024x1024 1 %. Zen 5
         fetches pieces as fast, also beside strangers, and computes meanwhile: read by rows that
-        product would take it 37 % more, 64x4096x512 f32 15 %. Few rows: see `_keeping_strip`.
+        product would take it 37 % more, 64x4096x512 f32 15 %. Where registers are wide and
+        rows few it is not done either: see `_keeping_strip`.
         """
         f, tiles = self.f, self.tiles
         if not (self.narrow or f.target.reads_apart):

@@ -49,7 +49,7 @@ def define_pack(module: Module, target: Target, dtype: DType) -> str:
         _copy(f, dtype)
         f.otherwise(*branches)
         contiguous = f.cmp("eq", "%src_row", str(dtype.itemsize))
-        done = f.select(contiguous, f(f"and i64 %rows, {-side(target, dtype)}"), "0")
+        done = f.select(contiguous, f(f"and i64 %rows, {-piece_size(target, dtype)}"), "0")
         _transpose(f, dtype, done)
         _gather(f, dtype, done)
     f.finish()
@@ -105,8 +105,8 @@ def _gather(f: Function, dtype: DType, first_row: str) -> None:
             L.store(out, x, f.at(dst, f.mul(col.index, out.itemsize)))
 
 
-def side(target: Target, dtype: DType) -> int:
-    """Elements of a piece."""
+def piece_size(target: Target, dtype: DType) -> int:
+    """Elements of a register's piece, within which shuffles are cheap."""
     return min(PIECE_BITS // dtype.compute.bits, target.lanes(dtype))
 
 
@@ -169,7 +169,7 @@ def _transpose(f: Function, dtype: DType, whole: str) -> None:
     """Columns with unit stride, `whole` rows: `lanes` columns by a piece of rows at a time."""
     out = dtype.compute
     lanes = f.target.lanes(dtype)
-    piece = side(f.target, dtype)
+    piece = piece_size(f.target, dtype)
     L = Lanes(f, piece, f.target)
     groups = f.select(f.cmp("eq", whole, "0"), "0", "%cols")
     with f.each("0", groups, lanes) as col:
@@ -197,7 +197,7 @@ def turned(f: Function, dtype: DType, columns: list[str], rows: int) -> list[str
     That takes 4 shuffles for every row in the place of 5: one that joins two columns, two within
     pieces, and one that brings pieces together. Packing does not gain by it.
     """
-    t, lanes, piece = register_type(dtype.compute), len(columns), side(f.target, dtype)
+    t, lanes, piece = register_type(dtype.compute), len(columns), piece_size(f.target, dtype)
     if rows == piece:
         return _squares(f, t, lanes, [_joined(f, t, rows, columns[i::rows]) for i in range(rows)])
     halves = [

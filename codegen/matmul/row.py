@@ -20,7 +20,7 @@ from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.pack import side, turned
+from graphc.codegen.matmul.pack import piece_size, turned
 from graphc.codegen.matmul.strips import WAY_BYTES
 from graphc.codegen.matmul.tiling import prefix, tail_mask
 from graphc.types import DType
@@ -95,7 +95,7 @@ def _product(
 ) -> None:
     """Rows of A times groups of columns, to where they are in C, or added to what is there."""
     L = Lanes(f, f.target.lanes(dtype), f.target)
-    piece = side(f.target, dtype)
+    piece = piece_size(f.target, dtype)
     step = 2 * piece if L.width == 4 * piece else piece
     whole = f(f"and i64 %k, {-step}")
     x = ["zeroinitializer"] * (len(rows) * len(groups))

@@ -143,6 +143,16 @@ def test_gradients_of_the_rest():
     _check(lambda x: gx.linalg.vector_norm(x, ord=3) + gx.linalg.matrix_norm(x), (3, 4))
 
 
+def test_large_constants_are_told_apart_by_their_last_bit():
+    x, plus = gx.input("x", (2000,)), np.arange(2000, dtype=np.float32)[::-1]
+    minus = plus.copy()
+    minus[-1] = -0.0
+    f = gx.function([x], [x / gx.constant(c) for c in (plus, minus, minus.copy())])
+    a, b, c = (y[-1] for y in f(np.ones(2000, np.float32)))
+    assert a == np.inf and b == c == -np.inf
+    assert len([n for n in f.optimized.nodes if n.op.name == "constant"]) == 2
+
+
 @pytest.mark.parametrize("n", [3, "n"])
 @pytest.mark.parametrize("dtype, bits", [
     ("float16", 0xFE01), ("float32", 0xFFC12345), ("float64", 0xFFF8000000000123),

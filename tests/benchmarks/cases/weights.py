@@ -8,7 +8,7 @@ import numpy as np
 
 from ..case import Arrays, Built, Call, Case
 
-INSIDE, OUT = 784, 512
+INPUTS, OUTPUTS = 784, 512
 
 
 def layer(xp: Any, x: Any, w: Any, b: Any) -> Any:
@@ -20,7 +20,7 @@ def _graphc(peer: Any, case: Case, arrays: Arrays) -> Built:
 
     from ..peers.graphc_peer import GraphcNames
 
-    x, (w, b) = gx.input("x", ("m", INSIDE)), map(gx.constant, arrays[1:])
+    x, (w, b) = gx.input("x", ("m", INPUTS)), map(gx.constant, arrays[1:])
     peer.function = gx.function(
         [x], layer(GraphcNames(), x, w, b), fastmath=peer.fastmath, name="bench"
     )
@@ -39,7 +39,7 @@ def _torch(peer: Any, case: Case, arrays: Arrays) -> Built:
 
     torch.set_grad_enabled(False)
     x, w, b = peer.convert(arrays)
-    linear = torch.nn.Linear(INSIDE, OUT)
+    linear = torch.nn.Linear(INPUTS, OUTPUTS)
     linear.weight.copy_(w)
     linear.bias.copy_(b)
     return Built(Call(peer.wrap(torch.nn.Sequential(linear, torch.nn.ReLU()).eval()), (x,)))
@@ -53,8 +53,8 @@ def _onnx(peer: Any, case: Case, arrays: Arrays) -> Built:
         [helper.make_node("Gemm", ["x", "w", "b"], ["h"], transB=1),
          helper.make_node("Relu", ["h"], ["y"])],
         "bench",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", INSIDE])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m", OUT])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", INPUTS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m", OUTPUTS])],
         [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
     )
     session = peer.session(helper.make_model(
@@ -65,8 +65,8 @@ def _onnx(peer: Any, case: Case, arrays: Arrays) -> Built:
 
 def _inputs(rows: int) -> Any:
     def make(rng: np.random.Generator) -> Arrays:
-        x, w, b = (rng.normal(size=s) for s in ((rows, INSIDE), (OUT, INSIDE), (OUT,)))
-        return tuple(a.astype("float32") for a in (x, w / INSIDE**0.5, b))
+        x, w, b = (rng.normal(size=s) for s in ((rows, INPUTS), (OUTPUTS, INPUTS), (OUTPUTS,)))
+        return tuple(a.astype("float32") for a in (x, w / INPUTS**0.5, b))
 
     return make
 
@@ -74,8 +74,8 @@ def _inputs(rows: int) -> Any:
 def cases() -> list[Case]:
     return [
         Case(
-            f"c/weights/f32/{rows}x{INSIDE}x{OUT}", _inputs(rows), layer,
-            (("m", INSIDE), (OUT, INSIDE), (OUT,)),
+            f"c/weights/f32/{rows}x{INPUTS}x{OUTPUTS}", _inputs(rows), layer,
+            (("m", INPUTS), (OUTPUTS, INPUTS), (OUTPUTS,)),
             builders={
                 "graphc": _graphc, "graphc-fastmath": _graphc, "jax": _jax, "torch": _torch,
                 "torch.compile": _torch, "onnxruntime": _onnx,
