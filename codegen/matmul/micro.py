@@ -42,7 +42,7 @@ from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.steps import AHEAD, Strip, chains, opaque
+from graphc.codegen.matmul.steps import AHEAD, Strip, chains
 from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
 
 PARAMS = (
@@ -89,7 +89,7 @@ def strip(
 
 
 def _strided(f: Function, height: int) -> Strip:
-    odd = {i: opaque(f, f.mul("%a_row", i)) for i in range(1, height, 2)}
+    odd = {i: f.opaque(f.mul("%a_row", i)) for i in range(1, height, 2)}
     rows = [("0", 0)] + [(odd[i // (i & -i)], (i & -i).bit_length() - 1) for i in range(1, height)]
     return Strip(rows, "%a_col", False)
 
@@ -211,5 +211,5 @@ def _places(
         if i and height < STEPPED_ROWS:
             line = f.at(c, f.mul("%c_row", i))
         elif i:
-            line = opaque(f, f.at(line, "%c_row"), "ptr")
+            line = f.opaque(f.at(line, "%c_row"), "ptr")
         yield [f.at(line, j * tiles.lanes * tiles.bytes) for j in range(len(vectors))]

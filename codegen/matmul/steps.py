@@ -29,16 +29,6 @@ class Strip(NamedTuple):
     constant: bool
 
 
-def opaque(f: Function, x: str, type: str = "i64") -> str:
-    """x in a register of its own, of which LLVM does not know how it came about.
-
-    Otherwise LLVM derives the addresses of A's rows from one another by additions in the loop over
-    k, which take slots of the multiply-add units. Even multiples of a stride are shifts of odd
-    ones, made in the loop, where they are part of an address.
-    """
-    return f(f'call {type} asm "", "=r,0"({type} {x})')
-
-
 class _Carried(NamedTuple):
     """What a step of the loop over k hands on to the next: its name, type, start and next value."""
 
@@ -74,12 +64,12 @@ def chains(
         _Carried(s, t, x, y) for row, begin, following in zip(names, starts, sums, strict=True)
         for s, x, y in zip(row, begin, following, strict=True)
     ]
-    carried.append(_Carried(pa, "ptr", "%a", f.at(pa, a.step)))
-    carried.append(_Carried(pb, "ptr", b, f.at(pb, "%b_row")))
+    carried.append(_Carried(pa, "ptr", "%a", f.opaque(f.at(pa, a.step), "ptr")))
+    carried.append(_Carried(pb, "ptr", b, f.opaque(f.at(pb, "%b_row"), "ptr")))
     if packed:
-        carried.append(_Carried(pp, "ptr", packed, f.at(pp, step)))
+        carried.append(_Carried(pp, "ptr", packed, f.opaque(f.at(pp, step), "ptr")))
     if asked:
-        carried.append(_Carried(pc, "ptr", asked, f.at(pc, f"%{head}down")))
+        carried.append(_Carried(pc, "ptr", asked, f.opaque(f.at(pc, f"%{head}down"), "ptr")))
     _repeat(f, head, before, at, carried, first, rest)
     return sums
 
