@@ -4,7 +4,7 @@
     platforms        the systems and CPUs that libraries are made for
     llvm             text to objects, by llvmlite
     units            a module's text in partitions that are compiled apart
-    overlap          functions compiled while others are being written
+    overlap          LLVM loaded, and functions compiled, while others are being written
     cross            code for another machine, in a process of its own
     libcalls         what LLVM calls of its own accord
     jit              native code in this process

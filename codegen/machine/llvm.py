@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -72,12 +73,25 @@ def versions() -> str:
 
     version = getattr(graphc, "__version__", "")
     found = [f"graphc {version} llvmlite {llvmlite.__version__}"]
-    with os.scandir(os.path.join(os.path.dirname(llvmlite.__file__), "binding")) as files:
-        for f in sorted(files, key=lambda f: f.name):
-            if f.name.endswith((".so", ".dylib", ".dll")):
-                info = f.stat()
-                found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
+    for f in _libraries():
+        info = f.stat()
+        found.append(f"{f.name} {info.st_size} {info.st_mtime_ns}")
     return " ".join(found)
+
+
+def _libraries() -> list[os.DirEntry[str]]:
+    """The shared libraries in llvmlite, of which one is LLVM."""
+    with os.scandir(os.path.join(os.path.dirname(llvmlite.__file__), "binding")) as files:
+        found = [f for f in files if f.name.endswith((".so", ".dylib", ".dll"))]
+    return sorted(found, key=lambda f: f.name)
+
+
+@functools.cache
+def preload() -> None:
+    """Load what `binding` does but its Python, which other threads have no need to wait for."""
+    for f in _libraries():
+        with contextlib.suppress(OSError):  # `binding` will say what is wrong with it
+            ctypes.CDLL(f.path)
 
 
 def _parse(text: str, machine: Any) -> Any:
@@ -87,39 +101,16 @@ def _parse(text: str, machine: Any) -> Any:
         raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
 
 
-@functools.cache
-def _emit_to_memory() -> Any:
-    """LLVM's code generator as a C function, or None if this llvmlite keeps it to itself.
-
-    llvmlite calls all of LLVM under one lock, since a context is for one thread at a time. Here
-    each module has a context and a machine of its own, so several threads may generate code.
-    """
-    ffi = binding().ffi
-    try:
-        emit = ffi.lib._lib_handle["LLVMPY_TargetMachineEmitToMemory"]
-    except (AttributeError, TypeError):
-        return None
-    emit.argtypes = [
-        ffi.LLVMTargetMachineRef, ffi.LLVMModuleRef, ctypes.c_int,
-        ctypes.POINTER(ctypes.c_char_p),
-    ]
-    emit.restype = ffi.LLVMMemoryBufferRef
-    return emit
-
-
 def _generate(text: str, target: Target, optimisation: int) -> bytes:
     """The object file of a module's text for this kind of machine, made in the calling thread."""
     machine = _machine(target, optimisation)
     module = _parse(text, machine)
-    emit = _emit_to_memory()
-    if emit is None:
-        return bytes(machine.emit_object(module))
-    said = ctypes.c_char_p()
-    made = emit(machine, module, 1, ctypes.byref(said))
-    if not made:
-        reason = (said.value or b"").decode(errors="replace")
-        raise CompileError(f"LLVM makes no object of the generated code: {reason}")
-    lib = binding().ffi.lib
+    ffi = binding().ffi
+    with ffi.OutputString() as said:
+        made = cross.unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, said)
+        if not made:
+            raise CompileError(f"LLVM makes no object of the generated code: {said}")
+    lib = ffi.lib
     try:
         return ctypes.string_at(lib.LLVMPY_GetBufferStart(made), lib.LLVMPY_GetBufferSize(made))
     finally:
@@ -147,7 +138,8 @@ def compile_objects(
     beside: Sequence[Callable[[], object]] = (),
 ) -> list[bytes]:
     """The objects that modules' texts become, made side by side where there are CPUs: one of each,
-    several of a long one; then those of `plain` texts. `beside`: what else is to be done."""
+    several of a long one; then those of `plain` texts. `beside`: what else is to be done, and begun
+    before them all."""
     from graphc.codegen.machine import units
 
     count = cpus()
@@ -155,11 +147,14 @@ def compile_objects(
              for p in units.shards(t, min(count, len(t) // SHARD_BYTES))]
     parts += [(t, PLAIN) for t in plain]
     jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in parts]
-    made = _side_by_side([*jobs, *beside], [len(t) for t, _ in parts] + [0] * len(beside), count)
+    sizes = [float(len(t)) for t, _ in parts] + [math.inf] * len(beside)
+    made = _side_by_side([*jobs, *beside], sizes, count)
     return made[: len(jobs)]
 
 
-def _side_by_side(jobs: Sequence[Callable[[], Any]], sizes: Sequence[int], most: int) -> list[Any]:
+def _side_by_side(
+    jobs: Sequence[Callable[[], Any]], sizes: Sequence[float], most: int
+) -> list[Any]:
     """What the jobs return, of which the largest begin; the first mistake of one is raised."""
     made: list[Any] = [None] * len(jobs)
     waiting = sorted(range(len(jobs)), key=lambda i: sizes[i])

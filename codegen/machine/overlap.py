@@ -1,6 +1,7 @@
-"""Functions compiled while others are still being written.
+"""LLVM at work while a program is still being written.
 
-LLVM needs no Python: a second thread gives it those functions of a long program that will not
+LLVM needs no Python. A second thread loads it, for the first compilation of a process: a sixteenth
+of what one of a training step takes. It gives it those functions of a long program that will not
 change any more, as soon as there are enough of them for a module. What is left when all is written
 is compiled as ever (`llvm.compile_objects`).
 """
@@ -36,6 +37,8 @@ class Overlap:
         self._off = llvm.cpus() < 2 or perf_map.wanted()
 
     def __enter__(self) -> Overlap:
+        if not self._off:
+            self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,6 +93,7 @@ class Overlap:
 
     def _work(self) -> None:
         try:
+            llvm.preload()
             while True:
                 try:
                     part = self._parts.popleft()
