@@ -92,7 +92,7 @@ def row_sum(b: Builder, n: Node, args: Sequence[Value]) -> Sequence[Value]:
     x = b.one("broadcast", (x,), n, shape=shape, axes=tuple(range(first)))
     y = b.one("broadcast", (y,), n, shape=shape, axes=(0, *range(first, len(shape))))
     total = b.one("reduce_sum", (b.one("mul", (x, y), n),), n, axes=(0,))
-    return _from_zero(b, n, total)
+    return from_zero(b, n, total)
 
 
 def elements(b: Builder, n: Node, args: Sequence[Value]) -> Sequence[Value]:
@@ -102,10 +102,10 @@ def elements(b: Builder, n: Node, args: Sequence[Value]) -> Sequence[Value]:
         term = b.one("mul", (_factor(b, n, x, 0), _factor(b, n, y, 1)), n)
         total = term if total is None else b.one("add", (total, term), n)
     assert total is not None
-    return _from_zero(b, n, total) if n.out.type.dtype.is_float else [total]
+    return from_zero(b, n, total) if n.out.type.dtype.is_float else [total]
 
 
-def _from_zero(b: Builder, n: Node, total: Value) -> Sequence[Value]:
+def from_zero(b: Builder, n: Node, total: Value) -> Sequence[Value]:
     """A sum that starts from 0."""
     t = n.out.type
     zero = b.one("broadcast", (b.constant(t.dtype.numpy.type(0), n),), n, shape=t.shape, axes=())

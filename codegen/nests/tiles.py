@@ -165,6 +165,8 @@ def ends(
         return None
     few = _few(nest, nest.outer)
     for j in reversed(nest.outer):
+        if not (stores or j in few) and _in_step(nest, j, []):
+            return None  # lanes along this axis need no turning: tanh(a @ b), small, many
         loads = turned_loads(nest, j, k)
         sizes = {e.dtype.itemsize for e in loads}
         others = [e for e in nest.exprs if e.kind == "load" and k in e.axes and e not in loads]

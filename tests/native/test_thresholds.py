@@ -142,6 +142,10 @@ ORDERS = {
         "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
         "MAX_DEPTH": (0, 2), "FEW_COLUMNS": (1, 100),
     },
+    "passes.batched_products": {
+        "MATRIX_BYTES": (0, 1 << 20), "ROWS_BYTES": (0, 1 << 20), "ROW_BYTES": (0, 1 << 20),
+        "COLUMNS_BYTES": (0, 1 << 20), "LEAST_TERMS": (0, 1 << 20),
+    },
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
         "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
