@@ -66,7 +66,7 @@ def torch_runs(op: str, xs: list[np.ndarray], out: np.ndarray) -> Run | None:
 
     torch.set_num_threads(1)
     name = TORCH.get(op, op)
-    if name is None:
+    if name is None or not hasattr(torch, name):
         return None
     return partial(getattr(torch, name), *map(torch.from_numpy, xs), out=torch.from_numpy(out))
 

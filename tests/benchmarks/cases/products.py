@@ -137,6 +137,9 @@ def cases() -> list[Case]:
             f"batched/{dtype}/64x32", product, ((64, 32, 32),) * 2, (("b", 32, 32),) * 2
         ))
         made.append(_product(
+            f"batched/{dtype}/1000x6", product, ((1000, 6, 6),) * 2, (("b", 6, 6),) * 2
+        ))
+        made.append(_product(
             f"batched/{dtype}/32x128", product, ((32, 128, 64), (32, 64, 128)),
             (("b", 128, 64), ("b", 64, 128)), threads=(1, 2),
         ))
