@@ -89,6 +89,8 @@ def strip(
 
 
 def _strided(f: Function, height: int) -> Strip:
+    """Rows of A a stride apart. Even multiples of it are shifts of odd ones, made in the loop over
+    k, where they are part of an address."""
     odd = {i: f.opaque(f.mul("%a_row", i)) for i in range(1, height, 2)}
     rows = [("0", 0)] + [(odd[i // (i & -i)], (i & -i).bit_length() - 1) for i in range(1, height)]
     return Strip(rows, "%a_col", False)
