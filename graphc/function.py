@@ -217,7 +217,7 @@ class Function(Callee):
             from graphc.codegen.calling import fastcall
             from graphc.codegen.machine.overlap import Overlap
 
-            with Overlap(target) as overlap:
+            with Overlap(target, len(self.graph.nodes)) as overlap:
                 program = self._program or self._generate(overlap)
                 image = fastcall.compile_program(program, target, kind, locks, overlap)
             if key is not None:

@@ -72,8 +72,8 @@ def batched_sum(
     batch, depth = len(n.attrs["batch"][0]), len(n.attrs["contract"][0])
     own, other = len(free(n, 0)), len(free(n, 1))
     if own and other and _sums_innermost(n, 0) and _sums_innermost(n, 1):
-        (y,) = b.emit("barrier", (_columns_last(b, n, y, batch, depth),), n, id=next(ids))
-        y = _columns_last(b, n, y, batch, other)
+        (y,) = b.emit("barrier", (_rotated(b, n, y, batch, depth),), n, id=next(ids))
+        y = _rotated(b, n, y, batch, other)
     kept = n.out.type.ndim
     shape = (*n.out.type.shape, *x.type.shape[batch + own:])
     ends = tuple(range(kept, kept + depth))
@@ -100,7 +100,7 @@ def _turned(b: Builder, n: Node, x: Value, s: int) -> Value:
     return x if perm == tuple(range(len(perm))) else b.one("transpose", (x,), n, perm=perm)
 
 
-def _columns_last(b: Builder, n: Node, x: Value, batch: int, count: int) -> Value:
+def _rotated(b: Builder, n: Node, x: Value, batch: int, count: int) -> Value:
     """The `count` last axes of what follows the batch, put before the others."""
     axes = range(batch, x.type.ndim)
     perm = (*range(batch), *axes[len(axes) - count:], *axes[: len(axes) - count])

@@ -52,7 +52,7 @@ def _drop_pages(llvm: Any) -> None:
 
 def release() -> None:
     """Give back the memory that is for compiling only; the next time takes some 2 ms more."""
-    if binding.cache_info().currsize:
+    if is_loaded():
         _drop_pages(binding())
         with contextlib.suppress(AttributeError):  # glibc keeps what the modules took
             ctypes.CDLL(None).malloc_trim(0)
@@ -86,7 +86,11 @@ def _libraries() -> list[os.DirEntry[str]]:
     return sorted(found, key=lambda f: f.name)
 
 
-@functools.cache
+def is_loaded() -> bool:
+    """Whether `binding` is there."""
+    return binding.cache_info().currsize > 0
+
+
 def preload() -> None:
     """Load what `binding` does but its Python, which other threads have no need to wait for."""
     for f in _libraries():

@@ -1,7 +1,7 @@
 """LLVM at work while a program is still being written.
 
-LLVM needs no Python. A second thread loads it, for the first compilation of a process: a sixteenth
-of what one of a training step takes. It gives it those functions of a long program that will not
+LLVM needs no Python. For a long program a second thread loads it, if nothing has: a sixteenth of
+what the first compilation of a training step takes. It gives it those functions that will not
 change any more, as soon as there are enough of them for a module. What is left when all is written
 is compiled as ever (`llvm.compile_objects`).
 """
@@ -20,13 +20,19 @@ from graphc.codegen.machine.target import Target
 # Of text in a part, which takes LLVM some 0.15 s: for each the thread waits some twenty times for
 # Python's lock, 5 ms each time.
 PART_BYTES = 1 << 17
+# Of a graph that is long to write, so that LLVM is there before it is asked for. What is written
+# sooner may need none of it, where its objects are in the cache, and would wait: 8 ms of 73.
+LONG_NODES = 100
 
 
 class Overlap:
-    """Parts of one module, compiled from when they are full; at the end of a `with` none is."""
+    """Parts of one module, compiled from when they are full; at the end of a `with` none is.
 
-    def __init__(self, target: Target):
-        self._target = target
+    nodes: of the graph that the module is for.
+    """
+
+    def __init__(self, target: Target, nodes: int = 0):
+        self._target, self._nodes = target, nodes
         self._names: list[str] = []           # settled functions of which there is no part yet
         self._bytes = 0                       # their text
         self._done: dict[str, str] = {}       # those of parts, as they were then
@@ -37,7 +43,7 @@ class Overlap:
         self._off = llvm.cpus() < 2 or perf_map.wanted()
 
     def __enter__(self) -> Overlap:
-        if not self._off:
+        if not self._off and self._nodes >= LONG_NODES and not llvm.is_loaded():
             self._begin()
         return self
 
@@ -93,7 +99,8 @@ class Overlap:
 
     def _work(self) -> None:
         try:
-            llvm.preload()
+            if not llvm.is_loaded():
+                llvm.preload()
             while True:
                 try:
                     part = self._parts.popleft()

@@ -82,6 +82,20 @@ def test_mistakes_and_missing_threads(monkeypatch):
     assert np.isfinite(f(np.ones((2, 16), "f4"), np.eye(16, dtype="f4"))[0]).all()
 
 
+def test_llvm_is_loaded_meanwhile(monkeypatch):
+    """By another thread, for a long program, where it is not there yet."""
+    loading = []
+    monkeypatch.setattr(llvm, "preload", lambda: loading.append(threading.current_thread()))
+    for nodes, there, wanted in ((overlap.LONG_NODES, False, 1), (overlap.LONG_NODES, True, 0),
+                                 (overlap.LONG_NODES - 1, False, 0)):
+        monkeypatch.setattr(llvm, "is_loaded", lambda there=there: there)
+        loading.clear()
+        with overlap.Overlap(host(), nodes):
+            pass
+        assert len(loading) == wanted
+        assert threading.main_thread() not in loading
+
+
 def test_what_waits_for_the_whole():
     """A variable must be one for all; what a function calls may come later."""
     variable = "@v = internal global i32 0"

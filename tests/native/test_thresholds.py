@@ -85,7 +85,7 @@ PLACES = {
         "MOST": (2, 4), "SMALL": (2, 64), "SAVED": (1, 50), "MOST_EXPRS": (4, 20),
         "LEAST": (2, 100), "NEAR": (1, 8), "APART": (4, 100), "TURNED": (0, 1000),
     },
-    "codegen.machine.overlap": {"PART_BYTES": (0, 3000)},
+    "codegen.machine.overlap": {"PART_BYTES": (0, 3000), "LONG_NODES": (0, 1 << 20)},
     "codegen.machine.units": {"AROUND_BYTES": (0,)},
     "codegen.calling.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},

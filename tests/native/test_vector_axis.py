@@ -10,6 +10,7 @@ import pytest
 import graphc as gx
 from graphc.codegen.emission import nest
 from graphc.codegen.machine.target import host
+from graphc.codegen.nests.axes import coefficient
 
 RNG = np.random.default_rng(5)
 
@@ -53,6 +54,20 @@ def test_what_stays_a_row_for_each_lane(columns, axis, monkeypatch):
     a = RNG.normal(size=(600, columns)).astype("float32")
     for got, want in zip(f(a), (np.exp(a).sum(axis), a.max(axis)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_lies_side_by_side_is_not_turned(monkeypatch):
+    """A function of short sums, each lane a column: no rows are turned for lanes of their own."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    made, plan = [], nest.plan
+    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    a, b = (gx.input(name, ("n", 12, 12)) for name in "ab")
+    f = gx.function([a, b], gx.tanh(gx.sum(a[:, :, :, None] * b[:, None, :, :], axis=2)))
+    x, y = RNG.normal(size=(2, 5, 12, 12)).astype("float32")
+    np.testing.assert_allclose(f(x, y), np.tanh(x @ y), rtol=1e-4, atol=1e-4)
+    (s,) = made
+    assert [coefficient(store.offset, s.vector) for store in s.nest.stores] == [1]
+    assert s.tile is None or s.tile.turned is None
 
 
 @pytest.mark.parametrize("columns, swept", [(16, True), (24, True), (5, False)])
