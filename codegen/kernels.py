@@ -24,6 +24,7 @@ from graphc.codegen.nests.index_splitting import pieces
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
 from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
 from graphc.codegen.nests.unrolling import unroll
 from graphc.codegen.nests.versions import Versions, by_length, by_parts
@@ -93,6 +94,11 @@ def define_kernel(
     attrs = job.node.attrs
     backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
+    whole, *rest = strips(nest)
+    if rest:
+        parts = [p for n in (whole, *rest) for p in pieces(unroll(n) or n, job.target)]
+        return _define_pieces(job, nest, parts)
+    nest = whole
     if not stepped and (rows := flattened(nest)) is not None:
         return _define_nest(job, rows, driver)
     nest = unroll(nest) or nest

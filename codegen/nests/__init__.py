@@ -5,6 +5,8 @@
     pull             producers inlined into consumers, one rule per op
     axes             polynomials in loop axes, and which axes are walked as one
     flattened        rows of a few elements by one formula, whose vectors hold several rows
+    ranges           what indices are at least and at most, and their divisions by it
+    strip_mining     axes cut in two where index arithmetic divides them
     unrolling        short innermost axes written out, so that vectors run along a longer one
     index_splitting  nests cut where conditions on an axis change
     ends             what a short row has once, apart from what its elements take

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -142,22 +142,26 @@ def _merge(nest: Nest, a: str, b: str) -> Nest:
 
 def _without(e: Expr, a: str) -> tuple[Any, ...]:
     """An expression's attributes where axis a is 0."""
-    zero: dict[str, Size] = {a: 0}
+    if e.kind == "reduce":
+        return e.attrs[0], _others(e.attrs[1], a)
+    return with_polynomials(e, lambda p: substitute(p, {a: 0}))
+
+
+def with_polynomials(e: Expr, change: Callable[[Size], Size]) -> tuple[Any, ...]:
+    """An expression's attributes with each of its index polynomials changed."""
 
     def preds(given: Iterable[Pred]) -> tuple[Pred, ...]:
-        return tuple(Pred(*(substitute(size, zero) for size in p.sizes)) for p in given)
+        return tuple(Pred(*map(change, p.sizes)) for p in given)
 
     attrs = e.attrs
     if e.kind == "load":
-        return attrs[0], substitute(attrs[1], zero), preds(attrs[2])
+        return attrs[0], change(attrs[1]), preds(attrs[2])
     if e.kind == "index":
-        return (substitute(attrs[0], zero),)
+        return (change(attrs[0]),)
     if e.kind == "inside":
         return preds(attrs)
     if e.kind == "position":
-        return substitute(attrs[0], zero), attrs[1], preds(attrs[2]), attrs[3]
-    if e.kind == "reduce":
-        return attrs[0], _others(attrs[1], a)
+        return change(attrs[0]), attrs[1], preds(attrs[2]), attrs[3]
     return attrs
 
 

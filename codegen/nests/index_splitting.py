@@ -26,6 +26,7 @@ from graphc import dims
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coalesce, coefficient, substitute
 from graphc.codegen.nests.loops import Expr, Nest, Pred, Store, axis
+from graphc.codegen.nests.ranges import holds
 from graphc.codegen.nests.schedule import BLOCK, filled, plan
 from graphc.dims import Size
 
@@ -209,10 +210,13 @@ class Piece:
         left = []
         for p in conditions:
             held = _held(p, self.name, self.begin, self.end)
+            if held is None:
+                p = Pred(*(substitute(size, self.env) for size in p.sizes))
+                held = holds(p, self.whole.sizes)
             if held is False:
                 return None
             if held is None:
-                left.append(Pred(*(substitute(size, self.env) for size in p.sizes)))
+                left.append(p)
         return tuple(left)
 
     def _decided(self) -> dict[Expr, Expr]:

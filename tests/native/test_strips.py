@@ -1,0 +1,133 @@
+"""Axes that index arithmetic divides are cut, so that vectors read what stands side by side."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from guarded import guarded
+
+import graphc as gx
+from graphc import dims
+from graphc.codegen.nests.loops import Pred, axis
+from graphc.codegen.nests.ranges import bounds, divided, holds
+
+RNG = np.random.default_rng(23)
+
+
+def image(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RNG.normal(size=shape).astype(dtype)
+
+
+# Formulas that NumPy computes by the same roundings, for arrays of n x 2m x 3.
+MOVED = {
+    "repeated": lambda xp, x: xp.repeat(x, 3, axis=1) * 2,
+    "repeated along the rows": lambda xp, x: xp.repeat(x, 2, axis=2) - 1,
+    "tiled": lambda xp, x: xp.tile(x, (2, 2, 1)) * 2,
+    "merged behind a transposition": lambda xp, x: (
+        xp.reshape(xp.permute_dims(x, (1, 0, 2)), (x.shape[1], 3 * x.shape[0])) * 2),
+    "flat, turned": lambda xp, x: xp.reshape(xp.permute_dims(x, (2, 1, 0)), (-1,)) + 1,
+    "pairs turned": lambda xp, x: xp.reshape(
+        xp.stack([-x[:, 1::2], x[:, ::2]], axis=2), x.shape) * 0.5 + x,
+    "all pairs, flat": lambda xp, x: xp.reshape(
+        x[:, :, None, 0] * x[:, None, :, 1], (x.shape[0], x.shape[1] * x.shape[1])) + 1,
+    "groups apart": lambda xp, x: xp.reshape(
+        xp.permute_dims(xp.reshape(x, (x.shape[0], 2, -1, 3)), (0, 2, 1, 3)), x.shape) * 2,
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", MOVED)
+def test_arithmetic_on_what_was_moved_and_merged(name: str, symbolic: bool) -> None:
+    formula = MOVED[name]
+    for n, m in ((1, 1), (2, 3), (5, 8), (16, 17), (33, 40)):
+        for dtype in ("float32", "float64", "int16"):
+            shape = ("n" if symbolic else n, 2 * m, 3)
+            x = gx.input("x", shape, dtype)
+            a = guarded((n, 2 * m, 3), dtype)
+            a[:] = (100 * RNG.normal(size=a.shape)).astype(dtype)
+            got = gx.function([x], formula(gx, x))(a)
+            want = formula(np, a)
+            np.testing.assert_array_equal(got, want.astype(got.dtype))
+
+
+@pytest.mark.parametrize("name", [name for name in MOVED if name != "all pairs, flat"])
+def test_nothing_is_gathered(name: str) -> None:
+    x = gx.input("x", (32, 64, 3))
+    f = gx.function([x], MOVED[name](gx, x), name="f")
+    f(image(32, 64, 3))
+    assert "masked.gather" not in f.llvm_ir()
+
+
+SLICES = [np.s_[:, ::2], np.s_[:, 1::2], np.s_[:, ::3], np.s_[::2, ::2], np.s_[1::3, 2::5],
+          np.s_[::2], np.s_[:, -2::-2], np.s_[::-3, 1:-1:2]]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("at", SLICES, ids=str)
+def test_gradients_of_slices_with_steps(at: tuple[slice, ...], symbolic: bool) -> None:
+    """Zeros between, whatever is left of the last step."""
+    for n, m in ((3, 5), (6, 30), (31, 64), (32, 65), (33, 66), (34, 121)):
+        x = gx.input("x", ("n", "m") if symbolic else (n, m), "float64")
+        f = gx.function([x], gx.grad(gx.sum(x[at] ** 2 * 3), x))
+        a = guarded((n, m), "float64")
+        a[:] = image(n, m, dtype="float64")
+        want = np.zeros_like(a)
+        want[at] = a[at] * 3 * 2
+        np.testing.assert_array_equal(f(a), want)
+
+
+@pytest.mark.parametrize("n", [511, 512])
+def test_rows_that_steps_do_not_divide_are_vectors_too(n: int) -> None:
+    x = gx.input("x", (n, n))
+    f = gx.function([x], gx.grad(gx.sum(x[:, :-1:2] * x[:, 1::2]), x), name="f")
+    a = image(n, n)
+    want = np.zeros_like(a)
+    want[:, :-1:2], want[:, 1::2] = a[:, 1::2], a[:, :-1:2]
+    np.testing.assert_array_equal(f(a), want)
+    assert "masked.gather" not in f.llvm_ir()
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_steps_of_two_lengths(symbolic: bool) -> None:
+    """No number of strips of the one is whole for the other."""
+    for n in (1, 5, 41, 521, 522):
+        x = gx.input("x", ("n" if symbolic else n,), "float64")
+        f = gx.function([x], gx.grad(gx.sum(x[::2] ** 2) + gx.sum(x[1::3] ** 2), x))
+        a = image(n, dtype="float64")
+        want = np.zeros_like(a)
+        want[::2] += 2 * a[::2]
+        want[1::3] += 2 * a[1::3]
+        np.testing.assert_array_equal(f(a), want)
+
+
+def test_quotients_and_remainders_are_what_they_were() -> None:
+    """Random polynomials in axes of known sizes, at every place, and what bounds them."""
+    i, j, k = (axis(f"%i{n}") for n in range(3))
+    for _ in range(300):
+        sizes = {f"%i{n}": int(RNG.integers(1, 5)) for n in range(3)}
+        inner = sum(int(RNG.integers(0, 9)) * a for a in (i, j, k)) + int(RNG.integers(0, 9))
+        by, then = (int(b) for b in RNG.integers(1, 13, 2))
+        p = (dims.floordiv(inner, by) * int(RNG.integers(1, 4)) + dims.mod(inner + j, by)
+             + dims.mod(dims.floordiv(inner, by), then))
+        simple, ends = divided(p, sizes), bounds(inner, sizes)
+        found = []
+        for at in itertools.product(*map(range, sizes.values())):
+            env = dict(zip(sizes, at, strict=True))
+            assert dims.evaluate(simple, env) == dims.evaluate(p, env)
+            found.append(dims.evaluate(inner, env))
+        assert ends == (min(found), max(found))
+        low, high = (int(b) for b in RNG.integers(0, 60, 2))
+        held = holds(Pred(inner, low, high), sizes)
+        truth = {low <= value < high for value in found}
+        assert held is None or truth == {held}
+
+
+def test_quotients_of_named_sizes() -> None:
+    i, j, n = axis("%i0"), axis("%i1"), dims.dim("n")
+    sizes = {"%i0": 3, "%i1": n}
+    assert divided(dims.mod(i * n + j, n), sizes) == j
+    assert divided(dims.floordiv(i * n + j, n), sizes) == i
+    assert divided(dims.mod(i * n + j + 1, n), sizes) == dims.mod(i * n + j + 1, n)
+    assert divided(dims.floordiv(6 * i + j, 12), {"%i0": 3, "%i1": 6}) == dims.floordiv(i, 2)
