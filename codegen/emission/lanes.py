@@ -34,17 +34,19 @@ class Lanes:
     `<width x i1>` register, marks the active lanes of a tail: loads give 0 elsewhere, stores leave
     memory alone. It needs a width above 1. `memo` belongs to the place that is written: what ops
     of one operand share (the quadrant for sin and cos) is found there by the second of them.
+    `in_order`: several vectors, side by side in a loop, are read in the order of memory.
     """
 
     def __init__(
         self, e: Emitter, width: int, target: Target, *, fastmath: bool = False,
         fail: Callable[[str], None] | None = None, mask: str | None = None,
         memo: dict[tuple[str, ...], tuple[str, ...]] | None = None, stepped: bool = False,
+        in_order: bool = False,
     ):
         if mask is not None and width == 1:
             raise ValueError("a mask needs more than one lane")
         self.e, self.width, self.target, self.fastmath = e, width, target, fastmath
-        self._fail, self.mask, self.stepped = fail, mask, stepped
+        self._fail, self.mask, self.stepped, self.in_order = fail, mask, stepped, in_order
         self.memo = {} if memo is None else memo
 
     # --- types and constants ---------------------------------------------------------------
@@ -267,7 +269,8 @@ class Lanes:
         """Contiguous elements in memory format, zeros where a mask does not hold."""
         v = self.vec(t)
         if mask is None:
-            return self._read_in_order(t, ptr, align)
+            wide = self._read_in_order(t, ptr, align) if self.in_order else ""
+            return wide or self.e(f"load {v}, ptr {ptr}, align {align}")
         name, m = f"llvm.masked.load.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare {v} @{name}(ptr, i32, {m}, {v})")
         return self.e(
@@ -275,7 +278,7 @@ class Lanes:
         )
 
     def _read_in_order(self, t: str, ptr: str, itemsize: int) -> str:
-        """A load of each vector of a wide register, the first one first.
+        """A load of each vector of a wide register, the first one first; "" if it is one vector.
 
         LLVM splits a wide load into ones that it puts in any order, the last one first where there
         are many. Prefetchers of Zen 4 do not follow that: a polynomial of two arrays of 4M f32
@@ -284,7 +287,7 @@ class Lanes:
         """
         n = self.target.vector_bits // (8 * itemsize)
         if n < 2 or self.width <= n or self.width % n or self.target.arch not in X86:
-            return self.e(f"load {self.vec(t)}, ptr {ptr}, align {itemsize}")
+            return ""
         parts = []
         for k in range(0, self.width, n):
             at = self.e(f"getelementptr i8, ptr {ptr}, i64 {k * itemsize}") if k else ptr

@@ -60,10 +60,11 @@ class Positions(ABC):
                 frame.report(self, node, L.any(cond))
 
         width = self.width if vector else 1
+        several = width > frame.schedule.width
         L = Lanes(
             self.e, width, frame.target, fastmath=frame.fastmath, fail=fail,
             mask=(mask or self.mask) if width > 1 else None, memo=self.memo,
-            stepped=width > frame.schedule.width and frame.schedule.stepped[frame.sweeping],
+            stepped=several and frame.schedule.stepped[frame.sweeping], in_order=several,
         )
         return L
 
