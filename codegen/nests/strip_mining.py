@@ -37,26 +37,27 @@ def strips(nest: Nest, uneven: int = UNEVEN) -> list[Nest]:
     """The nests that together compute `nest` with axes cut until nothing divides them: one, or more
     where a strip at the end is shorter than others, of so many axes at most; itself where that
     cannot be."""
-    if not any(True for p in polynomials(nest) for _ in _divisions(p)):
+    if not any(x for p in polynomials(nest) for x in _divisions(p)):
         return [nest]
     found = _changed(nest, lambda p: divided(p, nest.sizes))
     for _ in range(MOST):
-        if (at := _dividing(found, even=True)) is None:
+        at = next((x for x in _dividing(found) if _number(found, *x) is not None), None)
+        if at is None:
             break
         found = _cut(found, *at)
     if not _divides(found):
         return [found]
-    if (unrolled := unroll(found)) is not None:
+    if len(found.outer) > len(nest.outer) and (unrolled := unroll(found)) is not None:
         return [unrolled]
-    at = _dividing(nest, even=False) if uneven and not (nest.reduced or nest.sites) else None
-    if at is not None:
-        name, length = at
-        size = nest.sizes[name]
-        whole = dims.floordiv(size, length) * length
-        part = Piece(nest, name, 0, whole).nest()
-        even = strips(part, uneven - 1)
-        if even[0] is not part:
-            return [*even, Piece(nest, name, whole, size).nest()]
+    if not uneven or nest.reduced or nest.sites:
+        return [nest]
+    for name, length in _dividing(nest):
+        if _number(nest, name, length) is None and isinstance(length, int):
+            size = nest.sizes[name]
+            whole = dims.floordiv(size, length) * length
+            part = Piece(nest, name, 0, whole).nest()
+            even = strips(part, uneven - 1)
+            return [nest] if even[0] is part else [*even, Piece(nest, name, whole, size).nest()]
     return [nest]
 
 
@@ -67,19 +68,19 @@ def _divides(nest: Nest) -> bool:
     )
 
 
-def _dividing(nest: Nest, even: bool) -> tuple[str, Size] | None:
-    """An outer axis that something divides, and the length of its strips: of which it has a whole
-    number if `even`, else a number that is not whole for certain, of known length."""
+def _dividing(nest: Nest) -> Iterator[tuple[str, Size]]:
+    """The outer axes that something divides, and the lengths of strips for it."""
     for p in polynomials(nest):
         for x in _divisions(p):
             for a in nest.outer:
                 length = _length(x, a)
-                number = None if length is None else dims.exact_div(nest.sizes[a], length)
-                if length is None or number == 1:
-                    continue
-                if number is not None if even else number is None and isinstance(length, int):
-                    return a, length
-    return None
+                if length is not None and _number(nest, a, length) != 1:
+                    yield a, length
+
+
+def _number(nest: Nest, name: str, length: Size) -> Size | None:
+    """How many strips of a length an axis has; None if that is not whole for certain."""
+    return dims.exact_div(nest.sizes[name], length)
 
 
 def _length(x: Apply, name: str) -> Size | None:
@@ -107,9 +108,9 @@ def _divisions(p: Size) -> Iterator[Apply]:
 def _cut(nest: Nest, name: str, length: Size) -> Nest:
     """The nest with an axis of strips in the place of an axis, and one inside of each strip."""
     within = f"%i{1 + max(int(a[2:]) for a in nest.sizes)}"
-    strips = dims.exact_div(nest.sizes[name], length)
-    assert strips is not None
-    sizes = nest.sizes | {name: strips, within: length}
+    number = _number(nest, name, length)
+    assert number is not None
+    sizes = nest.sizes | {name: number, within: length}
     env = {name: axis(name) * length + axis(within)}
 
     def both(axes: Iterable[str]) -> Iterator[str]:
@@ -131,7 +132,7 @@ def _changed(nest: Nest, change: Callable[[Size], Size]) -> Nest:
     """The nest with its index polynomials changed, without the conditions that always hold."""
     made: list[Expr] = []
     for e in nest.exprs:
-        kind, attrs = _decided(e.kind, with_polynomials(e, change), nest.sizes)
+        kind, attrs = _still_open(e.kind, with_polynomials(e, change), nest.sizes)
         args = tuple(made[a.id] for a in e.args)
         axes = e.axes if kind == e.kind else frozenset[str]()
         made.append(Expr(e.id, kind, e.dtype, args, attrs, axes, e.node))
@@ -139,7 +140,7 @@ def _changed(nest: Nest, change: Callable[[Size], Size]) -> Nest:
     return replace(nest, exprs=made, stores=stores)
 
 
-def _decided(
+def _still_open(
     kind: str, attrs: tuple[Any, ...], sizes: dict[str, Size]
 ) -> tuple[str, tuple[Any, ...]]:
     """An expression without the conditions that always hold."""
