@@ -211,7 +211,7 @@ class _Compiler:
         if shape is not None and shape in self.shapes:
             return replace(self.shapes[shape], node=n)
         name = f"{self.name}.k{k}"
-        job = Job(self.module, self.target, n, name, self.codes, self.fastmath)
+        job = Job(self.module, self.target, n, name, self.codes, self.fastmath, [])
         if block:
             call = blocks.define(job)
         elif chains.is_chain(n):

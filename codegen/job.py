@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine.target import Target
+from graphc.dims import Size
 from graphc.ir import Graph, Node
 
 
 class Job(NamedTuple):
     """A kernel to be written: into which module, for what machine, of which node, and its name.
 
-    codes: the status codes of nodes that can fail.
+    codes: the status codes of nodes that can fail. scratch: bytes that each of the nests it is made
+    of takes of the calling thread's scratch.
     """
 
     module: Module
@@ -21,6 +23,7 @@ class Job(NamedTuple):
     name: str
     codes: dict[Node, int]
     fastmath: bool
+    scratch: list[Size]
 
     @property
     def body(self) -> Graph:

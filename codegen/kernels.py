@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import reduce
 
+from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.both import BothKernel
 from graphc.codegen.delayed import DelayedKernel, delayed
@@ -83,6 +85,17 @@ def define_kernel(
     driver: whether it must be there, as a function of the kernel's name. least_columns: of a
     product with a symbolic number of them; 0 if there may be a single one.
     """
+    job = job._replace(scratch=[])
+    call = _define(job, updates, driver, least_columns, in_place, stepped)
+    call.scratch = reduce(dims.maximum, job.scratch, call.scratch)
+    return call
+
+
+def _define(
+    job: Job, updates: frozenset[Value], driver: bool, least_columns: int, in_place: bool,
+    stepped: Mapping[int, int] | None,
+) -> Call:
+    """The kernel by the template that suits it."""
     products = sum(n.op.kind is Kind.CONTRACT for n in job.body.nodes)
     if products == 2:
         return _define_both(job)

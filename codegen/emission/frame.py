@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.bands import Bands
     from graphc.codegen.emission.places import Places
     from graphc.codegen.emission.streaming import Streaming
-    from graphc.codegen.emission.turned import Block
+    from graphc.codegen.emission.turned import Block, Rows
 
 ATTRS = 'nounwind "no-trapping-math"="true" "prefer-vector-width"="512"'
 
@@ -123,6 +123,7 @@ class Frame:
         self.addresses: dict[tuple[Scope, tuple[str, int, str]], str] = {}
         self.flags: dict[Node, str] = {}
         self.turned: Block | None = None  # of which elements are being written
+        self.turned_rows: Rows | None = None  # that are swept, some of which are turned at a time
         self.places: Places | None = None  # of sums over all rows
         self.item = "0"  # the number of the grid item that is being written
         self.bands: Bands | None = None  # where sums stand between bands of rows

@@ -47,6 +47,8 @@ class NestKernel:
         self.nest = self.schedule.nest
         sizes = [self.schedule.items, self.schedule.cycles]
         self.slots = slots or slots_of(self.nest, sizes)  # those of the kernel that this is part of
+        if (rows := self.schedule.turned_rows) is not None:
+            job.scratch.append(rows.bytes)
         # column sums and bands keep an accumulator per chunk in a workspace, one more operand
         self.workspace: Size = 0
         if self.schedule.columns:
@@ -123,6 +125,8 @@ class NestKernel:
         else:
             f.streaming = streaming.of(f)
             f.early = ahead.of(f)
+        if s.turned_rows is not None:
+            f.turned_rows = turned.Rows(f, s.turned_rows)
         if s.merges or s.spans:
             self.merged(f, body, chunk)
         elif not (s.sums or s.columns or s.bands):  # then chunks that follow each other are one
@@ -310,7 +314,25 @@ def walk(
     f: Frame, body: Across | Along, low: str, high: str, some: bool = True, whole: bool = False,
 ) -> None:
     """Emit the grid items from low to high; `some`: there are some for certain; `whole`: the vector
-    axis is a block at most.
+    axis is a block at most. Where rows may be too long to be turned, items are written twice."""
+    e, rows = f.e, f.turned_rows
+    if rows is None or not rows.fits:
+        _walk(f, body, low, high, some, whole)
+        return
+    ways, done = (e.fresh("turned"), e.fresh("long")), e.fresh("walked")
+    e.do(f"br i1 {rows.fits}, label %{ways[0]}, label %{ways[1]}")
+    for way, f.turned_rows in zip(ways, (rows, None), strict=True):
+        e.label(way)
+        _walk(f, body, low, high, some, whole)
+        e.do(f"br label %{done}")
+    e.label(done)
+    f.turned_rows = rows
+
+
+def _walk(
+    f: Frame, body: Across | Along, low: str, high: str, some: bool, whole: bool
+) -> None:
+    """Emit the grid items from low to high, counting their places.
 
     An item's number is its place along the axes of the grid. Where their sizes are named, dividing
     by them takes as long as a short row does: places are counted up then, from item to item.
@@ -382,7 +404,11 @@ def item(
             high = least(e, e(f"add nsw i64 {low}, {s.block}"), high)
     bound = dict(zip(reversed(s.grid), rows, strict=False))
     if s.tile is None:
-        body.run(Scope(f, f.top, e.section(), bound), low, high)
+        grid = Scope(f, f.top, e.section(), bound)
+        if f.turned_rows is not None:
+            f.turned_rows.begin(grid, places[0])
+        body.run(grid, low, high)
+        f.turned = None
         return
     row = ""
     if s.tile.rows is not None:

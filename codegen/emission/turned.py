@@ -7,6 +7,11 @@ Read vector by vector, each element of `a` or `b` would come from another cache 
 would have left the caches when its next element is wanted. So COLUMNS of j are taken at a time:
 what the block needs is transposed in registers into a buffer, which the elements then read in the
 order of j.
+
+    out[i] = sum over j of f(a[i, j], b[j, i])     j is the vector axis of a sweep over a row
+
+Rows that are swept follow one another (`Rows`): what some of them need of `b` is transposed when
+the first of these comes. The rows, and what is added up in which order, stay as they are.
 """
 
 from __future__ import annotations
@@ -19,26 +24,28 @@ from graphc.codegen.emission.sweep import least
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
-from graphc.codegen.nests.tiles import COLUMNS, least_turned, turned_loads
+from graphc.codegen.nests.tiles import COLUMNS, TurnedRows, least_turned, turned_loads
 from graphc.types import f32, f64, u8, u16
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
+    from graphc.codegen.emission.frame import Frame
 
 
 class Block(NamedTuple):
     """Where the elements of a block stand: buffers by load, the block's origin."""
 
+    axis: str  # along which they were contiguous, that of the buffers' rows
     buffers: dict[Expr, str]
     row: str
     column: str
-    pitch: int  # elements between rows
+    pitch: str  # elements between rows
 
     def at(self, scope: Scope, x: Expr) -> str:
         """The address of the element of `x` that a scope (its lane 0) is at."""
         e, s = scope.e, scope.frame.schedule
-        assert s.vector is not None and s.tile is not None and s.tile.turned is not None
-        i = scope.axis_register(s.tile.turned)
+        assert s.vector is not None
+        i = scope.axis_register(self.axis)
         if self.row != "0":
             i = e(f"sub nsw i64 {i}, {self.row}")
         j = e(f"sub nsw i64 {scope.axis_register(s.vector)}, {self.column}")
@@ -64,15 +71,13 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
         return
     other = tile.turned
     loads = turned_loads(nest, vector, other, least_turned(nest, f.target))
-    size = loads[0].dtype.itemsize
-    dtype = {1: u8, 2: u16, 4: f32, 8: f64}[size]  # by size: the bits are only moved
-    pitch = COLUMNS + f.target.lanes(dtype)  # pack writes up to a register more
     origin, held = "0", dims.most(nest.sizes[other])
     if other == tile.rows:
         origin, held = first, tile.count
     assert held is not None
-    buffers = {x: f.alloca(f"[{held * pitch * size} x i8]") for x in loads}
-    pack = define_pack(f.module, f.target, dtype)
+    pitch = COLUMNS + f.target.vector_bits // (8 * loads[0].dtype.itemsize)  # see `pack`
+    room = held * pitch * loads[0].dtype.itemsize
+    turn = Turn(f, other, {x: f.alloca(f"[{room} x i8]") for x in loads}, str(pitch))
     count = f.top.size(nest.sizes[other])
     if other == tile.rows:
         count = e(f"sub nsw i64 {last}, {first}")
@@ -80,8 +85,31 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
     def block(start: str) -> None:
         end = least(e, e(f"add nsw i64 {start}, {COLUMNS}"), high)
         columns = e(f"sub nsw i64 {end}, {start}")
-        corner = Scope(f, grid, e.section(), {other: origin, vector: start})
-        for x in loads:
+        turn.copy(Scope(f, grid, e.section(), {other: origin, vector: start}), count, columns)
+        f.turned = turn.block(origin, start)
+        n = nest.sizes[vector]
+        whole = isinstance(n, int) and n <= COLUMNS
+        _rows(body, grid, (first, last), (start, end), partial=not whole)
+        f.turned = None
+
+    e.for_each(low, high, block, COLUMNS)
+
+
+class Turn:
+    """Copies rows of some loads, turned, into a buffer of each; all have elements of one size."""
+
+    def __init__(self, f: Frame, axis: str, buffers: dict[Expr, str], pitch: str):
+        self.f, self.axis, self.buffers, self.pitch = f, axis, buffers, pitch
+        (self.itemsize,) = {x.dtype.itemsize for x in buffers}
+        dtype = {1: u8, 2: u16, 4: f32, 8: f64}[self.itemsize]  # the bits are only moved
+        self.pack = define_pack(f.module, f.target, dtype)
+
+    def copy(self, corner: Scope, rows: str, columns: str) -> None:
+        """Turn so many rows and columns, the first of which the scope `corner` is at."""
+        f, e, size, vector = self.f, self.f.e, self.itemsize, self.f.schedule.vector
+        assert vector is not None
+        row = e(f"mul i64 {self.pitch}, {size}")
+        for x, buffer in self.buffers.items():
             param, offset, _ = x.attrs
             source = e(
                 f"getelementptr inbounds [{size} x i8], ptr {f.params[param]}, "
@@ -90,15 +118,49 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
             stride = coefficient(offset, vector)
             assert stride is not None
             step = e(f"mul i64 {f.top.size(stride)}, {size}")
-            e.do(f"call void @{pack}(i64 {count}, i64 {columns}, ptr {source}, i64 {size}, "
-                 f"i64 {step}, ptr {buffers[x]}, i64 {pitch * size})")
-        f.turned = Block(buffers, origin, start, pitch)
-        n = nest.sizes[vector]
-        whole = isinstance(n, int) and n <= COLUMNS
-        _rows(body, grid, (first, last), (start, end), partial=not whole)
-        f.turned = None
+            e.do(f"call void @{self.pack}(i64 {rows}, i64 {columns}, ptr {source}, i64 {size}, "
+                 f"i64 {step}, ptr {buffer}, i64 {row})")
 
-    e.for_each(low, high, block, COLUMNS)
+    def block(self, row: str, column: str) -> Block:
+        """What was copied from a row and column on."""
+        return Block(self.axis, self.buffers, row, column, self.pitch)
+
+
+class Rows:
+    """Rows that are swept one by one: some of them are turned when the first of these comes.
+
+    fits: whether there is room for several, as a register where it is not known before.
+    """
+
+    def __init__(self, f: Frame, what: TurnedRows):
+        self.f, self.what, e = f, what, f.top.e
+        begin, buffers = "%scratch", {}
+        for x in what.loads:
+            buffers[x] = begin
+            begin = e(f"getelementptr i8, ptr {begin}, i64 {f.top.size(what.buffer)}")
+        self.turn = Turn(f, what.axis, buffers, f.top.size(what.pitch))
+        most = f.top.size(what.most)
+        self.rows = least(e, str(what.rows), most)
+        self.fits = "" if isinstance(what.most, int) else e(f"icmp sgt i64 {most}, 1")
+        self.end, self.first = f.alloca("i64", 8), f.alloca("i64", 8)
+        f.allocas.append(f"  store i64 0, ptr {self.end}, align 8")  # a task begins with some
+
+    def begin(self, grid: Scope, row: str) -> None:
+        """Before the frame's item, the row at the place `row`: turn it and those that follow it, if
+        it was not turned with others."""
+        f, e, what, vector = self.f, self.f.e, self.what, self.f.schedule.vector
+        assert vector is not None
+        done = e.fresh("turned")
+        over = e(f"icmp sge i64 {f.item}, {e(f'load i64, ptr {self.end}, align 8')}")
+        e.require(over, done)
+        count = least(e, self.rows, e(f"sub nsw i64 {f.top.size(what.count)}, {row}"))
+        corner = Scope(f, grid, e.section(), {what.axis: row, vector: "0"})
+        self.turn.copy(corner, count, f.top.size(what.length))
+        e.do(f"store i64 {e(f'add nsw i64 {f.item}, {count}')}, ptr {self.end}, align 8")
+        e.do(f"store i64 {row}, ptr {self.first}, align 8")
+        e.do(f"br label %{done}")
+        e.label(done)
+        f.turned = self.turn.block(e(f"load i64, ptr {self.first}, align 8"), "0")
 
 
 def _rows(

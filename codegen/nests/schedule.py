@@ -23,7 +23,7 @@ from graphc.codegen.nests.costs import cost_of, in_steps, interleaved, reads_nei
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.sweeps import columns_in_step, keep, steps, sweeps_of, wanted
-from graphc.codegen.nests.tiles import Tile
+from graphc.codegen.nests.tiles import Tile, TurnedRows
 from graphc.codegen.nests.vector_axis import axis_and_tile, lane_bits
 from graphc.dims import Size
 
@@ -75,6 +75,7 @@ class Schedule:
     bands: bool = False        # items are bands of the rows summed over, for all of the grid
     narrow: dict[Expr, int] = field(default_factory=dict)  # bits of lanes, of `narrow.sums`
     passing: bool = True       # stores may go past the caches
+    turned_rows: TurnedRows | None = None  # of rows that are swept one by one
     tree: str = ""             # rows in lanes are added up as if this were the vector axis
 
     @property
@@ -201,6 +202,10 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
         if tile is None and not sums_rows and not scans and not tree:
             tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
+    if across and width > 1 and not nest.columns:
+        assert vector is not None
+        follow = nest.reduced[0] if flat else grid[-1] if grid else vector
+        schedule.turned_rows = tiles.turned_rows(nest, vector, follow, schedule.loops)
     if plain and any(schedule.stepped) and not (scans or woven or schedule.tile or schedule.bands):
         assert vector is not None
         if sweeps and reads_neighbours(nest, vector):

@@ -10,6 +10,8 @@ for, and the function that finds it:
     out[j] = log(sum over k of f(a[j, k]))          `ends`: likewise, so that the logarithm is one
                                                     of vectors; terms are added in the order of a
                                                     row that vectors sweep
+    out[i] = sum over k of f(a[i, k], b[k, i])      `turned_rows`: k is the vector axis, `b` is
+                                                    turned along i for some i in succession
     out[i, j] = sum over k of f(a[k, i], b[k, j])   `shared`, `jam`: some i side by side (unroll and
                                                     jam): one load of b[k, j] serves them all, and
                                                     their sums do not wait for one another
@@ -21,9 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr, Nest
+from graphc.dims import Size
 
 TURNED_BYTES = 128   # of a contiguous piece of what is read across the rows written
 TURNED_LEAST = 8     # rows and columns from which that beats taking elements singly
@@ -31,6 +35,7 @@ COLUMNS = 64         # of a turned block: with even strides more lines than that
                      # in a cache side by side
 SPREAD_BYTES = 1 << 16  # of turned blocks of what is summed over, on the stack: twice the length of
                         # half as many takes a third to a half of the time of vectors along the rows
+ROWS_BYTES = 1 << 21  # of turned rows that are swept; of scratch, of which a thread has twice that
 SPREAD_ROWS = 64     # rows that a turned block serves: it costs as much as some two of them
 FOLDS = 2            # sums over a short row from which folding registers takes longer than turning
                      # it, or an argmax: 100,000 x 8 f32 260 us by gathers, 116 turned, 1M 6.9 ms, 2
@@ -177,6 +182,65 @@ def ends(
         if length * (COLUMNS + 16) * max(sizes) * len(loads) <= SPREAD_BYTES:
             return j, Tile(None, turned=k)
     return None
+
+
+@dataclass(frozen=True)
+class TurnedRows:
+    """Rows that are swept one after the other along `axis`, of which some are turned at a time.
+
+    loads: what is turned, of elements of `itemsize` bytes; length: of a row; pitch: elements
+    between those of a buffer, to each of which `pack` adds up to a register; count: of all rows.
+    """
+
+    axis: str
+    loads: tuple[Expr, ...]
+    length: Size
+    count: Size
+
+    @property
+    def itemsize(self) -> int:
+        return self.loads[0].dtype.itemsize
+
+    @property
+    def rows(self) -> int:
+        """How many are turned at a time, unless they are long."""
+        return TURNED_BYTES // self.itemsize
+
+    @property
+    def pitch(self) -> Size:
+        return self.length + LINE // self.itemsize
+
+    @property
+    def most(self) -> Size:
+        """How many rows there is room for."""
+        return dims.floordiv(ROWS_BYTES // (self.itemsize * len(self.loads)), self.pitch)
+
+    @property
+    def buffer(self) -> Size:
+        """Bytes of what is turned of one load: whole lines."""
+        some = dims.minimum(dims.minimum(self.rows, self.most), self.count)
+        return dims.round_up(some * self.pitch * self.itemsize, LINE)
+
+    @property
+    def bytes(self) -> Size:
+        """Of scratch, for all loads."""
+        return len(self.loads) * self.buffer
+
+
+def turned_rows(
+    nest: Nest, vector: str, rows: str, loops: Iterable[str]
+) -> TurnedRows | None:
+    """What is turned of rows along the vector axis, a reduced one, that follow one another along
+    `rows`; `loops` are others within an item."""
+    length, count = nest.sizes[vector], nest.sizes[rows]
+    if rows == vector or _few(nest, [rows, vector]):
+        return None
+    inner = {*loops} - {rows}
+    loads = tuple(e for e in turned_loads(nest, vector, rows) if not e.axes & inner)
+    if len({e.dtype.itemsize for e in loads}) != 1:
+        return None
+    found = TurnedRows(rows, loads, length, count)
+    return None if isinstance(found.most, int) and found.most < 2 else found
 
 
 def _in_step(nest: Nest, vector: str, turned: list[Expr]) -> bool:

@@ -34,6 +34,7 @@ PLACES = {
         "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "LEAST_STEPPED": (0, 1000), "HELD": (0, 100),
         "WINDOW": (0, 9999),
     },
+    "codegen.nests.tiles": {"ROWS_BYTES": (512, 1 << 14)},
     "codegen.emission.whole_row": {"AT_ONCE": (1, 8)},
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),

@@ -95,3 +95,92 @@ def test_small_elements_are_transposed_in_registers(dtype, monkeypatch):
         text = f.llvm_ir()
         if np.dtype(dtype).itemsize > 1 or host().vector_bits == 512:
             assert "_pack(" in text and "masked.gather" not in text
+
+
+def softmax(xp, x):
+    e = xp.exp(x - xp.max(x, axis=-1)[..., None])
+    return e / xp.sum(e, axis=-1)[..., None]
+
+
+# Of x and y, n by m, and z, m by n; integers of floats, so that every order of sums gives the same.
+SWEPT = {
+    "sums": lambda xp, x, y, z: xp.sum(x * z.T, axis=1),
+    "places": lambda xp, x, y, z: xp.argmax(x - z.T, axis=1),
+    "one number": lambda xp, x, y, z: xp.sum(x * z.T),
+    "rows and columns": lambda xp, x, y, z: (
+        xp.sum(x * z.T, axis=1)[:, None] + xp.sum(x + z.T, axis=0)),
+    "rows of rows": lambda xp, x, y, z: x * z.T - xp.max(x + z.T, axis=1)[:, None],
+    "two at a time": lambda xp, x, y, z: xp.sum(x * z.T * (y + z.T[::1] * 2), axis=1),
+    "a part": lambda xp, x, y, z: xp.sum(x[3:, 5:] * z[5:, 3:].T, axis=1),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", SWEPT)
+def test_rows_that_are_swept_are_turned_some_at_a_time(name, threads):
+    """Around lines, vectors and strips of rows; operands end where memory does."""
+    formula = SWEPT[name]
+    for dtype in ("float32", "float64", "int32", "int64"):
+        for named in (False, True):
+            for n, m in ((8, 8), (9, 31), (31, 33), (33, 64), (64, 70), (100, 300), (2000, 70)):
+                x, y, z = (
+                    gx.input(k, ("n", "m") if named and k != "z" else ("m", "n") if named else s,
+                             dtype)
+                    for k, s in (("x", (n, m)), ("y", (n, m)), ("z", (m, n)))
+                )
+                f = gx.function([x, y, z], formula(gx, x, y, z), threads=threads)
+                for at_end in (True, False):
+                    given = [guarded(s, dtype, at_end) for s in ((n, m), (n, m), (m, n))]
+                    for a in given:
+                        a[:] = RNG.integers(-9, 10, a.shape)
+                    want = formula(np, *given)
+                    out = guarded(want.shape, f(*given).dtype, at_end)
+                    f(*given, out=out)
+                    np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize("declared", [(3, 37, 50), ("b", "n", "m")])
+def test_rows_of_a_group_are_not_turned_with_those_of_the_next(declared):
+    x, z = gx.input("x", declared), gx.input("z", (declared[0], declared[2], declared[1]))
+    f = gx.function([x, z], gx.sum(x * gx.swapaxes(z, 1, 2), axis=2))
+    for shape in ((3, 37, 50), (4, 8, 70), (2, 300, 9)) if declared[0] == "b" else (declared,):
+        a, b = (RNG.integers(-9, 10, s).astype("float32") for s in (shape, shape))
+        b = b.reshape(shape[0], shape[2], shape[1])
+        np.testing.assert_array_equal(f(a, b), (a * b.swapaxes(1, 2)).sum(axis=2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_swept_rows_and_their_gradient_agree_with_numpy(dtype):
+    for n in (9, 40, 130):
+        x = gx.input("x", (n, n), dtype)
+        y = softmax(gx, x + x.T)
+        loss = gx.sum(y * y)
+        f = gx.function([x], [y, gx.grad(loss, x)])
+        a = RNG.normal(size=(n, n))
+        want = softmax(np, a + a.T)
+        inner = 2 * want * (want - np.sum(want * want, axis=1)[:, None])
+        tol = 1e-5 if dtype == "float32" else 1e-12
+        for got, expected in zip(f(a.astype(dtype)), (want, inner + inner.T), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=tol, atol=tol)
+
+
+def test_rows_too_long_to_be_turned_are_read_as_they_stand():
+    """2 MiB hold two rows of some 260,000 elements; what is longer takes the other way."""
+    n = 600_000
+    for shape in (("n", "m"), (8, n)):
+        x, z = gx.input("x", shape), gx.input("z", shape[::-1])
+        f = gx.function([x, z], [gx.sum(x * z.T, axis=1), gx.max(x - z.T)])
+        for m in (n, 200_000, 17) if shape[0] == "n" else (n,):
+            a, b = (RNG.integers(-9, 10, s).astype("float32") for s in ((8, m), (m, 8)))
+            rows, most = f(a, b)
+            np.testing.assert_array_equal(rows, (a * b.T).sum(axis=1))
+            assert most == (a - b.T).max()
+
+
+def test_nothing_is_gathered_for_rows_that_are_swept(monkeypatch):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    for dtype in ("float32", "int64"):
+        x = gx.input("x", (64, 64), dtype)
+        for result in (gx.sum(x * x.T, axis=1), gx.max(x - x.T), gx.sum(x * x.T, axis=0)):
+            text = gx.function([x], result).llvm_ir()
+            assert "_pack(" in text and "masked.gather" not in text
