@@ -176,7 +176,7 @@ def _define_scatter(job: Job, in_place: bool, work: Size) -> Call:
 
 def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     """A loop nest as one kernel."""
-    kernel = NestKernel(job, nest)
+    kernel = NestKernel(job, nest, beside=True)
     launch = kernel.define(driver)
     s = kernel.schedule
     in_place: dict[int, list[int]] = {}
@@ -229,7 +229,7 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
         small = job.part(f"p{k}")
         versions = by_parts(part, job.target)
         if versions is None:
-            kernel = NestKernel(small, part, slots)
+            kernel = NestKernel(small, part, slots, beside=True)
             kernel.define()
         else:
             kernel = _write_versions(small, versions, slots)

@@ -39,9 +39,10 @@ class NestKernel:
 
     def __init__(
         self, job: Job, nest: Nest, slots: Slots | None = None, cycles: Size | None = None,
+        beside: bool = False,
     ):
         self.job, self.module, self.target, self.name = job, job.module, job.target, job.name
-        self.schedule = plan(coalesce(nest), job.target)
+        self.schedule = plan(coalesce(nest), job.target, beside=beside)
         if self.schedule.columns and cycles is not None:  # of the kernel whose cuts it keeps
             self.schedule.cycles = cycles
         self.nest = self.schedule.nest

@@ -62,8 +62,9 @@ class Body:
     def vectors_at(self, scope: Scope, start: str, mask: str | None, width: int = 0) -> Scope:
         """A scope for the vector that begins at `start`."""
         assert self.s.vector is not None
-        # what rows need besides their sums may be asked for late, but belongs before the sweeps
-        e = self.e if self.s.across or not self.s.sweeps else self.e.section()
+        # what rows need besides their sums, or share, may be asked for late, but belongs before
+        waits = self.s.sweeps or (self.s.tile is not None and self.s.tile.jam > 1)
+        e = self.e.section() if waits and not self.s.across else self.e
         return Scope(self.f, scope, e, {self.s.vector: start}, ready=scope.ready, mask=mask,
                      width=width)
 

@@ -24,7 +24,7 @@ from graphc.codegen.emission.sweep import least
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
-from graphc.codegen.nests.tiles import COLUMNS, TurnedRows, least_turned, turned_loads
+from graphc.codegen.nests.tiles import COLUMNS, TurnedRows, least_turned, most_beside, turned_loads
 from graphc.types import f32, f64, u8, u16
 
 if TYPE_CHECKING:
@@ -168,9 +168,10 @@ def _rows(
 ) -> None:
     """Some rows of an item, as many side by side as the tile says, then the rest one by one;
     `partial`: columns need not be all."""
-    f, e, tile = body.f, body.e, body.s.tile
+    f, e, tile, nest = body.f, body.e, body.s.tile, body.nest
     assert tile is not None
-    axis, jam = tile.rows, tile.jam
+    axis, jam = tile.rows, 1 if f.streaming is not None else tile.jam
+    tells = not (nest.reduced or isinstance(nest.points, int))  # whether the call's sizes do
     if axis is None:
         body.run(grid, *columns, partial)
         return
@@ -189,9 +190,12 @@ def _rows(
     if jam > 1:
         over = e(f"urem i64 {e(f'sub nsw i64 {last}, {first}')}, {jam}")
         whole = e(f"sub nsw i64 {last}, {over}")
+        if tells:
+            few = f.top.e(f"icmp ule i64 {f.top.size(nest.points)}, {most_beside(nest)}")
+            whole = e(f"select i1 {few}, i64 {whole}, i64 {first}")
         e.for_each(first, whole, several, jam)
         first = whole
-    every = body.nest.sizes[axis]
-    even = isinstance(every, int) and every % jam == 0 and tile.count % jam == 0
+    every = nest.sizes[axis]
+    even = isinstance(every, int) and every % jam == 0 and tile.count % jam == 0 and not tells
     if jam == 1 or not even:
         e.for_each(first, last, single)

@@ -133,8 +133,11 @@ class Schedule:
         return s.expr in self.final or (once and not s.axes)
 
 
-def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
-    """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none)."""
+def plan(
+    nest: Nest, target: Target, vector: str | None = None, beside: bool = False
+) -> Schedule:
+    """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none). `beside`: rows
+    of an elementwise nest may be written some at a time."""
     if nest.columns:
         vector = rows(nest, nest.columns)
     fixed = vector is not None
@@ -201,6 +204,8 @@ def plan(nest: Nest, target: Target, vector: str | None = None) -> Schedule:
     if vector is not None and width > 1 and not (fixed or across or woven):
         if tile is None and not sums_rows and not scans and not tree:
             tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
+            if tile is None and beside and target.registers >= 32:
+                tile = tiles.beside(nest, vector, grid)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
     if across and width > 1 and not nest.columns:
         assert vector is not None

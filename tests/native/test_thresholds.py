@@ -34,7 +34,10 @@ PLACES = {
         "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "LEAST_STEPPED": (0, 1000), "HELD": (0, 100),
         "WINDOW": (0, 9999),
     },
-    "codegen.nests.tiles": {"ROWS_BYTES": (512, 1 << 14)},
+    "codegen.nests.tiles": {
+        "ROWS_BYTES": (512, 1 << 14), "BESIDE": (1, 3, 8), "LEAST_SHARED": (0, 1, 99),
+        "BESIDE_ROW": (8, 9999), "BESIDE_BYTES": (256, 1 << 30),
+    },
     "codegen.emission.whole_row": {"AT_ONCE": (1, 8)},
     "codegen.grain": {
         "WAVE_CYCLES": (1, 1000), "WAVE_SHARE": ((1, 100), (1, 1)), "LONELY_CYCLES": (1, 1000),

@@ -19,7 +19,7 @@ def chosen(monkeypatch, inputs, outputs):
     """Whether each kernel's rows are swept with vectors, and the function."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
     f = gx.function(inputs, outputs)
     f.compile()
     return [s.across for s in made], f
@@ -60,7 +60,7 @@ def test_what_lies_side_by_side_is_not_turned(monkeypatch):
     """A function of short sums, each lane a column: no rows are turned for lanes of their own."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
     a, b = (gx.input(name, ("n", 12, 12)) for name in "ab")
     f = gx.function([a, b], gx.tanh(gx.sum(a[:, :, :, None] * b[:, None, :, :], axis=2)))
     x, y = RNG.normal(size=(2, 5, 12, 12)).astype("float32")
