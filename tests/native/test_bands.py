@@ -19,7 +19,7 @@ def schedules(monkeypatch):
     """The schedules of what is compiled meanwhile."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
     return made
 
 

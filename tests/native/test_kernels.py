@@ -138,7 +138,7 @@ def test_a_matrix_is_walked_along_its_rows_whatever_vectors_are_beside_it(
 ):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
     a = gx.input("a", (50, 70), dtype)
     shared = [gx.input(k, (50,), dtype) for k in "xyz"[:vectors]]
     f = gx.function([a, *shared], gx.sum(a * gx.maximum(sum(shared), 0)[:, None], axis=0))

@@ -48,7 +48,7 @@ def test_pixels_stand_in_lanes(colours, dtype, monkeypatch):
     filled: a byte image of 512 x 512 took 10 times as long."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *args: made.append(plan(*args)) or made[-1])
+    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
     scale = gx.constant(RNG.normal(size=colours).astype("float32"))
     last, first = gx.input("x", ("b", "h", "w", colours), dtype), gx.input(
         "x", ("b", colours, "h", "w"), dtype)
