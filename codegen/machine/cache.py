@@ -41,7 +41,8 @@ def installation() -> str:
     folders: dict[str, None] = {}
     for package in ("graphc", "graphc.passes", "graphc.codegen"):  # folders of their own in a clone
         spec = importlib.util.find_spec(package)  # without importing it
-        folders |= dict.fromkeys((spec.submodule_search_locations if spec else None) or ())
+        if spec is not None and spec.origin is not None:
+            folders[os.path.dirname(spec.origin)] = None
     waiting = [*folders]
     while waiting:
         with os.scandir(waiting.pop()) as entries:

@@ -6,6 +6,8 @@ import warnings
 import handmade
 import pytest
 
+import graphc
+from graphc import codegen, passes
 from graphc.codegen.machine import cache, llvm
 from graphc.codegen.machine.target import host
 
@@ -33,6 +35,18 @@ def test_key_depends_on_target_and_text(home):
     llvm.compile_object(handmade.INCREMENT, x86("v3"))
     llvm.compile_object(handmade.INCREMENT + "\n", x86("v3"))
     assert len(list(home.iterdir())) == 3
+
+
+def test_key_depends_on_files_of_graphc_alone():
+    """Not on what lies beside them in a checkout: environments, say, of thousands of files."""
+    files = cache.installation().split("\n")[1:]
+    packages = [os.path.dirname(p.__file__) for p in (graphc, passes, codegen)]
+    there = {
+        os.path.join(folder, name)
+        for package in packages for folder, _, names in os.walk(package) for name in names
+        if name.endswith(".py")
+    }
+    assert len(files) == len(there)
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 500])
