@@ -13,8 +13,8 @@ from graphc.ir import Graph, Node
 class Job(NamedTuple):
     """A kernel to be written: into which module, for what machine, of which node, and its name.
 
-    codes: the status codes of nodes that can fail. scratch: bytes that each of the nests it is made
-    of takes of the calling thread's scratch.
+    codes: the status codes of nodes that can fail. scratch: bytes of the calling thread's scratch
+    that each of the nests takes which are written for it; `define_kernel` begins the list anew.
     """
 
     module: Module

@@ -1,6 +1,7 @@
 """Scheduled nests -> LLVM text with explicit vectors.
 
     nest             the way in: a nest as a task over grid items and a driver
+    items            the grid items of a task, one after the other
     frame            one function being written: its context, dimensions and failure flags
     sweep            what the ways of running a grid item share: reading, storing, adding up
     across           a row is swept by vectors along a reduced axis
