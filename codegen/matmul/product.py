@@ -38,7 +38,7 @@ from graphc.codegen.matmul.block import ROWS, block_scratch, define_block, k_blo
 from graphc.codegen.matmul.dot import define_dots, dots_scratch
 from graphc.codegen.matmul.integer import define_int_block
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.row import STREAM_BYTES, define_stream
+from graphc.codegen.matmul.row import define_stream, stream_scratch
 from graphc.codegen.matmul.split import ROW_UNIT, most_together, passing_rows, split, streamed
 from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.dims import Size
@@ -77,7 +77,7 @@ def product_scratch(
     if dtype.bits > 16 and (n == 1 or not isinstance(n, int)):
         total = dims.maximum(total, dots_scratch(dtype, m, k))
     if dtype.bits > 16 and (m == 1 or not isinstance(m, int)):
-        total = dims.maximum(total, dims.minimum(n * dtype.itemsize, STREAM_BYTES))
+        total = dims.maximum(total, stream_scratch(dtype, n))
     return total + 128  # room to align
 
 

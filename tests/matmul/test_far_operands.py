@@ -3,17 +3,24 @@ has the bits of the same numbers side by side."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 
 import numpy as np
 import pytest
 from guarded import guarded
-from native import call, compiled
+from native import address, call, compiled
 from operands import FLOATS, FUSED, check, numbers
 
-from graphc.codegen.matmul.block import FAR_BYTES, MANY_ROWS
+from graphc.aligned import LINE
+from graphc.codegen.emission.emitter import Module
+from graphc.codegen.machine.target import host, x86
+from graphc.codegen.matmul.block import FAR_BYTES, MANY_ROWS, k_block
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
+from graphc.codegen.matmul.row import PAGE, STREAM_BYTES, define_stream, stream_scratch
 from graphc.codegen.matmul.strips import APART_BYTES
+from graphc.dims import round_up
+from graphc.types import as_dtype
 
 
 def product_of_all(dtype, pairs, shared):
@@ -102,3 +109,32 @@ def test_rows_of_a_that_are_far_apart_beside_a_vector(dtype):
             assert (y.shape[1] * y.strides[1] > ASK_BYTES) == (y.base is not near)
         c = product_of_all(dtype, [(y, x) for y in ways], np.s_[-9:])
         check(c, a, x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("level", FUSED)
+def test_a_row_times_rows_of_b_anywhere_in_a_page(dtype, level):
+    """Its sums stand in scratch half a page from B's rows, and never beyond what it asks for."""
+    rng, t, target = np.random.default_rng(17), as_dtype(dtype), x86(level, host().triple)
+    module = Module()
+    name = define_stream(module, target, t, k_block(t))
+    params = "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_row, ptr %c, ptr %scratch"
+    module.define("entry", (
+        f"define void @entry({params}) {{\n  call void @{name}({params})\n  ret void\n}}"
+    ))
+    stream = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 8)(address(module.text(), target, "entry"))
+    size = t.itemsize
+    half = PAGE // size // 2
+    for k, n in ((2 * k_block(t) + 11, 261), (70, STREAM_BYTES // size + 13), (3, 1)):
+        a, values = numbers(rng, (1, 1, k), dtype), numbers(rng, (1, k, n), dtype)
+        room, found = guarded((k * n + 2 * half,), dtype), set()
+        scratch = guarded((round_up(stream_scratch(t, n), LINE),), "uint8")
+        for shift in (0, 1, 5, half - 1, half, half + 5, 2 * half - 1):
+            b = room[room.size - k * n - shift :][: k * n].reshape(1, k, n)
+            b[...] = values
+            c = guarded((1, 1, n), dtype)
+            stream(n, k, a.ctypes.data, size, b.ctypes.data, n * size, c.ctypes.data,
+                   scratch.ctypes.data)
+            found.add(c.tobytes())
+        check(c, a, b)
+        assert len(found) == 1
