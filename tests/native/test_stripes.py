@@ -171,3 +171,26 @@ def test_threads_share_columns(m):
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
         for run in runs[:3]:
             assert all(p.tobytes() == q.tobytes() for p, q in zip(run, runs[3], strict=True))
+
+
+def test_states_stand_half_a_page_from_the_rows():
+    """Wherever the rows begin: results are the same, and an argument's place is looked at."""
+    x = gx.input("x", ("n", 512), "float32")
+    centred = x - gx.mean(x, axis=0)
+    f = gx.function([x], [gx.sum(x, axis=0), gx.mean(centred * centred, axis=0)])
+    text = f.llvm_ir()
+    cells = re.findall(r"%(slot\d+) = alloca { \[\d+ x float\], \[4096 x i8\] }", text)
+    moved = re.findall(
+        r"ptrtoint ptr %(slot\d+) to i64\n.* = sub i64 .*\n.* = add i64 .*, 2048\n"
+        r".* = and i64 .*, 4032\n", text,
+    )
+    assert set(cells) == set(moved)
+    assert len(cells) >= 3  # of both sweeps
+    values = RNG.normal(size=(300, 512)).astype("float32")
+    room = np.empty(300 * 512 + 1024, "float32")
+    found = set()
+    for begin in range(0, 1024, 47):
+        a = room[begin : begin + values.size].reshape(values.shape)
+        a[...] = values
+        found.add(b"".join(y.tobytes() for y in f(a)))
+    assert len(found) == 1
