@@ -9,7 +9,7 @@ The rows of A go through the caches in groups. A group's dot products come first
 may compute what v holds for these rows from y; and while the next group is read from memory, this
 one is added to the sums z, from a near cache. Every element is computed in the order that `dots`
 and `stream` have. z holds sums of k_block() rows one after the other, `sums_bytes` in all, which
-are the tasks that threads share; in the end the first of them are the total.
+are the tasks that threads share; in the end it begins with the total.
 
 Both products that a library like BLAS calls one after the other read A from memory twice:
 Jessup, Karlin, Siek, "Build to order linear algebra kernels", IPDPS 2008.
@@ -27,7 +27,15 @@ from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.block import k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.row import add_up, clear, define_add, row_parts
+from graphc.codegen.matmul.row import (
+    PAGE,
+    add_up,
+    clear,
+    copy,
+    define_add,
+    half_a_page_from,
+    row_parts,
+)
 from graphc.codegen.matmul.tiling import prefix
 from graphc.dims import Size
 from graphc.types import DType
@@ -42,7 +50,7 @@ _POINTERS = ("a", "x", "y", "v", "z", "epilogue", "ctx")
 def sums_bytes(dtype: DType, m: Size, n: Size) -> Size:
     """Bytes of z."""
     blocks = dims.ceildiv(m, k_block(dtype))
-    return dims.maximum(blocks, 1) * dims.round_up(n * dtype.itemsize, LINE)
+    return dims.maximum(blocks, 1) * dims.round_up(n * dtype.itemsize, LINE) + PAGE
 
 
 def define_both(module: Module, target: Target, dtype: DType) -> str:
@@ -61,10 +69,12 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     row = f.mul("%n", dtype.itemsize)
     values = {field: f"%{field}" for field in _FIELDS}
     values |= {"row": row, "sum": f.round_up(row, LINE)}
+    values["z"] = total = half_a_page_from(f, "%a", "%z")
     f.store_fields(record, values, _POINTERS)
-    tasks = f.ceildiv("%m", k_block(dtype))
+    parts = row_parts(f, dtype, "0", row)
     with f.when(f.cmp("eq", "%m", "0")):
-        clear(f, dtype, row_parts(f, dtype, "0", row), "%z")
+        clear(f, dtype, parts, total)
+    tasks = f.ceildiv("%m", k_block(dtype))
     elements = [f(f"uitofp i64 {size} to double") for size in ("%m", "%n")]
     large = f(f"fcmp oge double {f(f'fmul double {elements[0]}, {elements[1]}')}, "
               f"{float(BOTH_ELEMENTS)}")
@@ -73,8 +83,8 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
         f.otherwise(*branches)
         f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     with f.each("1", tasks) as block:
-        add_up(f, dtype, row_parts(f, dtype, "0", row), "%z",
-               f.at("%z", f.mul(block.index, values["sum"])))
+        add_up(f, dtype, parts, total, f.at(total, f.mul(block.index, values["sum"])))
+    copy(f, dtype, parts, "%z", total)  # which begins before it: what is written has been read
     f.finish()
     return name
 

@@ -181,13 +181,7 @@ def stream_scratch(dtype: DType, n: Size) -> Size:
 
 
 def define_stream(module: Module, target: Target, dtype: DType, k_block: int) -> str:
-    """Define `stream` for f32 or f64: sums of `k_block` steps are added up; returns its name.
-
-    CPUs tell by the low 12 bits of addresses whether a load wants what a store before it has yet to
-    write, and let it wait where they are alike. Rows of B are often whole pages apart, so all of
-    them would wait for sums that lie just ahead of theirs in a page: 1x2048x2048 f32 took 285 to
-    380 us as the sums fell, and takes 235 to 260 with half a page between.
-    """
+    """Define `stream` for f32 or f64: sums of `k_block` steps are added up; returns its name."""
     name = f"{prefix(dtype)}_stream"
     if name in module.functions:
         return name
@@ -198,8 +192,7 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
         target,
     )
     add, size = define_add(module, target, dtype), dtype.itemsize
-    apart = f.sub(f("ptrtoint ptr %b to i64"), f("ptrtoint ptr %scratch to i64"))
-    sums = f.at("%scratch", f(f"and i64 {f.add(apart, str(PAGE // 2))}, {PAGE - LINE}"))
+    sums = half_a_page_from(f, "%b", "%scratch")
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
         width = f.min(f.sub(f.mul("%n", size), piece.index), str(STREAM_BYTES))
         columns = f.udiv(width, size)
@@ -218,6 +211,18 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
                 copy(f, dtype, parts, out, sums)
     f.finish()
     return name
+
+
+def half_a_page_from(f: Function, rows: str, room: str) -> str:
+    """Where in `room`, which has PAGE bytes to spare, sums of columns of these rows shall stand.
+
+    CPUs tell by the low 12 bits of addresses whether a load wants what a store before it has yet to
+    write, and let it wait where they are alike. Rows are often whole pages apart, so all of them
+    would wait for sums that lie just ahead of theirs in a page: 1x2048x2048 f32 took 285 to 380 us
+    as the sums fell, and takes 235 to 260 with half a page between.
+    """
+    way = f.sub(f(f"ptrtoint ptr {rows} to i64"), f(f"ptrtoint ptr {room} to i64"))
+    return f.at(room, f(f"and i64 {f.add(way, str(PAGE // 2))}, {PAGE - LINE}"))
 
 
 def define_add(module: Module, target: Target, dtype: DType) -> str:
