@@ -10,6 +10,7 @@
     written          short rows within loops, with their states in registers
     along            every lane is a row of its own
     short            short rows in lanes, each added up as `across` would
+    aliasing         sums in memory, half a page from the rows added to them
     stripes          long columns: rows outside, columns inside
     pieces           which nests are run so, and how many columns at a time
     running          running sums and products down columns

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from graphc import dims
 from graphc.aligned import LINE
+from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
@@ -27,15 +28,7 @@ from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.block import k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.row import (
-    PAGE,
-    add_up,
-    clear,
-    copy,
-    define_add,
-    half_a_page_from,
-    row_parts,
-)
+from graphc.codegen.matmul.row import add_up, clear, copy, define_add, row_parts
 from graphc.codegen.matmul.tiling import prefix
 from graphc.dims import Size
 from graphc.types import DType
@@ -69,7 +62,7 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     row = f.mul("%n", dtype.itemsize)
     values = {field: f"%{field}" for field in _FIELDS}
     values |= {"row": row, "sum": f.round_up(row, LINE)}
-    values["z"] = total = half_a_page_from(f, "%a", "%z")
+    values["z"] = total = half_a_page_from(f, f("ptrtoint ptr %a to i64"), "%z")
     f.store_fields(record, values, _POINTERS)
     parts = row_parts(f, dtype, "0", row)
     with f.when(f.cmp("eq", "%m", "0")):

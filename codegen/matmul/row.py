@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from graphc import dims
 from graphc.aligned import LINE
+from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
@@ -28,7 +29,6 @@ from graphc.dims import Size
 from graphc.types import DType
 
 STREAM_BYTES = 1 << 16  # of a piece of a row: the longer, the less memory waits at its ends
-PAGE = 1 << 12  # addresses that agree below it are the same to a load that follows a store
 STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most goes by the others
 MOST_ROWS = 4           # of `few`: 8 take as long as by what is packed, 12 half as long again
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
@@ -192,7 +192,7 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
         target,
     )
     add, size = define_add(module, target, dtype), dtype.itemsize
-    sums = half_a_page_from(f, "%b", "%scratch")
+    sums = half_a_page_from(f, f("ptrtoint ptr %b to i64"), "%scratch")
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
         width = f.min(f.sub(f.mul("%n", size), piece.index), str(STREAM_BYTES))
         columns = f.udiv(width, size)
@@ -211,18 +211,6 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
                 copy(f, dtype, parts, out, sums)
     f.finish()
     return name
-
-
-def half_a_page_from(f: Function, rows: str, room: str) -> str:
-    """Where in `room`, which has PAGE bytes to spare, sums of columns of these rows shall stand.
-
-    CPUs tell by the low 12 bits of addresses whether a load wants what a store before it has yet to
-    write, and let it wait where they are alike. Rows are often whole pages apart, so all of them
-    would wait for sums that lie just ahead of theirs in a page: 1x2048x2048 f32 took 285 to 380 us
-    as the sums fell, and takes 235 to 260 with half a page between.
-    """
-    way = f.sub(f(f"ptrtoint ptr {rows} to i64"), f(f"ptrtoint ptr {room} to i64"))
-    return f.at(room, f(f"and i64 {f.add(way, str(PAGE // 2))}, {PAGE - LINE}"))
 
 
 def define_add(module: Module, target: Target, dtype: DType) -> str:

@@ -13,11 +13,12 @@ from native import address, call, compiled
 from operands import FLOATS, FUSED, check, numbers
 
 from graphc.aligned import LINE
+from graphc.codegen.emission.aliasing import PAGE
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine.target import host, x86
 from graphc.codegen.matmul.block import FAR_BYTES, MANY_ROWS, k_block
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
-from graphc.codegen.matmul.row import PAGE, STREAM_BYTES, define_stream, stream_scratch
+from graphc.codegen.matmul.row import STREAM_BYTES, define_stream, stream_scratch
 from graphc.codegen.matmul.strips import APART_BYTES
 from graphc.dims import round_up
 from graphc.types import as_dtype
