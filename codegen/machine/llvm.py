@@ -20,7 +20,7 @@ from typing import Any
 
 import llvmlite
 
-from graphc.codegen.machine import cache, cross, residency
+from graphc.codegen.machine import cache
 from graphc.codegen.machine.target import Target, host
 from graphc.errors import CompileError
 from graphc.forks import held
@@ -46,6 +46,8 @@ def binding() -> Any:
 
 
 def _drop_pages(llvm: Any) -> None:
+    from graphc.codegen.machine import residency
+
     with contextlib.suppress(AttributeError):  # where it is loaded from
         residency.drop_pages(llvm.ffi.lib._lib_handle._name)
 
@@ -59,6 +61,8 @@ def release() -> None:
 
 
 def _machine(target: Target, optimisation: int) -> Any:
+    from graphc.codegen.machine import cross
+
     binding()
     try:
         return cross.machine(target.triple, target.cpu, target.features, target.abi, optimisation)
@@ -99,6 +103,8 @@ def preload() -> None:
 
 
 def _parse(text: str, machine: Any) -> Any:
+    from graphc.codegen.machine import cross
+
     try:
         return cross.parse(text, machine)
     except RuntimeError as e:
@@ -107,6 +113,8 @@ def _parse(text: str, machine: Any) -> Any:
 
 def _generate(text: str, target: Target, optimisation: int) -> bytes:
     """The object file of a module's text for this kind of machine, made in the calling thread."""
+    from graphc.codegen.machine import cross
+
     machine = _machine(target, optimisation)
     module = _parse(text, machine)
     ffi = binding().ffi
@@ -130,8 +138,12 @@ def compile_object(
     )
     if use_cache and (found := cache.load(name)) is not None:
         return found
-    make = _generate if target.triple == host().triple else cross.generate
-    obj = make(text, target, optimisation)
+    if target.triple == host().triple:
+        obj = _generate(text, target, optimisation)
+    else:
+        from graphc.codegen.machine import cross
+
+        obj = cross.generate(text, target, optimisation)
     if use_cache:
         cache.store(name, obj)
     return obj
@@ -212,6 +224,8 @@ def compile_resident(name: str, make_text: Callable[[], str]) -> bytes:
 def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> str:
     """The machine code of a module's text, as assembly."""
     if target.triple != host().triple:
+        from graphc.codegen.machine import cross
+
         return cross.generate(text, target, optimisation, assembly=True).decode()
     machine = _machine(target, optimisation)
     return str(machine.emit_assembly(_parse(text, machine)))
