@@ -4,7 +4,7 @@
     free     made from nothing (a constant, an iota): likewise
     kept     a kernel already, or a barrier: stays as it is
     opaque   has a template of its own (dot, scatter), so its operands must be in memory, but for
-             updates that are one number; or is kept
+             a matrix that is repeated along a batch and updates that are one number; or is kept
 """
 
 from __future__ import annotations
@@ -72,9 +72,21 @@ def _is_scatter(n: Node) -> bool:
     return n.op.name in SCATTERS and n.args[1].type.ndim != n.attrs["batch"]
 
 
+def factor(n: Node, side: int) -> Value:
+    """What a product reads as one operand: of a matrix that is the same for all members of the
+    batch that one matrix, which a stride of 0 repeats."""
+    v = n.args[side]
+    if v.node.op.name != "broadcast" or not n.attrs["batch"][side]:
+        return v
+    own = tuple(a for a in range(v.type.ndim) if a not in n.attrs["batch"][side])
+    return v.node.args[0] if v.node.attrs["axes"] == own else v
+
+
 def in_memory(n: Node) -> tuple[Value, ...]:
     """The operands of an opaque node that must be buffers. Of updates that are one number, as in a
     histogram, that number; zeros that are updated, as in a gradient, none."""
+    if n.op.kind is Kind.CONTRACT:
+        return factor(n, 0), factor(n, 1)
     if not _is_scatter(n):
         return n.args
     x, where, updates = n.args

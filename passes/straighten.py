@@ -27,21 +27,22 @@ constant, such as weights of layers x @ w.T:
 something else reads stays as it is, for there would be two of it.
 
 One that sums over a few numbers is elementwise in some cases (`elementwise_products`), and those of
-many small matrices are sums (`batched_products`).
+many small matrices are sums (`batched_products`). One with the same matrix for all members of its
+batch may be a single one (`one_matrix`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count, pairwise
+from itertools import count
 
-from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.passes.batched_products import batched_sum, is_batched_sum
 from graphc.passes.bodies import array_of
 from graphc.passes.elementwise_products import elements, free, is_elementwise, is_row_sum, row_sum
+from graphc.passes.one_matrix import joined, one_matrix
 from graphc.passes.unstored import matrix_side, summed
 from graphc.types import f32, f64
 
@@ -54,6 +55,7 @@ def run(g: Graph) -> Graph:
     """Make every operand of every dot plain."""
     if not any(n.op.kind is Kind.CONTRACT for n in g.nodes):
         return g
+    g = one_matrix(g)
     uses = Counter(n.args[1] for n in g.nodes if _sums_over_rows(n))
     readers = Counter(a for n in g.nodes for a in n.args)
     readers.update((*g.outputs, *(v for _, v in g.updates)))
@@ -61,7 +63,9 @@ def run(g: Graph) -> Graph:
     turned: dict[Value, Value] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if n.op.kind is Kind.CONTRACT and (side := matrix_side(n, readers)) is not None:
+        if n.op.kind is not Kind.CONTRACT:
+            return None
+        if (side := matrix_side(n, readers)) is not None:
             return summed(b, n, args, side, next(ids))
         if not _sums_over_rows(n):
             return _straight(b, n, args, ids)
@@ -97,8 +101,6 @@ def _straight(
     b: Builder, n: Node, args: tuple[Value, ...], ids: Iterator[int]
 ) -> Sequence[Value] | None:
     """What takes the place of a product, None to keep it. ids: of barriers."""
-    if n.op.kind is not Kind.CONTRACT:
-        return None
     if is_elementwise(n):
         return elements(b, n, args)
     if is_batched_sum(n):
@@ -145,12 +147,3 @@ def _is_askew(n: Node) -> bool:
     (over,) = n.attrs["contract"][s]
     vector = n.args[1 - s].type.size == n.args[s].type.shape[over]
     return bool(vector and s == over)
-
-
-def joined(shape: tuple[Size, ...], axes: tuple[int, ...]) -> bool:
-    """Whether some axes of a row-major array can be walked as one, in the order given."""
-    kept = [a for a in axes if shape[a] != 1]
-    return all(
-        inner > outer and all(shape[k] == 1 for k in range(outer + 1, inner))
-        for outer, inner in pairwise(kept)
-    )

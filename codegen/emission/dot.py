@@ -21,6 +21,7 @@ from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.bodies import operand
+from graphc.passes.roles import factor
 
 # Elements of a row up to which an epilogue is not computed in place, unless rows are whole lines:
 # the vector that a row ends with reaches into the next row, which is read when its store is over.
@@ -88,8 +89,7 @@ class DotKernel:
         c = self.dot.out
         rest, env = from_buffers(body, [c], job.codes)
         holder = env[c]
-        self.a = body.inputs.index(self.dot.args[0])
-        self.b = body.inputs.index(self.dot.args[1])
+        self.a, self.b = (body.inputs.index(factor(self.dot, side)) for side in (0, 1))
         outputs = [env.get(o, o) for o in body.outputs]
         epilogue = Graph("epilogue", (*body.inputs, holder), rest, outputs)
         nest = lowering.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
@@ -202,13 +202,8 @@ class DotKernel:
         nest = Nest([], [], {}, self.nest.params, self.nest.outputs, [], [])
         f = Frame(self.job, plan(nest, self.target), self.slots)
         n, e = self.dot, f.e
-        a, b = n.args[0].type, n.args[1].type
-        batch, ab = _collapsed(a.shape, n.attrs["batch"][0])
-        _, bb = _collapsed(b.shape, n.attrs["batch"][1])
-        m, ar = _collapsed(a.shape, free_axes(n, 0))
-        k, ac = _collapsed(a.shape, n.attrs["contract"][0])
-        _, br = _collapsed(b.shape, n.attrs["contract"][1])
-        cols, bc = _collapsed(b.shape, free_axes(n, 1))
+        (batch, ab), (m, ar), (k, ac) = _walked(n, 0)
+        (_, bb), (cols, bc), (_, br) = _walked(n, 1)
         name = product(
             self.module, self.target, n.out.type.dtype,
             rows=m if isinstance(m, int) else None,
@@ -279,8 +274,20 @@ def _decompose(f: Frame, axes: list[str], index: str, bound: dict[str, str]) -> 
             rest = f.e(f"udiv i64 {rest}, {n}")
 
 
-def _collapsed(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size]:
-    """`collapse` of axes that are one, as `straighten` has seen to."""
-    found = collapse(shape, axes)
-    assert found is not None, "straighten makes operands plain before fusion"
+def _walked(n: Node, side: int) -> list[tuple[Size, Size]]:
+    """(size, stride) of one operand's batch, free and contracted axes, each group walked as one, as
+    `straighten` has seen to."""
+    batch, free, contract = n.attrs["batch"][side], free_axes(n, side), n.attrs["contract"][side]
+    shape, source = n.args[side].type.shape, factor(n, side)
+    found = []
+    for axes in (batch, free, contract):
+        if source is n.args[side]:
+            one = collapse(shape, axes)
+        elif axes == batch:
+            one = times(shape[a] for a in axes), 0
+        else:
+            own = n.args[side].node.attrs["axes"]
+            one = collapse(source.type.shape, tuple(own.index(a) for a in axes))
+        assert one is not None, "straighten makes operands plain before fusion"
+        found.append(one)
     return found

@@ -137,6 +137,10 @@ def cases() -> list[Case]:
             f"batched/{dtype}/64x32", product, ((64, 32, 32),) * 2, (("b", 32, 32),) * 2
         ))
         made.append(_product(
+            f"one_matrix/{dtype}/100x64", product, ((64, 64), (100, 64, 64)),
+            ((64, 64), ("b", 64, 64)),
+        ))
+        made.append(_product(
             f"batched/{dtype}/1000x6", product, ((1000, 6, 6),) * 2, (("b", 6, 6),) * 2
         ))
         made.append(_product(
