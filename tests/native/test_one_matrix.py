@@ -92,3 +92,34 @@ def test_no_memory_for_copies():
     f, y = gx.input("f", (64, 64)), gx.input("y", (1000, 64, 64))
     g = gx.function([f, y], f @ y).compile()
     assert g.program.arena < 1 << 20  # a matrix for each member would be 16 MB
+
+
+@pytest.mark.parametrize("length", [1, 33, 400])
+def test_heads_that_share_keys_and_values(length):
+    """Attention of grouped queries, also of a single one, as when text is generated."""
+    q = gx.input("q", ("b", 2, 4, length, 32))
+    k, v = (gx.input(name, ("b", 2, 1, "t", 32)) for name in "kv")
+    scores = gx.nn.softmax(q @ gx.matrix_transpose(k), axis=-1)
+    f = gx.function([q, k, v], scores @ v)
+    rng = np.random.default_rng(length)
+    a, b, c = arrays(rng, "float32", (3, 2, 4, length, 32), *[(3, 2, 1, 257, 32)] * 2)
+    wide = a.astype("float64") @ b.astype("float64").swapaxes(-1, -2)
+    e = np.exp(wide - wide.max(-1, keepdims=True))
+    close(f(a, b, c), e / e.sum(-1, keepdims=True) @ c, "float32", 257)
+
+
+def test_gradients_of_heads_that_share_keys():
+    shapes = (2, 3, 4, 9, 16), (2, 3, 1, 12, 16)
+    q, k = (gx.input(n, s, "float64") for n, s in zip("qk", shapes, strict=True))
+    own = gx.input("own", (2, 3, 4, 12, 16), "float64")
+
+    def loss(keys):
+        return gx.sum(gx.nn.softmax(q @ gx.matrix_transpose(keys), axis=-1)[..., 0])
+
+    one = gx.function([q, k], gx.grad(loss(k), [q, k]))
+    each = gx.function([q, own], gx.grad(loss(own), [q, own]))
+    a, b = arrays(np.random.default_rng(5), "float64", *shapes)
+    of_q, of_k = one(a, b)
+    of_q_each, of_own = each(a, np.broadcast_to(b, (2, 3, 4, 12, 16)).copy())
+    close(of_q, of_q_each, "float64", 12)
+    close(of_k, of_own.sum(axis=2, keepdims=True), "float64", 48)

@@ -59,6 +59,11 @@ def gemver(
     return updated, x, 1.5 * (updated @ x)
 
 
+def grouped_queries(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    """Attention of heads that share their keys, for the next word of a text."""
+    return xp.softmax(q @ xp.swap(k)) @ v
+
+
 def _normals(dtype: str, *shapes: tuple[int, ...]) -> Any:
     def make(rng: np.random.Generator) -> Arrays:
         return tuple(
@@ -153,6 +158,11 @@ def cases() -> list[Case]:
                 f"{what}/f32/{rows}x784x512", formula, ((rows, 784), (784, 512), (512,)),
                 (("m", 784), (784, 512), (512,)), threads=(1, 2) if rows == 512 else (1,),
             ))
+    made.append(_chain(
+        "grouped_queries/f32/8x4x2048", grouped_queries,
+        ((8, 4, 1, 128), (8, 1, 2048, 128), (8, 1, 2048, 128)),
+        ((8, 4, 1, 128), (8, 1, "t", 128), (8, 1, "t", 128)), threads=(1, 2),
+    ))
     for n in (64, 512):
         made.append(_chain(f"k3mm/f64/{n}", k3mm, ((n, n),) * 4, ((n, n),) * 4))
     n = 2048
