@@ -37,6 +37,7 @@ from graphc.errors import GradientError
 from graphc.ir import Graph, Node, Value
 from graphc.ops import Kind
 from graphc.origins import NO_LINE, DeclaringAs
+from graphc.passes.batch_sums import into_product
 from graphc.passes.bodies import collector_paused
 from graphc.passes.cotangents import add_up
 from graphc.passes.factors import out_of_sum
@@ -172,7 +173,7 @@ class _Sweep:
                         f"{n.op.name}: the cotangent of an operand must have the operand's type "
                         f"{a.type}, the vjp row gave {ct.type}", n.loc,
                     )
-                self.pending.setdefault(a, []).append(out_of_sum(ct))
+                self.pending.setdefault(a, []).append(into_product(out_of_sum(ct)))
 
     def enter_body(self, n: Node, cts: Sequence[Value | None]) -> list[Node]:
         """Hand the cotangents of a call to the results of a copy of its body."""

@@ -108,8 +108,9 @@ def test_heads_that_share_keys_and_values(length):
     close(f(a, b, c), e / e.sum(-1, keepdims=True) @ c, "float32", 257)
 
 
-def test_gradients_of_heads_that_share_keys():
-    shapes = (2, 3, 4, 9, 16), (2, 3, 1, 12, 16)
+@pytest.mark.parametrize("length", [1, 9])
+def test_gradients_of_heads_that_share_keys(length):
+    shapes = (2, 3, 4, length, 16), (2, 3, 1, 12, 16)
     q, k = (gx.input(n, s, "float64") for n, s in zip("qk", shapes, strict=True))
     own = gx.input("own", (2, 3, 4, 12, 16), "float64")
 
@@ -123,3 +124,16 @@ def test_gradients_of_heads_that_share_keys():
     of_q_each, of_own = each(a, np.broadcast_to(b, (2, 3, 4, 12, 16)).copy())
     close(of_q, of_q_each, "float64", 12)
     close(of_k, of_own.sum(axis=2, keepdims=True), "float64", 48)
+    of_each = [n for n in one.graph.nodes if n.op.name == "dot" and n.out.type == own.type]
+    assert len(of_each) == (length > 1)  # of a single word heads are added up in the product
+
+
+def test_the_gradient_of_one_matrix_by_vectors_is_one_product():
+    f, x, c = gx.input("f", (40, 50)), gx.input("x", (300, 50)), gx.input("c", (300, 40))
+    loss = gx.sum((f @ x[..., None])[..., 0] * c)
+    g = gx.function([f, x, c], gx.grad(loss, [f, x]))
+    p, q, r = arrays(np.random.default_rng(6), "float32", (40, 50), (300, 50), (300, 40))
+    of_f, of_x = g(p, q, r)
+    close(of_f, r.T.astype("float64") @ q, "float32", 300)
+    close(of_x, r.astype("float64") @ p, "float32", 40)
+    assert (300, 40, 50) not in [n.out.type.shape for n in g.graph.nodes if n.op.name == "dot"]
