@@ -57,8 +57,7 @@ def _kept(n: Node, side: int) -> list[int] | None:
     rows = [*(other[k] for k in moved if k in long), *own]
     if long != sorted(long) or rows != sorted(rows):
         return None
-    batched = tuple(other[k] for k in kept)
-    taller = side == 1 and joined(shape, tuple(rows)) and joined(shape, batched)
+    taller = side == 1 and joined(shape, tuple(rows))
     return kept if taller or not own else None
 
 

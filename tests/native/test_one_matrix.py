@@ -137,3 +137,63 @@ def test_the_gradient_of_one_matrix_by_vectors_is_one_product():
     close(of_f, r.T.astype("float64") @ q, "float32", 300)
     close(of_x, r.astype("float64") @ p, "float32", 40)
     assert (300, 40, 50) not in [n.out.type.shape for n in g.graph.nodes if n.op.name == "dot"]
+
+
+def repeated(v, *new):
+    """v with new axes in front, along which it is the same."""
+    return gx.broadcast_to(v, (*new, *v.shape))
+
+
+# An einsum in NumPy, the shapes of its operands, and the same product with operands of a batch.
+ORDERS = {
+    "the first axis of a batch": (
+        "hmk,bhk->bhm", (3, 5, 7), (4, 3, 7), lambda f, x: (repeated(f, 4) @ x[..., None])[..., 0]),
+    "matrices of it": (
+        "hmk,bhkn->bhmn", (3, 5, 7), (4, 3, 7, 6), lambda f, y: repeated(f, 4) @ y),
+    "rows before the batch": (
+        "mk,nbk->bnm", (5, 7), (6, 4, 7),
+        lambda f, y: gx.einsum("nbk,bmk->bnm", y, repeated(f, 4))),
+    "axes of a batch in another order": (
+        "mk,cbk->bcm", (5, 7), (3, 4, 7),
+        lambda f, x: gx.einsum("bcmk,cbk->bcm", repeated(f, 4, 3), x)),
+    "axes that change places": (
+        "pqk,bk->bqp", (3, 5, 7), (4, 7),
+        lambda f, x: gx.einsum("bqpk,bk->bqp", repeated(gx.permute_dims(f, (1, 0, 2)), 4), x)),
+    "axes that are one": (
+        "mk,bk->bm", (10, 7), (4, 7),
+        lambda f, x: (repeated(gx.reshape(gx.reshape(f, (2, 5, 7)) + 0, (10, 7)), 4)
+                      @ x[..., None])[..., 0]),
+    "a row for all": (
+        "k,bkn->bn", (7,), (4, 7, 6), lambda v, y: (repeated(v, 4, 5) @ y)[:, 2]),
+    "apart": (
+        "ckm,bkchs->bchsm", (3, 7, 5), (2, 7, 3, 4, 6),
+        lambda f, y: gx.einsum(
+            "bkchs,bchkm->bchsm", y, gx.broadcast_to(f[None, :, None], (2, 3, 4, 7, 5)))),
+}
+
+
+@pytest.mark.parametrize("what", ORDERS)
+def test_operands_in_other_orders(what):
+    formula, left, right, product = ORDERS[what]
+    f, y = gx.input("f", left, "float64"), gx.input("y", right, "float64")
+    g = gx.function([f, y], product(f, y))
+    p, q = arrays(np.random.default_rng(7), "float64", left, right)
+    close(g(p, q), np.einsum(formula, p, q), "float64", 8)
+    loss = gx.sum(gx.sin(product(f, y)))
+    gradient = gx.function([f, y], gx.grad(loss, [f, y]))
+    ins, out = formula.split("->")
+    a, b = ins.split(",")
+    ct = np.cos(np.einsum(formula, p, q))
+    of_f, of_y = gradient(p, q)
+    close(of_f, np.einsum(f"{out},{b}->{a}", ct, q), "float64", 200)
+    close(of_y, np.einsum(f"{out},{a}->{b}", ct, p), "float64", 200)
+
+
+def test_the_gradient_of_what_a_row_is_repeated_to():
+    """A sum over rows of a product that has no batch is no product."""
+    v, w = gx.input("v", (6,), "float64"), gx.input("w", (5, 4), "float64")
+    loss = gx.sum(gx.sin(gx.broadcast_to(v[:, None], (6, 5)) @ w))
+    p, q = arrays(np.random.default_rng(8), "float64", (6,), (5, 4))
+    (got,) = gx.function([v, w], gx.grad(loss, [v]))(p, q)
+    wide = np.broadcast_to(p[:, None], (6, 5)) @ q
+    close(got, (np.cos(wide) @ q.T).sum(axis=1), "float64", 20)
