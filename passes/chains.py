@@ -35,7 +35,7 @@ from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import ONE, Label
 from graphc.passes.labels import agree, is_block, kernel_labels, operands, summed_operands
-from graphc.passes.roles import factor
+from graphc.passes.roles import buffer_of
 from graphc.types import TensorType
 
 # A chain pays where what it need not store has LEAST_BYTES, more than the nearest caches hold, and
@@ -267,7 +267,7 @@ def _reuse(n: Node, labels: dict[Value, Label], axes: list[Size]) -> Size:
     body: Graph = n.attrs["body"]
     for m in body.nodes:
         if m.op.kind is Kind.CONTRACT:
-            label = labels[n.args[body.inputs.index(factor(m, 1))]]
+            label = labels[n.args[body.inputs.index(buffer_of(m, 1))]]
             return dims.product(size for a, size in enumerate(axes) if a not in label)
     return 1
 

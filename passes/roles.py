@@ -72,7 +72,7 @@ def _is_scatter(n: Node) -> bool:
     return n.op.name in SCATTERS and n.args[1].type.ndim != n.attrs["batch"]
 
 
-def factor(n: Node, side: int) -> Value:
+def buffer_of(n: Node, side: int) -> Value:
     """What a product reads as one operand: of a matrix that is the same for all members of the
     batch that one matrix, which a stride of 0 repeats."""
     v = n.args[side]
@@ -86,7 +86,7 @@ def in_memory(n: Node) -> tuple[Value, ...]:
     """The operands of an opaque node that must be buffers. Of updates that are one number, as in a
     histogram, that number; zeros that are updated, as in a gradient, none."""
     if n.op.kind is Kind.CONTRACT:
-        return factor(n, 0), factor(n, 1)
+        return buffer_of(n, 0), buffer_of(n, 1)
     if not _is_scatter(n):
         return n.args
     x, where, updates = n.args

@@ -42,7 +42,7 @@ from graphc.ops.row import Kind
 from graphc.passes.batched_products import batched_sum, is_batched_sum
 from graphc.passes.bodies import array_of
 from graphc.passes.elementwise_products import elements, free, is_elementwise, is_row_sum, row_sum
-from graphc.passes.one_matrix import joined, one_matrix
+from graphc.passes.one_matrix import joined, one_matrix, shaped
 from graphc.passes.unstored import matrix_side, summed
 from graphc.types import f32, f64
 
@@ -108,11 +108,8 @@ def _straight(
     if is_row_sum(n):
         return row_sum(b, n, args)
     if _is_askew(n):
-        swapped = b.emit(n.op, args[::-1], n, contract=n.attrs["contract"][::-1], batch=((), ()))
-        shape = n.out.type.shape
-        if swapped[0].type.shape == shape:
-            return swapped
-        return b.emit("reshape", swapped, n, shape=shape, checked=False)
+        contract = n.attrs["contract"][::-1]
+        return shaped(b, n, b.emit(n.op, args[::-1], n, contract=contract, batch=((), ())))
     batch, contract = list(n.attrs["batch"]), list(n.attrs["contract"])
     new = list(args)
     for s in (0, 1):

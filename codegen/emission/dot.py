@@ -21,7 +21,7 @@ from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.bodies import operand
-from graphc.passes.roles import factor
+from graphc.passes.roles import buffer_of
 
 # Elements of a row up to which an epilogue is not computed in place, unless rows are whole lines:
 # the vector that a row ends with reaches into the next row, which is read when its store is over.
@@ -89,7 +89,7 @@ class DotKernel:
         c = self.dot.out
         rest, env = from_buffers(body, [c], job.codes)
         holder = env[c]
-        self.a, self.b = (body.inputs.index(factor(self.dot, side)) for side in (0, 1))
+        self.a, self.b = (body.inputs.index(buffer_of(self.dot, side)) for side in (0, 1))
         outputs = [env.get(o, o) for o in body.outputs]
         epilogue = Graph("epilogue", (*body.inputs, holder), rest, outputs)
         nest = lowering.lower(epilogue, node.attrs["axes"], (), node.attrs["outputs"])
@@ -278,16 +278,14 @@ def _walked(n: Node, side: int) -> list[tuple[Size, Size]]:
     """(size, stride) of one operand's batch, free and contracted axes, each group walked as one, as
     `straighten` has seen to."""
     batch, free, contract = n.attrs["batch"][side], free_axes(n, side), n.attrs["contract"][side]
-    shape, source = n.args[side].type.shape, factor(n, side)
+    v, source = n.args[side], buffer_of(n, side)
+    held = range(v.type.ndim) if source is v else v.node.attrs["axes"]
     found = []
     for axes in (batch, free, contract):
-        if source is n.args[side]:
-            one = collapse(shape, axes)
-        elif axes == batch:
-            one = times(shape[a] for a in axes), 0
+        if all(a in held for a in axes):
+            one = collapse(source.type.shape, tuple(held.index(a) for a in axes))
         else:
-            own = n.args[side].node.attrs["axes"]
-            one = collapse(source.type.shape, tuple(own.index(a) for a in axes))
+            one = times(v.type.shape[a] for a in axes), 0
         assert one is not None, "straighten makes operands plain before fusion"
         found.append(one)
     return found
