@@ -187,16 +187,15 @@ class _Block:
         """The columns that few rows take from B as it stands."""
         f = self.f
         row, few = (g(f.module, f.target, self.dtype) for g in (define_row, define_few))
-        with (
-            f.when(f.cmp("ne", self.begin, "0")),
-            f.either(f.cmp("eq", "%m", "1")) as branches,
-        ):
-            f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
-                 f"i64 %a_col, ptr {b}, i64 %b_col, ptr {self.out}, i1 {later})")
-            f.otherwise(*branches)
-            f.do(f"call void @{few}(i64 %m, i64 {self.begin}, i64 {depth}, ptr {self.a.source}, "
-                 f"i64 %a_row, i64 %a_col, ptr {b}, i64 %b_col, ptr {self.out}, "
-                 f"i64 {self.out_row}, i1 {later})")
+        with f.when(f.cmp("ne", self.begin, "0")):
+            a, a_row = self.a.in_rows()
+            with f.either(f.cmp("eq", "%m", "1")) as branches:
+                f.do(f"call void @{row}(i64 {self.begin}, i64 {depth}, ptr {a}, "
+                     f"ptr {b}, i64 %b_col, ptr {self.out}, i1 {later})")
+                f.otherwise(*branches)
+                f.do(f"call void @{few}(i64 %m, i64 {self.begin}, i64 {depth}, ptr {a}, "
+                     f"i64 {a_row}, ptr {b}, i64 %b_col, ptr {self.out}, i64 {self.out_row}, "
+                     f"i1 {later})")
 
     def _pack_b(self, b: str, depth: str) -> None:
         """All of B, or what is less than a panel beside those that the first strip packs.

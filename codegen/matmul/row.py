@@ -1,11 +1,12 @@
 """A single row or a few times a matrix, in the order of arithmetic of the micro-kernels.
 
-    row(n, k, A, a_col, B, b_col, C, accumulate)                     n a multiple of the lanes
-    few(m, n, k, A, a_row, a_col, B, b_col, C, c_row, accumulate)    likewise, m <= MOST_ROWS
-    stream(n, k, A, a_col, B, b_row, C, scratch)                     strides in bytes
+    row(n, k, A, B, b_col, C, accumulate)                     n a multiple of the lanes
+    few(m, n, k, A, a_row, B, b_col, C, c_row, accumulate)    likewise, m <= MOST_ROWS
+    stream(n, k, A, a_col, B, b_row, C, scratch)              strides in bytes
 
 `row` and `few` are for a B whose columns are contiguous: packing it for few rows of A would take
-longer than the product, so it is transposed on the way to registers. `stream` is for a B with
+longer than the product, so it is transposed on the way to registers. Rows of A are contiguous:
+with a stride that is not known the loops run out of registers. `stream` is for a B with
 contiguous rows that comes from memory: it reads long pieces of a few rows at a time, and keeps the
 sums in a near cache, half a page from where B's are.
 """
@@ -40,8 +41,7 @@ def define_row(module: Module, target: Target, dtype: DType) -> str:
     if name not in module.functions:
         f = Function(
             module, name,
-            "i64 %n, i64 %k, ptr %a, i64 %a_col, ptr %b, i64 %b_col, ptr noalias %c, "
-            "i1 %accumulate",
+            "i64 %n, i64 %k, ptr %a, ptr %b, i64 %b_col, ptr noalias %c, i1 %accumulate",
             target,
         )
         sizes = (2, 1) if 2 * target.lanes(dtype) <= SIDE_BY_SIDE else (1,)
@@ -57,24 +57,33 @@ def define_few(module: Module, target: Target, dtype: DType) -> str:
     What is transposed serves MOST_ROWS rows. If that is more than there are, the last is several of
     them: all are computed before one is stored. 2 to 4 rows by 784x512 take 0.6 of the time that
     they take by a packed B, in f32 and f64, by 4096x4096 0.7 to 0.9, by AVX2 0.55 to 0.7; by 64x64,
-    which is near, 1.1.
+    which is near, 1.1. Two rows have loops of their own: by 256x256 and 512x512 they take 0.7 to
+    0.75 of what four take.
     """
     name = f"{prefix(dtype)}_few"
     if name not in module.functions:
         f = Function(
             module, name,
-            "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_col, "
-            "ptr noalias %c, i64 %c_row, i1 %accumulate",
+            "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, ptr %b, i64 %b_col, ptr noalias %c, "
+            "i64 %c_row, i1 %accumulate",
             target,
         )
-        last = f.add("%m", "-1")
-        numbers = [f.min(str(i), last) for i in range(MOST_ROWS)]
-        rows = [f.at("%a", f.mul(i, "%a_row")) for i in numbers]
-        starts = [f.at("%c", f.mul(i, "%c_row")) for i in numbers]
-        for columns, place in _columns(f, dtype, (1,)):
-            _product(f, dtype, rows, columns, [f.at(c, place) for c in starts])
+        with f.either(f.cmp("sle", "%m", "2")) as branches:
+            _several(f, dtype, 2)
+            f.otherwise(*branches)
+            _several(f, dtype, MOST_ROWS)
         f.finish()
     return name
+
+
+def _several(f: Function, dtype: DType, most: int) -> None:
+    """Up to so many rows; where there are fewer, the last is several of them."""
+    last = f.add("%m", "-1")
+    numbers = [f.min(str(i), last) for i in range(most)]
+    rows = [f.at("%a", f.mul(i, "%a_row")) for i in numbers]
+    starts = [f.at("%c", f.mul(i, "%c_row")) for i in numbers]
+    for columns, place in _columns(f, dtype, (1,)):
+        _product(f, dtype, rows, columns, [f.at(c, place) for c in starts])
 
 
 def _columns(
@@ -131,8 +140,7 @@ def _steps(
     at = len(f.lines)
     shift = f.mul(index, size)
     piece = Lanes(f, step, f.target)
-    along = f.mul(index, "%a_col")
-    places = [f.at(row, along) for row in a]
+    places = [f.at(row, shift) for row in a]
     news = [*totals]
     if step > 1:
         _ask(f, [p for columns in groups for p in columns], index, step, size)
@@ -147,7 +155,7 @@ def _steps(
             lines = turned(f, dtype, parts, step)
         for i, line in enumerate(lines):
             for p, total in zip(places, range(g, len(news), len(groups)), strict=True):
-                x = L.load_splat(dtype, f.at(p, f.mul("%a_col", i)))
+                x = L.load_splat(dtype, f.at(p, i * size))
                 news[total] = L.fma(t, x, line, news[total])
     following = f.add(index, str(step))
     f.lines[at:at] = [

@@ -138,6 +138,16 @@ class Strips:
         self.a_row = f.select(self.wanted, f.select(self.upright, str(size), self.row), "%a_row")
         self.a_col = f.select(self.wanted, f.select(self.upright, self.row, str(size)), "%a_col")
 
+    def in_rows(self) -> tuple[str, str]:
+        """All of A, which has few rows, with contiguous ones; how far apart they are."""
+        f = self.f
+        row = f.add(f.mul(self.depth, self.size), str(LINE))
+        apart = f.cmp("ne", "%a_col", str(self.size))
+        with f.when(apart):
+            f.do(f"call void @{self.pack}(i64 %m, i64 {self.depth}, ptr {self.source}, "
+                 f"i64 %a_row, i64 %a_col, ptr {self.packed}, i64 {row})")
+        return f.select(apart, self.packed, self.source, "ptr"), f.select(apart, row, "%a_row")
+
     def __call__(self, row: str, height: int) -> str:
         """The kernel's arguments for the strip at `row`."""
         f = self.f

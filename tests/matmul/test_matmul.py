@@ -105,7 +105,7 @@ def test_strides_of_every_kind(dtype, level):
             big[:, :k, :2 * n:2], big[:, :k, n - 1::-1] if n > 1 else big[:, :k, :n],
             np.broadcast_to(big[:, :1, :n], (3, k, n)), np.broadcast_to(big[:, :k, :1], (3, k, n)),
             np.broadcast_to(big[1:2, :k, :n], (3, k, n)), big.transpose(2, 1, 0)[:3, :k, :n]
-            if n <= 3 else big[:, :k, :n],
+            if n <= 3 else big[:, :k, :n], big.transpose(0, 2, 1)[:, :k, :n],
         ]
         for a, b in itertools.product(operands_a, operands_b):
             room = np.full((3, m, n + 3), 5, dtype)
