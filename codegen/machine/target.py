@@ -16,8 +16,10 @@ LEVELS = {"v2": ("x86-64-v2", 128), "v3": ("x86-64-v3", 256), "v4": ("x86-64-v4"
 X86 = ("x86_64", "amd64")
 _V3 = frozenset(("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"))
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-ZEN5 = ("AuthenticAMD", "26")  # as /proc/cpuinfo has it; LLVM's name is znver5
-_LINUX = {"abm": "lzcnt", "bmi1": "bmi"}  # LLVM's names of what Linux calls otherwise
+# Cores that are faster by other code than most CPUs of their level.
+ZEN5, GOLDEN_COVE = "Zen 5", "Golden Cove"
+# LLVM's names of what Linux calls otherwise
+_LINUX = {"abm": "lzcnt", "bmi1": "bmi", "amx_tile": "amx-tile"}
 # AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
 ARM_LEVELS = {"v8": "", "v8.2": "+dotprod"}
 ARM = ("aarch64", "arm64")
@@ -39,7 +41,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     pointer_bits: int = 64
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
     has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
-    zen5: bool = False        # AMD's Zen 5, which is as fast by other code
+    core: str = ""            # ZEN5, GOLDEN_COVE
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -58,12 +60,12 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     @property
     def reads_apart(self) -> bool:
         """Whether pieces of rows come as fast as whole ones (see `matmul.block`)."""
-        return self.zen5
+        return self.core in (ZEN5, GOLDEN_COVE)
 
     @property
     def masks_late(self) -> bool:
         """Whether comparisons take long to get into masks (see `emission.pieces`)."""
-        return self.zen5 and self.masked
+        return self.core == ZEN5 and self.masked
 
     @property
     def arch(self) -> str:
@@ -102,15 +104,15 @@ def host() -> Target:
         known = _linux_cpu()
         own = _linux_x86(known)
         if own is not None:
-            zen5 = (known.get("vendor_id"), known.get("cpu family")) == ZEN5
-            return _lowered(own, level, "x86_64-unknown-linux-gnu", zen5)
+            return _lowered(own, level, "x86_64-unknown-linux-gnu", _linux_core(known))
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
     features = llvm.get_host_cpu_features()
     if triple.startswith(X86):
-        own = _x86_level({f for f, there in features.items() if there})
-        return _lowered(own, level, triple, llvm.get_host_cpu_name() == "znver5")
+        there = {f for f, has in features.items() if has}
+        core = _core(there, llvm.get_host_cpu_name() == "znver5")
+        return _lowered(_x86_level(there), level, triple, core)
     from graphc.codegen.machine.platforms import platform_named
 
     platform = platform_named(triple)
@@ -135,8 +137,26 @@ def _linux_cpu() -> dict[str, str]:
 
 def _linux_x86(cpu: dict[str, str]) -> str | None:
     """The level of a CPU as Linux knows it, None if it does not."""
-    found = {_LINUX.get(f, f) for f in cpu.get("flags", "").split()}
+    found = _linux_features(cpu)
     return _x86_level(found) if found else None
+
+
+def _linux_core(cpu: dict[str, str]) -> str:
+    """The core of a CPU as Linux knows it."""
+    zen5 = (cpu.get("vendor_id"), cpu.get("cpu family")) == ("AuthenticAMD", "26")
+    return _core(_linux_features(cpu), zen5)
+
+
+def _linux_features(cpu: dict[str, str]) -> set[str]:
+    return {_LINUX.get(f, f) for f in cpu.get("flags", "").split()}
+
+
+def _core(features: set[str], zen5: bool) -> str:
+    """The core of a CPU with these features, by LLVM's names. A virtual machine may call it a model
+    that it is not, but has no reason to claim features; Intel's servers have AMX since Sapphire
+    Rapids, whose core is Golden Cove, and no one else has.
+    """
+    return ZEN5 if zen5 else GOLDEN_COVE if "amx-tile" in features else ""
 
 
 def _x86_level(features: set[str]) -> str:
@@ -149,7 +169,7 @@ def _x86_level(features: set[str]) -> str:
     return "v3" if features >= _V3 else "v2"
 
 
-def _lowered(own: str, level: str, triple: str, zen5: bool) -> Target:
+def _lowered(own: str, level: str, triple: str, core: str) -> Target:
     if level and level not in LEVELS:
         raise UsageError(f"GRAPHC_CPU={level!r}: expected v2, v3 or v4")
-    return x86(min(level, own) if level else own, triple)._replace(zen5=zen5)
+    return x86(min(level, own) if level else own, triple)._replace(core=core)

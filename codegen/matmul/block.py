@@ -202,10 +202,10 @@ class _Block:
 
         What comes from far away is read row by row and spread over the panels: hardware looks ahead
         along a row, and asking for a panel's pieces of rows does not make up for it. 32x4096x256
-        f64 takes a quarter less where strangers use the shared cache, 1024x1024x1024 1 %. Zen 5
-        fetches pieces as fast, also beside strangers, and computes meanwhile: read by rows that
-        product would take it 37 % more, 64x4096x512 f32 15 %. Where registers are wide and
-        rows few it is not done either: see `_keeping_strip`.
+        f64 takes a quarter less where strangers use the shared cache, 1024x1024x1024 1 %. Zen 5 and
+        Intel's Golden Cove fetch pieces as fast, also beside strangers, and compute meanwhile: read
+        by rows that product would take Zen 5 37 % more, 64x4096x512 f32 15 %. Where registers are
+        wide and rows few it is not done either: see `_keeping_strip`.
         """
         f, tiles = self.f, self.tiles
         if not (self.narrow or f.target.reads_apart):
@@ -226,7 +226,9 @@ class _Block:
         of this one, which takes 1 to 3 % off 1024x1024x1024. For few rows those of the next block
         are, below this one or beside it, which is thus in the second cache when its turn comes:
         20x256x4096 takes a quarter less than with B read row by row before, 32 rows 15 to 18 %, 64
-        rows 10 %, 32x1024x1024 3 to 10 %, 32x4096x256 12 to 15 %, 20x2048x2048 f64 10 to 18 %.
+        rows 10 %, 32x1024x1024 3 to 10 %, 32x4096x256 12 to 15 %, 20x2048x2048 f64 10 to 18 %. But
+        where pieces come fast the next panel is enough: the next block would take Golden Cove 9 to
+        11 % more of 20 to 128 rows, 20 % of 15x512x4096 f64 and 40x2048x2048 f32.
         """
         f, height = self.f, self.tiles.rows
         beyond = f.select(f.cmp("sgt", "%m", str(MANY_ROWS)), str(self.panel), "0")

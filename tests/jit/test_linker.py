@@ -145,7 +145,9 @@ def test_what_graphc_never_makes_is_for_llvm():
 def test_the_machine_is_what_llvm_finds():
     found = {f for f, there in llvm.binding().get_host_cpu_features().items() if there}
     assert target._linux_x86(target._linux_cpu()) == target._x86_level(found)
-    assert target.host().zen5 == (llvm.binding().get_host_cpu_name() == "znver5")
+    zen5 = llvm.binding().get_host_cpu_name() == "znver5"
+    known = target._linux_core(target._linux_cpu())
+    assert target.host().core == known == target._core(found, zen5)
 
 
 @pytest.mark.parametrize("hidden, level", [

@@ -61,9 +61,11 @@ def address(source: str, target: Target, name: str) -> int:
 
 
 @cache
-def compiled(dtype: str, level: str, parallel: str = ALONE, columns: int | None = None):
+def compiled(
+    dtype: str, level: str, parallel: str = ALONE, columns: int | None = None, core: str = ""
+):
     """The product as a ctypes function: addresses and element strides, all as integers."""
-    target = x86(level, host().triple)
+    target = x86(level, host().triple)._replace(core=core)
     source = text(dtype, target, parallel, columns)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 

@@ -15,7 +15,7 @@ from operands import FLOATS, FUSED, check, numbers
 from graphc.aligned import LINE
 from graphc.codegen.emission.aliasing import PAGE
 from graphc.codegen.emission.emitter import Module
-from graphc.codegen.machine.target import host, x86
+from graphc.codegen.machine.target import GOLDEN_COVE, host, x86
 from graphc.codegen.matmul.block import FAR_BYTES, MANY_ROWS, k_block
 from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
 from graphc.codegen.matmul.row import STREAM_BYTES, define_stream, stream_scratch
@@ -25,11 +25,12 @@ from graphc.types import as_dtype
 
 
 def product_of_all(dtype, pairs, shared):
-    """The last of the products, which are the same bits in their `shared` rows, at every level."""
+    """The last of the products, which are the same bits in their `shared` rows, at every level,
+    however the core reads what is far away."""
     found = set()
-    for level, (a, b) in itertools.product(FUSED, pairs):
+    for level, core, (a, b) in itertools.product(FUSED, ("", GOLDEN_COVE), pairs):
         c = guarded((1, a.shape[1], b.shape[2]), dtype)
-        call(compiled(dtype, level), a, b, c)
+        call(compiled(dtype, level, core=core), a, b, c)
         found.add(c[:, shared].tobytes())
     assert len(found) == 1, (a.shape, b.shape)
     return c
