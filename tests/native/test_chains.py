@@ -74,6 +74,14 @@ def gram(dtype="float32"):
     return [q, k, v], [gx.matmul(p, v), gx.matmul(gx.matrix_transpose(p), p)]
 
 
+def shared(dtype="float32"):
+    """Keys and values that all members share, which no product stores for each."""
+    q = gx.input("q", ("b", "n", 16), dtype)
+    own = [gx.input(name, (256, 16), dtype) for name in "kv"]
+    k, v = (gx.broadcast_to(t, ("b", 256, 16)) for t in own)
+    return [q, *own], gx.matmul(gx.nn.softmax(gx.matmul(q, gx.matrix_transpose(k)), axis=-1), v)
+
+
 def feed(inputs, sizes, seed=0):
     rng = np.random.default_rng(seed)
     shapes = [[dims.evaluate(s, sizes) for s in t.shape] for t in inputs]
@@ -99,7 +107,8 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(chain, name, value)
 
 
-@pytest.mark.parametrize("make", (attention, gradient, weighted, heads, network, gram))
+@pytest.mark.parametrize(
+    "make", (attention, gradient, weighted, heads, network, gram, shared))
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_bits_are_those_of_the_kernels(make, dtype, small_blocks):
     inputs, (f, g) = functions(make, dtype)

@@ -84,6 +84,7 @@ def test_keys_that_all_members_share_in_attention():
     wide = a.astype("float64") @ b.T
     e = np.exp(wide - wide.max(-1, keepdims=True))
     out, turned = f(a, b, c)
+    assert any(k.text.startswith("blocks") for k in f.kernels)
     close(out, e / e.sum(-1, keepdims=True) @ c, "float32", 512)
     close(turned, b @ a.transpose(0, 2, 1).astype("float64"), "float32", 32)
 
