@@ -63,6 +63,11 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.core in (ZEN5, GOLDEN_COVE)
 
     @property
+    def decodes_enough(self) -> bool:
+        """Whether multiply-adds are never short of instructions (see `matmul.strips`)."""
+        return self.core == GOLDEN_COVE
+
+    @property
     def masks_late(self) -> bool:
         """Whether comparisons take long to get into masks (see `emission.pieces`)."""
         return self.core == ZEN5 and self.masked

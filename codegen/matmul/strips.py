@@ -90,11 +90,12 @@ class Strips:
     Rows are copied where they lie a multiple of WAY_BYTES apart: a near cache holds 8 or 12 lines
     of a set, so 14 such rows throw each other out at every step, and come from the second cache
     again. Where registers are wide and rows are many they are transposed, for there is a kernel for
-    that: see `micro`. For FLAT_TILES the copy takes more than it gives, 2 % of 101x103x107 f64; for
-    few rows too, 4 % of 32x4096x256. Where columns are contiguous a strip has but a line of each,
-    and if they are far apart these are in as many pages: several strips are copied at once, which
-    takes 2 to 5 % off A.T @ B of 512 and 1024, where 256 would take 1 % longer, and 9 % off
-    600x136x2000.
+    that: see `micro`. Intel's Golden Cove has no need of that kernel, and transposing takes it 6 %
+    of 256x256x256 and 500x500x500 f64, 4 % of 512x784x512 f32, 2 % of 1024x1024x1024. For
+    FLAT_TILES the copy takes more than it gives, 2 % of 101x103x107 f64; for few rows too, 4 % of
+    32x4096x256. Where columns are contiguous a strip has but a line of each, and if they are far
+    apart these are in as many pages: several strips are copied at once, which takes 2 to 5 % off
+    A.T @ B of 512 and 1024, where 256 would take 1 % longer, and 9 % off 600x136x2000.
 
     wide: whether there is that kernel; upright: whether packed with contiguous columns; near: both,
     and packed; several: whether several are at once; crowded: whether they share cache sets where
@@ -116,7 +117,8 @@ class Strips:
         apart = f(f"xor i1 {rows}, true")
         self.wide, tall, even = tiles.rows == HEIGHT, "false", "false"
         if self.wide:
-            tall = f.all_of([rows, f.cmp("sge", "%m", str(TALL_ROWS))])
+            if not f.target.decodes_enough:
+                tall = f.all_of([rows, f.cmp("sge", "%m", str(TALL_ROWS))])
             even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")
             even = f.all_of([even, f.cmp("sge", "%m", str(HEIGHT))])
             apart = f(f"or i1 {apart}, {f(f'or i1 {even}, {tall}')}")

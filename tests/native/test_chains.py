@@ -75,11 +75,11 @@ def gram(dtype="float32"):
 
 
 def shared(dtype="float32"):
-    """Keys and values that all members share, which no product stores for each."""
-    q = gx.input("q", ("b", "n", 16), dtype)
-    own = [gx.input(name, (256, 16), dtype) for name in "kv"]
-    k, v = (gx.broadcast_to(t, ("b", 256, 16)) for t in own)
-    return [q, *own], gx.matmul(gx.nn.softmax(gx.matmul(q, gx.matrix_transpose(k)), axis=-1), v)
+    """Keys that two heads share, values that all members do: no product stores them for each."""
+    q = gx.input("q", ("b", 2, "n", 16), dtype)
+    k, v = gx.input("k", ("b", 1, 256, 16), dtype), gx.input("v", (256, 16), dtype)
+    p = gx.nn.softmax(gx.matmul(q, gx.matrix_transpose(k)), axis=-1)
+    return [q, k, v], gx.matmul(p, gx.broadcast_to(v, ("b", 2, 256, 16)))
 
 
 def feed(inputs, sizes, seed=0):
