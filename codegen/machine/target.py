@@ -68,6 +68,11 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.core == GOLDEN_COVE
 
     @property
+    def halves_divide(self) -> bool:
+        """Whether two quotients of half a register come faster than a whole one (`nests.costs`)."""
+        return self.core == GOLDEN_COVE and self.vector_bits == 512
+
+    @property
     def masks_late(self) -> bool:
         """Whether comparisons take long to get into masks (see `emission.pieces`)."""
         return self.core == ZEN5 and self.masked

@@ -17,8 +17,6 @@ from graphc.codegen.nests.loops import Expr, Nest
 # cycles that they hold the divider, since they leave the other units alone: with those, a layer
 # norm unrolls too little and takes a ninth longer; lgamma and polygamma less than their 230 and
 # 1200, since they are calls, of which straight-line functions may make some.
-# Vectors are whole where these are all there is, too: by halves square roots take AVX-512 of Intel
-# 6 % less, but Zen 5, whose divider is as wide as its registers, twice as long.
 VECTOR_COST = {
     "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
     "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 45, "acosh": 38, "atanh": 24,
@@ -61,6 +59,11 @@ DIVIDED = {
     "asin": 10, "acos": 10, "atan": 9, "atan2": 8, "normal_cdf": 8,
 }
 MOST_DIVIDED = 0.4
+# The least share of INSTRUCTIONS in what a formula costs, in 32 and 64 bits, for which vectors are
+# halved on a core whose divider takes whole ones longer than two halves (`Target.halves_divide`):
+# the other instructions, of which it computes three halves at a time or two whole ones, wait then.
+# Of 1k to 128k elements quotients, roots and what is made of them take Golden Cove 7 to 10 % less.
+HALVED = (0.4, 0.3)
 LEAST_STEPPED = 10  # a choice between a product and a sum takes 0.26 ns, in step 0.38
 HELD = 4  # registers that a function holds for each vector
 
@@ -156,6 +159,18 @@ def in_steps(exprs: Iterable[Expr], cost: int, least: int = LEAST_STEPPED) -> bo
         return False
     ops = [e.attrs[0] for e in exprs if e.kind == "op"]
     return sum([DIVIDED[op] for op in ops if op in DIVIDED]) <= MOST_DIVIDED * cost
+
+
+def halved(nest: Nest, target: Target, bits: int, cost: int) -> bool:
+    """Whether vectors take half a register each, for quotients and roots are most of the work.
+
+    Functions go by whole ones, some side by side.
+    """
+    ops = [e for e in nest.exprs if e.kind == "op"]
+    if not target.halves_divide or bits < 32 or any(map(is_long, ops)):
+        return False
+    divided = sum(cost_of(e) for e in ops if e.name in INSTRUCTIONS and e.dtype.is_float)
+    return divided >= HALVED[bits == 64] * cost
 
 
 def _most_live(nest: Nest, vector: str) -> int:

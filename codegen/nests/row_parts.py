@@ -20,7 +20,7 @@ from graphc.codegen.emission.nest import NestKernel
 from graphc.codegen.grain import CHUNK_CYCLES
 from graphc.codegen.job import Job
 from graphc.codegen.launch import Launch
-from graphc.codegen.machine.target import Target
+from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nests.axes import coalesce
 from graphc.codegen.nests.index_splitting import conditions, typical
@@ -48,7 +48,7 @@ def pays(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
     ):
         return False
     whole = plan(coalesce(nest), target)
-    bits = target.vector_bits // whole.width
+    bits = VIRTUAL_BITS // whole.lanes
     wide = len(conditions(nest)) * (64 // bits - 1) if bits < 32 else 0
     lines = typical(nest.points) * bits // 512
     before = typical(whole.items * whole.cycles) + lines * (MEMORY + wide)

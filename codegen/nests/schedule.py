@@ -19,7 +19,7 @@ from graphc.codegen.emission import bands, interleaving, narrow
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
 from graphc.codegen.nests.axes import coefficient
-from graphc.codegen.nests.costs import cost_of, in_steps, interleaved, reads_neighbours
+from graphc.codegen.nests.costs import cost_of, halved, in_steps, interleaved, reads_neighbours
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.sweeps import columns_in_step, keep, steps, sweeps_of, wanted
@@ -162,10 +162,12 @@ def plan(
     looked_up = not (fixed or nest.reduced or cost > CHEAP_LOOKUP) and any(
         e.kind == "load" and e.dtype.itemsize == 1 and nest.dynamic(e.offset) for e in nest.exprs
     )
-    lanes = target.vector_bits // bits
-    width = 1 if vector is None or scattered or looked_up else filled(nest.sizes[vector], lanes)
     sweep, ready, final, sweeps = sweeps_of(nest, sums_rows)
     flat = not nest.outer and bool(nest.reduced) and not scans and sweeps == 1
+    lanes = target.vector_bits // bits
+    if (not across or flat) and halved(nest, target, bits, cost):
+        lanes //= 2
+    width = 1 if vector is None or scattered or looked_up else filled(nest.sizes[vector], lanes)
     if flat:
         final |= {e for e in nest.exprs if ready[e] > 0}
     for e in final:

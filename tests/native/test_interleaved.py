@@ -10,8 +10,8 @@ import pytest
 
 import graphc as gx
 from graphc.codegen.compile import compile_graph
-from graphc.codegen.machine import llvm
-from graphc.codegen.machine.target import host, x86
+from graphc.codegen.machine import llvm, target
+from graphc.codegen.machine.target import GOLDEN_COVE, host, x86
 
 SIDE_BY_SIDE = 4 if host().vector_bits >= 256 else 2
 
@@ -65,9 +65,18 @@ def test_parallel_formulas_take_one_vector(broad: str, count: int) -> None:
     assert not computes(text, f"{2 * count * lanes} x float")
 
 
+@pytest.fixture(params=["", GOLDEN_COVE])
+def core(request, monkeypatch) -> str:
+    """The core that code is generated for; another than this one computes the same."""
+    here = host()._replace(core=request.param)
+    monkeypatch.setattr(target, "host", lambda: here)
+    return request.param
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_divides_takes_whole_registers(dtype: str) -> None:
-    """Of blocks of any length and alignment, with the bits of a call for each place alone."""
+def test_what_divides_is_in_no_step(dtype: str, core: str) -> None:
+    """Of blocks of any length and alignment, with the bits of a call for each place alone; by
+    halves of registers where these are faster."""
     x = gx.input("x", ("n",), dtype)
     f = gx.function([x], gx.sqrt(gx.abs(x)) + x, name="f")
     rng = np.random.default_rng(1)
@@ -83,8 +92,64 @@ def test_what_divides_takes_whole_registers(dtype: str) -> None:
     if host().vector_bits == 512:
         lanes = 512 // (8 * np.dtype(dtype).itemsize)
         kind = "float" if dtype == "float32" else "double"
-        assert computes(f.llvm_ir(), f"{4 * lanes} x {kind}")
-        assert not computes(f.llvm_ir(), f"{lanes // 2} x {kind}")
+        assert computes(f.llvm_ir(), f"{lanes // 2} x {kind}") == (core == GOLDEN_COVE)
+        assert computes(f.llvm_ir(), f"{lanes} x {kind}") == (core != GOLDEN_COVE)
+        assert computes(f.llvm_ir(), f"{4 * lanes} x {kind}") == (core != GOLDEN_COVE)
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="AVX-512 alone has half registers to take")
+@pytest.mark.parametrize("dtype, root, steps, share", [
+    ("float32", False, 8, 1 / 2), ("float32", False, 14, 1), ("float32", True, 11, 1 / 2),
+    ("float32", True, 16, 1), ("float64", False, 14, 1 / 2), ("float64", False, 20, 1),
+    ("float64", True, 18, 1 / 2), ("float64", True, 27, 1),
+])  # fmt: skip
+def test_other_instructions_wait_for_the_divider(
+    dtype: str, root: bool, steps: int, share: float, monkeypatch
+) -> None:
+    """Or are so many that they take whole registers."""
+    here = host()._replace(core=GOLDEN_COVE)
+    monkeypatch.setattr(target, "host", lambda: here)
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", ("n",), dtype)
+    z = [x, y]
+    for k in range(steps):
+        z.append(z[-1] * z[-2] if k % 2 else z[-1] + z[-2])
+    f = gx.function([x, y], z[-1] * (gx.sqrt(x) if root else x / y), name="f")
+    kind, lanes = ("double", 8) if dtype == "float64" else ("float", 16)
+    assert not x86("v3")._replace(core=GOLDEN_COVE).halves_divide
+    found = re.findall(rf"= (?:fdiv|call .*sqrt.\w+)[ (]<(\d+) x {kind}>", f.llvm_ir())
+    assert min(map(int, found)) == share * lanes
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="AVX-512 alone has half registers to take")
+@pytest.mark.parametrize("axis, share", [(None, 1 / 2), (0, 1 / 2), (1, 1)])
+def test_rows_take_whole_registers(axis: int | None, share: float, monkeypatch) -> None:
+    """A short one would wait for its vectors, one after the other."""
+    here = host()._replace(core=GOLDEN_COVE)
+    monkeypatch.setattr(target, "host", lambda: here)
+    x = gx.input("x", ("n", "m"))
+    f = gx.function([x], gx.sum(gx.sqrt(x), axis=axis), name="f")
+    found = re.findall(r"= call .*sqrt.\w+\(<(\d+) x float>", f.llvm_ir())
+    assert max(map(int, found)) == share * 16
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_roots_have_the_same_bits(dtype: str, monkeypatch) -> None:
+    """By halves of registers and by whole ones: of all elements, of rows and of columns."""
+    rng = np.random.default_rng(2)
+    x = gx.input("x", ("n", "m"), dtype)
+    y = gx.sqrt(x * x + 0.5)
+    outs = [gx.sum(y), gx.max(y), gx.mean(y, axis=0), gx.sum(y, axis=1), gx.sum(1.0 / y),
+            gx.nn.softmax(1.0 / y, axis=0), y / gx.sum(y, axis=1, keepdims=True)]
+    for shape in ((1, 1), (3, 17), (70, 33), (129, 1000)):
+        data, found = rng.normal(size=shape).astype(dtype), []
+        for core in ("", GOLDEN_COVE):
+            here = host()._replace(core=core)
+            with monkeypatch.context() as m:
+                m.setattr(target, "host", lambda here=here: here)
+                found.append(gx.function([x], outs, name="f")(data))
+        for a, b in zip(*found, strict=True):
+            assert a.tobytes() == b.tobytes()
+        np.testing.assert_allclose(found[0][0], np.sqrt(data**2 + 0.5).sum(), rtol=1e-5)
 
 
 @pytest.mark.skipif(host().vector_bits < 512, reason="AVX-512 alone has half registers to take")
@@ -94,7 +159,7 @@ def test_what_divides_takes_whole_registers(dtype: str) -> None:
     ("float32", 1, lambda x: gx.atan2(x, 3.0) + 1.0),
     ("float32", 8, lambda x: gx.atan2(x, gx.exp(gx.sin(x)))),
 ])
-def test_functions_keep_whole_registers(dtype: str, vectors: int, formula) -> None:
+def test_functions_keep_whole_registers(dtype: str, vectors: int, formula, core: str) -> None:
     """Also where a division takes longest; where functions divide, fewer go side by side."""
     x = gx.input("x", ("n",), dtype)
     f = gx.function([x], formula(x), name="f")
@@ -114,8 +179,8 @@ def test_vectors_stay_in_step_where_registers_are_few() -> None:
     for _ in range(15):
         y = y * x + 0.25
     f = gx.function([x], y, name="f")
-    target = x86("v3")
-    code = llvm.assembly(compile_graph(f.graph, target).llvm, target)
+    v3 = x86("v3")
+    code = llvm.assembly(compile_graph(f.graph, v3).llvm, v3)
     ops = re.findall(r"^\t(vmulps|vaddps)\t.*ymm", code, re.MULTILINE)
     runs = [len([*run]) for _, run in groupby(ops)]
     assert max(runs) == 8  # vectors, of which each takes a product and a sum in turn
@@ -131,8 +196,8 @@ def test_vectors_side_by_side_are_read_in_order(level: str, line: int) -> None:
     z = x * 0.5 + 0.25
     for k in range(11):
         z = z * x + 0.125 * k
-    f, target = gx.function([x, y], z * y + 1.0, name="f"), x86(level)
-    code = llvm.assembly(compile_graph(f.optimized, target).llvm, target)
+    f, machine = gx.function([x, y], z * y + 1.0, name="f"), x86(level)
+    code = llvm.assembly(compile_graph(f.optimized, machine).llvm, machine)
     of: dict[str, list[int]] = {}
     read = r"\s(\d*)\((%\w+,%\w+,4)\), %[yz]mm"  # moved, or an operand of an instruction
     for at, base in re.findall(read, code):

@@ -31,8 +31,8 @@ PLACES = {
     "codegen.nests.costs": {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
         "MAX_AVX2": (1, 9999), "ALIASED": (0,), "CARRIED": (1, 4), "CARRIED_LONG": (1,),
-        "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "LEAST_STEPPED": (0, 1000), "HELD": (0, 100),
-        "WINDOW": (0, 9999),
+        "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "HALVED": ((0, 0), (9, 9)),
+        "LEAST_STEPPED": (0, 1000), "HELD": (0, 100), "WINDOW": (0, 9999),
     },
     "codegen.nests.tiles": {
         "ROWS_BYTES": (512, 1 << 14), "BESIDE": (1, 3, 8), "LEAST_SHARED": (0, 1, 99),
