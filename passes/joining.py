@@ -250,8 +250,9 @@ class Joining:
                 continue
             if h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
-            elif h.open <= MOST_READERS and all(u.label is None for u in by_group[h]):
-                self.take_back(n, g, h, by_group[h])
+            elif h.open <= MOST_READERS:
+                self.take_back(n, g, h)
+        self.take_padded(n, g)
         for u in (u for h, us in by_group.items() if h.root() is not g for u in us):
             g.note_read(u)
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
@@ -265,19 +266,29 @@ class Joining:
             if n.op.kind is Kind.ELEMENTWISE:
                 self.readers.setdefault(u.value, []).append(n)
 
-    def take_back(self, n: Node, g: Group, h: Group, uses: list[Use]) -> None:
-        """Let g compute h at moved indices where n is the last reader and g has the others.
+    def take_back(self, n: Node, g: Group, h: Group) -> None:
+        """Let g compute h where n is a reader, g has the others, and some are at moved indices.
 
             (t[1:, :] - t[:-1, :]) + s[:, 1:] - s[:, :-1]        s is read by two nodes
+            s - roll(s, 1)                                       and where it is made, too
         """
-        found = list(uses)
-        for m in g.nodes:
-            if m is not n:
-                found += (u for u in self.uses[m] if u.value in h.labels)
-        if all(u.label is None for u in found) and can_pull(n, g, h, found):
+        found = [u for m in g.nodes for u in self.uses[m] if u.value in h.labels]
+        if any(u.label is None for u in found) and can_pull(n, g, h, found):
             for key in [k for k in g.read if k[0] in h.labels]:
                 del g.read[key]
             h.merged = absorb(n, g, h, len(found))
+
+    def take_padded(self, n: Node, g: Group) -> None:
+        """The same of what paddings read that n has brought together.
+
+            pad(s, ((1, 0), (0, 0))) - pad(s, ((0, 1), (0, 0)))  the gradient of t[1:] - t[:-1]
+        """
+        padded = filter(is_conditional, dict.fromkeys(u.value.node for u in self.uses[n]))
+        for m in padded:
+            for v in dict.fromkeys(u.value for u in self.uses.get(m, ())):
+                h = self.group_of[v].root() if v in self.group_of else g
+                if h is not g and h.open <= MOST_READERS:
+                    self.take_back(m, g, h)
 
     def join_reader(self, n: Node, g: Group) -> None:
         """Reduce a value in a row kernel that reads it anyway."""

@@ -1,5 +1,6 @@
-"""(d) Values with gradients: mixture, logistic regression, log-sum-exp, k-means with a Hessian's
-product. Each has its primal as a case of its own, by whose time the gradient's is divided."""
+"""(d) Values with gradients: mixture, logistic regression, log-sum-exp, Rosenbrock's function, a
+noisy image's smoothness, k-means with a Hessian's product. Each has its primal as a case of its
+own, by whose time the gradient's is divided."""
 
 from __future__ import annotations
 
@@ -55,6 +56,36 @@ def logsumexp_by_hand(x: Any) -> Any:
     e = np.exp(x - top)
     total = e.sum()
     return np.log(total) + top, e / total
+
+
+def rosenbrock(xp: Any, x: Any) -> Any:
+    """A valley that neighbours in x share."""
+    return xp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+def rosenbrock_by_hand(x: Any) -> Any:
+    off, left = x[1:] - x[:-1] ** 2, 1.0 - x[:-1]
+    slope = np.zeros_like(x)
+    slope[1:] = 200.0 * off
+    slope[:-1] -= 400.0 * x[:-1] * off + 2.0 * left
+    return (100.0 * off**2 + left**2).sum(), slope
+
+
+def denoise(xp: Any, u: Any, noisy: Any) -> Any:
+    """How far an image is from a noisy one, and its neighbours from each other."""
+    down, right = u[1:] - u[:-1], u[:, 1:] - u[:, :-1]
+    return xp.sum((u - noisy) ** 2) + 0.5 * (xp.sum(down**2) + xp.sum(right**2))
+
+
+def denoise_by_hand(u: Any, noisy: Any) -> Any:
+    down, right = u[1:] - u[:-1], u[:, 1:] - u[:, :-1]
+    slope = 2.0 * (u - noisy)
+    slope[1:] += down
+    slope[:-1] -= down
+    slope[:, 1:] += right
+    slope[:, :-1] -= right
+    value = ((u - noisy) ** 2).sum() + 0.5 * ((down**2).sum() + (right**2).sum())
+    return value, slope
 
 
 def kmeans(xp: Any, x: Any, centers: Any, direction: Any = None) -> Any:
@@ -222,5 +253,18 @@ def cases() -> list[Case]:
             made += _pair(
                 "logsumexp", dtype, size, logsumexp, logsumexp_by_hand, vector, (("n",),), (0,),
                 (1, 2) if n > 1 << 16 else (1,), none_index,
+            )
+            made += _pair(
+                "rosenbrock", dtype, size, rosenbrock, rosenbrock_by_hand, vector, (("n",),), (0,),
+                (1, 2) if n > 1 << 16 else (1,), none_index,
+            )
+        for size, n in (("64x64", 64), ("512x512", 512)):
+
+            def image(rng: np.random.Generator, n: int = n, kind: str = kind) -> Arrays:
+                return tuple(rng.normal(size=(n, n)).astype(kind) for _ in range(2))
+
+            made += _pair(
+                "denoise", dtype, size, denoise, denoise_by_hand, image, (("n", "m"),) * 2, (0,),
+                (1, 2) if n > 64 else (1,), none_index,
             )
     return made

@@ -1,0 +1,163 @@
+"""What a kernel reads at several moved indices it computes for each, or another one stores it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gx
+from graphc.passes import grouping
+
+
+def differences(xp, x):
+    return xp.sum((x[1:] - x[:-1]) ** 2)
+
+
+def variation(xp, x):
+    return differences(xp, x) + xp.sum((x[:, 1:] - x[:, :-1]) ** 2)
+
+
+def second(xp, x):
+    return xp.sum((x[2:] - 2 * x[1:-1] + x[:-2]) ** 2)
+
+
+def periodic(xp, x):
+    return xp.sum((xp.roll(x, 1, axis=0) - x) ** 2 + (xp.roll(x, 1, axis=1) - x) ** 2)
+
+
+def rosenbrock(xp, x):
+    return xp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+def gradient(f, x):
+    """Of what is a polynomial of the fourth degree, exact but for rounding: by central differences
+    of two steps."""
+    found = np.empty_like(x)
+    for at in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[at] = 1.0
+        near, far = ((f(np, x + h * step) - f(np, x - h * step)) / (2 * h) for h in (0.5, 1.0))
+        found[at] = (4 * near - far) / 3
+    return found
+
+
+@pytest.mark.parametrize("f, shapes", [
+    (differences, [(2, 1), (3, 5), (9, 40), (1, 3)]), (variation, [(2, 2), (17, 33), (1, 1)]),
+    (second, [(3, 4), (4, 1), (5, 3), (20, 20), (2, 2)]),
+    (periodic, [(2, 3), (1, 4), (17, 33), (40, 1)]), (rosenbrock, [(2,), (3,), (77,), (1,)]),
+])
+@pytest.mark.parametrize("named", [False, True])
+def test_gradients_of_differences(f, shapes, named, monkeypatch) -> None:
+    """Are one kernel that stores nothing beside them, with the bits of kernels that do."""
+    rng = np.random.default_rng(0)
+    for shape in shapes:
+        a = rng.normal(size=shape)
+        x = gx.input("x", ("n", "m")[: a.ndim] if named else shape, "float64")
+        g = gx.function([x], gx.grad(f(gx, x), x), name="f")
+        got = g(a)
+        np.testing.assert_allclose(got, gradient(f, a), rtol=1e-9, atol=1e-9)
+        if named:
+            assert len(g.kernels) == 1
+        with monkeypatch.context() as m:
+            m.setattr(grouping, "AGAIN", 0)
+            apart = gx.function([x], gx.grad(f(gx, x), x), name="f")
+            assert apart(a).tobytes() == got.tobytes()
+        if named:
+            assert len(apart.kernels) > 1
+
+
+@pytest.mark.parametrize("f", [differences, variation, second, periodic])
+def test_of_declared_sizes(f) -> None:
+    a = np.random.default_rng(6).normal(size=(64, 129))
+    found = []
+    for shape in (a.shape, ("n", "m")):
+        x = gx.input("x", shape, "float64")
+        g = gx.function([x], gx.grad(f(gx, x), x), name="f")
+        found.append(g(a))
+        assert len(g.kernels) == 1
+    np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-12)
+
+
+def polynomial(x, nodes: int):
+    y = x
+    for k in range(nodes):
+        y = y + 0.25 if k % 2 else y * x
+    return y
+
+
+@pytest.mark.parametrize("n, most", [(1000, 12), (1 << 17, 24), ("n", 12)])
+@pytest.mark.parametrize("places", [2, 3])
+@pytest.mark.parametrize("padded", [False, True])
+def test_more_work_is_stored(n, most, places, padded) -> None:
+    """By what a kernel would compute again: more where what is stored would leave the caches."""
+    size = 50 if n == "n" else n
+    a = np.random.default_rng(1).uniform(0.5, 1, size)
+    for nodes in (most // (places - 1), most // (places - 1) + 1):
+        x = gx.input("x", (n,), "float64")
+        y, z = polynomial(x, nodes), polynomial(a, nodes)
+        if padded:
+            parts = [gx.pad(y, ((k, places - 1 - k),)) for k in range(places)]
+            want = sum(np.pad(z, ((k, places - 1 - k),)) for k in range(places))
+        else:
+            length = x.shape[0] - (places - 1)
+            parts = [y[k : k + length] for k in range(places)]
+            want = sum(z[k : k + size - (places - 1)] for k in range(places))
+        total = parts[0] + parts[1]
+        for p in parts[2:]:
+            total = total + p
+        f = gx.function([x], total, name="f")
+        np.testing.assert_allclose(f(a), want, rtol=1e-12)
+        assert len(f.kernels) == (1 if nodes * (places - 1) <= most else 2)
+
+
+@pytest.mark.parametrize("nodes", [8, 9])
+def test_what_is_spread_over_a_row(nodes: int) -> None:
+    """Is computed for each of its elements, if that is little."""
+    a, b = np.random.default_rng(3).uniform(0.5, 1, (2, 40))
+    x, y = gx.input("x", ("n",), "float64"), gx.input("y", ("m",), "float64")
+    f = gx.function([x, y], polynomial(x, nodes)[1:, None] * y, name="f")
+    np.testing.assert_allclose(f(a, b), polynomial(a, nodes)[1:, None] * b, rtol=1e-12)
+    assert len(f.kernels) == (1 if nodes == 8 else 2)
+
+
+def test_at_one_place_anything_is_computed() -> None:
+    x = gx.input("x", ("n",), "float64")
+    y = polynomial(gx.exp(x), 30)
+    f = gx.function([x], y[1:] * 2.0, name="f")
+    a = np.random.default_rng(4).normal(size=33) / 8
+    np.testing.assert_allclose(f(a), polynomial(np.exp(a), 30)[1:] * 2, rtol=1e-9)
+    assert len(f.kernels) == 1
+
+
+@pytest.mark.parametrize("readers", [4, 5])
+def test_many_paddings_read_what_is_stored(readers: int) -> None:
+    a = np.random.default_rng(5).normal(size=1 << 17)
+    x = gx.input("x", a.shape, "float64")
+    y = polynomial(x, 5)
+    total = gx.pad(y, ((0, readers - 1),))
+    for k in range(1, readers):
+        total = total + gx.pad(y, ((k, readers - 1 - k),))
+    f = gx.function([x], total, name="f")
+    want = np.convolve(polynomial(a, 5), np.ones(readers))
+    np.testing.assert_allclose(f(a), want, rtol=1e-9, atol=1e-9)
+    assert len(f.kernels) == (1 if readers == 4 else 2)
+
+
+@pytest.mark.parametrize("what", ["output", "reduced", "costly", "another kernel"])
+def test_what_others_read_is_stored(what: str) -> None:
+    """And where computing it again costs too much."""
+    a = np.random.default_rng(2).normal(size=(40, 30))
+    x = gx.input("x", ("n", "m"), "float64")
+    y, z = (gx.exp(x), np.exp(a)) if what == "costly" else (2.0 * x + 1.0, 2.0 * a + 1.0)
+    if what == "reduced":
+        y, z = gx.sum(y, axis=1, keepdims=True), z.sum(axis=1, keepdims=True)
+    up, down = ((1, 0), (0, 0)), ((0, 1), (0, 0))
+    outs, want = [gx.pad(y, up) - gx.pad(y, down)], [np.pad(z, up) - np.pad(z, down)]
+    if what == "output":
+        outs, want = [*outs, y], [*want, z]
+    if what == "another kernel":
+        outs, want = [*outs, gx.cumulative_sum(y, axis=0)], [*want, z.cumsum(axis=0)]
+    f = gx.function([x], outs, name="f")
+    for got, w in zip(f(a), want, strict=True):
+        np.testing.assert_allclose(got, w, rtol=1e-12)
+    assert len(f.kernels) == 2
