@@ -27,8 +27,9 @@ constant, such as weights of layers x @ w.T:
 something else reads stays as it is, for there would be two of it.
 
 One that sums over a few numbers is elementwise in some cases (`elementwise_products`), and those of
-many small matrices are sums (`batched_products`). One with the same matrix for all members of its
-batch may be a single one (`one_matrix`).
+many small matrices are sums (`batched_products`). So is one with a vector whose matrix would be
+transposed (`unstored`), which reads it once: einsum("ijk,j->ik") of 100 x 60 x 80 f32 takes 32 us
+for 154. One with the same matrix for all members of its batch may be a single one (`one_matrix`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from graphc.passes.batched_products import batched_sum, is_batched_sum
 from graphc.passes.bodies import array_of
 from graphc.passes.elementwise_products import elements, free, is_elementwise, is_row_sum, row_sum
 from graphc.passes.one_matrix import joined, one_matrix, shaped
-from graphc.passes.unstored import matrix_side, summed
+from graphc.passes.unstored import is_vector, matrix_side, summed
 from graphc.types import f32, f64
 
 # Products from which a matrix is transposed for all of them. One gains what transposing takes, or
@@ -118,6 +119,8 @@ def _straight(
         shape = args[s].type.shape
         if all(joined(shape, axes) for axes in (batch[s], own, contract[s])):
             continue
+        if is_vector(n, 1 - s):
+            return summed(b, n, args, s, next(ids))
         # what lies innermost stays there: rows are copied whole, and other products want them too
         inner, outer = (own, contract[s]) if ndim - 1 in own else (contract[s], own)
         perm = (*batch[s], *outer, *inner)

@@ -7,7 +7,8 @@
     %1: f32[m] = add (reduce_sum (mul %0, (broadcast %x)) {axes=(1)}), 0.0
 
 Such a product reads each element of the matrix once, so that its time is that of the memory that it
-goes through. That of a sum is what the matrix is made from: halves, or bytes with their scale.
+goes through. That of a sum is what the matrix is made from: halves, or bytes with their scale; and
+a sum may go over axes that lie apart.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ def matrix_side(n: Node, uses: Counter[Value]) -> int | None:
     if not n.out.type.dtype.is_float:
         return None
     for s in (0, 1):
-        t, other = n.args[s].type, n.args[1 - s].type
-        alone = all(other.shape[a] == 1 for a in free(n, 1 - s))
-        size = estimate(t.size, USUAL)
-        if alone and size >= LEAST and any(t.shape[a] != 1 for a in free(n, s)):
+        t, size = n.args[s].type, estimate(n.args[s].type.size, USUAL)
+        if is_vector(n, 1 - s) and size >= LEAST and any(t.shape[a] != 1 for a in free(n, s)):
             held = max(t.dtype.itemsize, f32.itemsize)  # halves are multiplied as f32
             if LESS * _source_bytes(n.args[s], uses) <= size * held:
                 return s
     return None
+
+
+def is_vector(n: Node, s: int) -> bool:
+    """Whether an operand of a product has no axes of its own, but of size 1."""
+    return all(n.args[s].type.shape[a] == 1 for a in free(n, s))
 
 
 def _source_bytes(v: Value, uses: Counter[Value]) -> int:
