@@ -52,11 +52,23 @@ def maximum(a: Size, b: Size) -> Size:
     """The larger of two sizes; names count as >= 0."""
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
+    a, b = (_unnested(x) if y == 0 else x for x, y in ((a, b), (b, a)))
     if is_nonnegative(a - b):
         return a
     if is_nonnegative(b - a):
         return b
     return apply("max", *sorted((a, b), key=str))
+
+
+def _unnested(x: Size) -> Size:
+    """What is like x where that is above 0, and nowhere else: y - 1 for max(0, y) - 1. So x[1:][1:]
+    has the size of x[2:]."""
+    for m, _ in terms_of(x):
+        if len(m) == 1 and isinstance(m[0], Apply) and m[0].fn == "max":
+            rest, sides = x - atom(m[0]), (m[0].a, m[0].b)
+            if 0 in sides and is_nonnegative(rest * -1):
+                return _unnested(rest + sides[sides[0] == 0])
+    return x
 
 
 def minimum(a: Size, b: Size) -> Size:

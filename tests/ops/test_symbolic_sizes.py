@@ -174,3 +174,37 @@ def test_the_most_that_a_size_may_be():
     assert [dims.most(x) for x in (7, dims.minimum(n, 9), dims.minimum(9, 2 * n))] == [7, 9, 9]
     unbounded = (n, n + 1, 2 * dims.minimum(n, 9), dims.minimum(n, 9) + 1, dims.maximum(n, 9))
     assert [dims.most(x) for x in unbounded] == [None] * 5
+
+
+def test_sizes_of_slices_of_slices():
+    """Whatever is cut off, and in which order, one size has one form; it is right for all n."""
+    for cuts in ((1, 1), (2, 3), (1, 2, 1), (3,)):
+        size = n
+        for k in cuts:
+            size = dims.maximum(0, size - k)
+        assert size == dims.maximum(n - sum(cuts), 0)
+        for value in range(9):
+            left = value
+            for k in cuts:
+                left = max(0, left - k)
+            assert dims.evaluate(size, {"n": value}) == left
+
+
+@pytest.mark.parametrize("form", [
+    lambda n, m, most: most(0, most(0, n - 2) + 1),
+    lambda n, m, most: most(0, most(0, n - 2) - m),
+    lambda n, m, most: most(1, most(0, n - 2) - 1),
+    lambda n, m, most: most(-5, most(0, n - 2) - 3),
+    lambda n, m, most: most(0, 2 * most(0, n - 2) - 1),
+    lambda n, m, most: most(0, 2 * most(0, n - 2) - n),
+    lambda n, m, most: most(0, most(0, n - 2) + m - 3),
+    lambda n, m, most: most(0, most(2, n - 4) - 3),
+    lambda n, m, most: most(most(n - 1, 0) - 1, 0),
+    lambda n, m, most: most(0, most(0, m - 1) - most(0, n - 1)),
+])
+def test_the_larger_of_sizes(form):
+    """In whatever form it is kept, it has the value of what was asked for."""
+    size = form(n, m, dims.maximum)
+    for a in range(12):
+        for b in range(5):
+            assert dims.evaluate(size, {"n": a, "m": b}) == form(a, b, max)
