@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.passes import grouping
+from graphc.passes import copies, grouping
 
 
 def differences(xp, x):
@@ -59,7 +59,8 @@ def test_gradients_of_differences(f, shapes, named, monkeypatch) -> None:
         if named:
             assert len(g.kernels) == 1
         with monkeypatch.context() as m:
-            m.setattr(grouping, "AGAIN", 0)
+            for user in (grouping, copies):
+                m.setattr(user, "AGAIN", 0)
             apart = gx.function([x], gx.grad(f(gx, x), x), name="f")
             assert apart(a).tobytes() == got.tobytes()
         if named:
@@ -76,6 +77,27 @@ def test_of_declared_sizes(f) -> None:
         found.append(g(a))
         assert len(g.kernels) == 1
     np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-12)
+
+
+def arena(f) -> int:
+    """Bytes of values that are nobody's arguments."""
+    return int(f.memory_plan().rpartition("arena: ")[2].split()[0])
+
+
+@pytest.mark.parametrize("f, shape", [
+    (differences, (64, 129)), (variation, (64, 129)), (second, (64, 129)), (rosenbrock, (5000,)),
+])
+def test_a_loss_beside_its_gradient(f, shape) -> None:
+    """Neither stores differences for the other."""
+    a = np.random.default_rng(7).normal(size=shape)
+    x = gx.input("x", shape, "float64")
+    loss = f(gx, x)
+    both = gx.function([x], [loss, gx.grad(loss, x)], name="f")
+    value, slope = both(a)
+    np.testing.assert_allclose(value, f(np, a), rtol=1e-12)
+    alone = gx.function([x], gx.grad(loss, x), name="f")
+    np.testing.assert_allclose(slope, alone(a), rtol=1e-11, atol=1e-9)
+    assert arena(both) < 4096
 
 
 def polynomial(x, nodes: int):
@@ -108,6 +130,34 @@ def test_more_work_is_stored(n, most, places, padded) -> None:
         f = gx.function([x], total, name="f")
         np.testing.assert_allclose(f(a), want, rtol=1e-12)
         assert len(f.kernels) == (1 if nodes * (places - 1) <= most else 2)
+
+
+@pytest.mark.parametrize("places, most", [(1, 12), (2, 6)])
+@pytest.mark.parametrize("step", [1, 2])
+def test_more_work_is_stored_for_another_kernel(places: int, most: int, step: int) -> None:
+    """By how much it computes again; and what is made of every second element always is."""
+    a = np.random.default_rng(8).uniform(0.5, 1, 5001)
+    for nodes in (most, most + 1):
+        x = gx.input("x", a.shape, "float64")
+        y, z = (polynomial(v[step::step] - v[:-step:step], nodes - 1) for v in (x, a))
+        out, want = gx.pad(y, ((1, 0),)), np.pad(z, ((1, 0),))
+        if places == 2:
+            out, want = out - gx.pad(y, ((0, 1),)), want - np.pad(z, ((0, 1),))
+        f = gx.function([x], [gx.sum(y * y), out], name="f")
+        total, padded = f(a)
+        np.testing.assert_allclose(total, (z * z).sum(), rtol=1e-12)
+        np.testing.assert_allclose(padded, want, rtol=1e-12)
+        assert (arena(f) < 4096) == (nodes == most and step == 1)
+
+
+def test_what_is_wider_is_not_read_again() -> None:
+    a = np.random.default_rng(9).normal(size=5001)
+    x = gx.input("x", a.shape, "float64")
+    y = gx.astype(x[1:], "float32") - gx.astype(x[:-1], "float32")
+    f = gx.function([x], [gx.sum(y * y), gx.pad(y, ((1, 0),))], name="f")
+    z = a[1:].astype("f4") - a[:-1].astype("f4")
+    np.testing.assert_array_equal(f(a)[1], np.pad(z, ((1, 0),)))
+    assert arena(f) > 4096
 
 
 @pytest.mark.parametrize("nodes", [8, 9])
