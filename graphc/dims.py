@@ -61,8 +61,8 @@ def maximum(a: Size, b: Size) -> Size:
 
 
 def _unnested(x: Size) -> Size:
-    """What is like x where that is above 0, and nowhere else: y - 1 for max(0, y) - 1. So x[1:][1:]
-    has the size of x[2:]."""
+    """A size that is above 0 where x is, and x there: y - 1 for max(0, y) - 1. So x[1:][1:] has the
+    size of x[2:]."""
     for m, _ in terms_of(x):
         if len(m) == 1 and isinstance(m[0], Apply) and m[0].fn == "max":
             rest, sides = x - atom(m[0]), (m[0].a, m[0].b)

@@ -28,8 +28,6 @@ MAX_NODES = 400
 MAX_SWEEPS = 16  # reductions of a kernel that wait for each other: each may repeat all before it
 MAX_COLUMNS = 4096  # elements of a row that may be summed over all rows beside a row kernel
 FEW_COLUMNS = 8  # that are still walked one after the other, for the sums of rows beside theirs
-MAX_DEPTH = 24  # conditions within conditions: each asks again for all around it, so that d of them
-                # take d * d comparisons for an element, where memory takes d stores and loads
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
 
 # Cycles an element costs, roughly; anything not listed costs 1. At 8 and above an op is not worth
@@ -42,16 +40,6 @@ COST = {
     "random_bits": 20, "gather": 4, "cumsum": 8,
 }
 EXPENSIVE = 8
-# Nodes of a kernel that another may compute for itself where it reads an element of it for several
-# of its own, as when one number is spread over a row; and how many more times a node, all nodes
-# together, it may compute what it reads at several moved indices, as x[1:] y[:-1] does. 10,000 and
-# 100,000 elements of chains of 10 nodes at two indices take as long either way, of 6 two thirds, of
-# 18 a quarter longer; from beyond the second cache, results of FAR_BYTES and more, half the time up
-# to 14 nodes at two, and 10 at three.
-SPREAD = 8
-AGAIN, AGAIN_FAR = 12, 24
-FAR_BYTES = 1 << 20
-CONDITIONAL = frozenset({"concat", "pad", "update_slice"})  # where an element comes from depends
 
 
 def cost(n: Node) -> int:
@@ -379,37 +367,3 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     big.work, big.depth = max(g.work, h.work), max(g.depth, h.depth)
     big.nodes.extend(small.nodes)
     return big
-
-
-def can_pull(n: Node, g: Group, h: Group, uses: list[Use]) -> bool:
-    """Whether h, wanted by n alone, may be computed inside g at n's own (moved) indices."""
-    if h.open != len(uses) or h.kind != "loops" or h.reduced or g.kind != "loops":
-        return False
-    if len(h.nodes) + len(g.nodes) > MAX_NODES or h.depth + is_conditional(n) > MAX_DEPTH:
-        return False
-    if any(m.can_fail for m in h.nodes):
-        return False
-    if n.op.kind is Kind.REDUCE and g.reduced and len(g.nodes) > 1:
-        return False
-    again, nodes = len(uses) - 1, len(h.nodes)
-    if not again and uses[0].injective:
-        return True
-    size = uses[0].value.type.bytes
-    far = isinstance(size, int) and size >= FAR_BYTES
-    return h.work < EXPENSIVE and again * nodes <= (AGAIN_FAR if far else AGAIN) and (
-        nodes <= SPREAD or all(u.injective for u in uses)
-    )
-
-
-def is_conditional(n: Node) -> bool:
-    """Whether it depends on the index which operand an element comes from."""
-    return n.op.name in CONDITIONAL
-
-
-def absorb(n: Node, g: Group, h: Group, uses: int) -> Group:
-    """g, the group of n, with h's nodes computed at g's indices."""
-    g.pulled |= h.labels.keys() | h.pulled
-    g.nodes.extend(h.nodes)
-    g.work, g.depth = max(g.work, h.work), max(g.depth, h.depth + is_conditional(n))
-    g.open += h.open - uses
-    return g

@@ -18,13 +18,10 @@ from graphc.passes.grouping import (
     Group,
     Label,
     Use,
-    absorb,
-    can_pull,
     combine,
     complete,
     cost,
     is_against,
-    is_conditional,
     may_merge,
     operand_labels,
     own_label,
@@ -32,6 +29,7 @@ from graphc.passes.grouping import (
     through_layout,
     unify,
 )
+from graphc.passes.pulling import absorb, can_pull, is_conditional
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 from graphc.passes.stacks import is_stack, written_out
 
@@ -208,7 +206,7 @@ class Joining:
             s = a * s + x[t] for all t, then stack(s)        all s in registers, none in memory
         """
         g, by_group = self.begin(n)
-        if all(can_pull(n, g, h, uses) for h, uses in by_group.items()):
+        if all(can_pull([n], g, h, uses) for h, uses in by_group.items()):
             return False
         given, dims = (self.proto[n], self.uses[n]), tuple(range(n.out.type.ndim))
         uses = [self.resolve(a, dims, injective=True) for a in n.args]
@@ -251,44 +249,50 @@ class Joining:
             if h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
             elif h.open <= MOST_READERS:
-                self.take_back(n, g, h)
-        self.take_padded(n, g)
+                self.take_back(g, h)
+        self.take_shared(n, g)
         for u in (u for h, us in by_group.items() if h.root() is not g for u in us):
             g.note_read(u)
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
             self.join_reader(n, g)
         waits = [
             self.sweeps[u.value] for u in self.uses[n]
-            if u.value in self.sweeps and self.group_of[u.value].root() is g.root()
+            if u.value in self.sweeps and self.is_in(u.value, g.root())
         ]
         self.sweeps[n.outs[0]] = max(waits, default=0) + (n.op.kind is Kind.REDUCE)
         for u in self.uses[n]:
             if n.op.kind is Kind.ELEMENTWISE:
                 self.readers.setdefault(u.value, []).append(n)
 
-    def take_back(self, n: Node, g: Group, h: Group) -> None:
-        """Let g compute h where n is a reader, g has the others, and some are at moved indices.
+    def take_back(self, g: Group, h: Group) -> None:
+        """Let g compute h where it has all readers, some of them at moved indices.
 
             (t[1:, :] - t[:-1, :]) + s[:, 1:] - s[:, :-1]        s is read by two nodes
             s - roll(s, 1)                                       and where it is made, too
         """
-        found = [u for m in g.nodes for u in self.uses[m] if u.value in h.labels]
-        if any(u.label is None for u in found) and can_pull(n, g, h, found):
+        found = {m: [u for u in self.uses[m] if u.value in h.labels] for m in g.nodes}
+        readers, uses = [m for m in g.nodes if found[m]], [u for m in g.nodes for u in found[m]]
+        if any(u.label is None for u in uses) and can_pull(readers, g, h, uses):
             for key in [k for k in g.read if k[0] in h.labels]:
                 del g.read[key]
-            h.merged = absorb(n, g, h, len(found))
+            h.merged = absorb(readers, g, h, len(uses))
 
-    def take_padded(self, n: Node, g: Group) -> None:
-        """The same of what paddings read that n has brought together.
+    def take_shared(self, n: Node, g: Group) -> None:
+        """The same of what n's operands read, if n has brought them together.
 
             pad(s, ((1, 0), (0, 0))) - pad(s, ((0, 1), (0, 0)))  the gradient of t[1:] - t[:-1]
         """
-        padded = filter(is_conditional, dict.fromkeys(u.value.node for u in self.uses[n]))
-        for m in padded:
-            for v in dict.fromkeys(u.value for u in self.uses.get(m, ())):
-                h = self.group_of[v].root() if v in self.group_of else g
-                if h is not g and h.open <= MOST_READERS:
-                    self.take_back(m, g, h)
+        inside = [u.value for u in self.uses[n] if self.is_in(u.value, g)]
+        read = [u.value for m in dict.fromkeys(v.node for v in inside) for u in self.uses[m]]
+        for v in dict.fromkeys(read):
+            if v in self.group_of and not self.is_in(v, g):
+                h = self.group_of[v].root()
+                if h.open <= MOST_READERS:
+                    self.take_back(g, h)
+
+    def is_in(self, v: Value, g: Group) -> bool:
+        """Whether g computes v."""
+        return v in self.group_of and self.group_of[v].root() is g
 
     def join_reader(self, n: Node, g: Group) -> None:
         """Reduce a value in a row kernel that reads it anyway."""
@@ -390,9 +394,9 @@ class Joining:
             return None
         moved = any(u.label is None or (WILD in u.label and not h.reduced) for u in uses)
         if moved:
-            if not can_pull(n, g, h, uses):
+            if not can_pull([n], g, h, uses):
                 return None
-            return absorb(n, g.copy() if copy else g, h, len(uses)), None
+            return absorb([n], g.copy() if copy else g, h, len(uses)), None
         to = unify(g, h, uses)
         full = None if to is None else complete(g, h, to)
         if to is None or full is None or self.turns(n, g, h, to, full):

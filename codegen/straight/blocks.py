@@ -39,7 +39,7 @@ from graphc.ir import Builder, Graph, Node, Value, attr_key, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
 from graphc.passes.chains import is_chain
-from graphc.passes.grouping import is_conditional
+from graphc.passes.pulling import is_conditional
 from graphc.types import TensorType
 
 LEAST = 6           # kernels of a block: what is saved is their calls

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.passes import copies, grouping
+from graphc.passes import copies, pulling
 
 
 def differences(xp, x):
@@ -59,7 +59,7 @@ def test_gradients_of_differences(f, shapes, named, monkeypatch) -> None:
         if named:
             assert len(g.kernels) == 1
         with monkeypatch.context() as m:
-            for user in (grouping, copies):
+            for user in (pulling, copies):
                 m.setattr(user, "AGAIN", 0)
             apart = gx.function([x], gx.grad(f(gx, x), x), name="f")
             assert apart(a).tobytes() == got.tobytes()
@@ -191,6 +191,32 @@ def test_many_paddings_read_what_is_stored(readers: int) -> None:
     want = np.convolve(polynomial(a, 5), np.ones(readers))
     np.testing.assert_allclose(f(a), want, rtol=1e-9, atol=1e-9)
     assert len(f.kernels) == (1 if readers == 4 else 2)
+
+
+def test_of_operands_operands() -> None:
+    """Which only the sum of what reads them brings together: a filter over and over."""
+    a = np.random.default_rng(11).normal(size=(1024, 200))
+    x = gx.input("x", a.shape, "float64")
+    y, z = x, a
+    for _ in range(3):
+        y, z = (v[:-2] * 0.25 + v[1:-1] * 0.5 + v[2:] * 0.25 for v in (y, z))
+        y, z = gx.pad(y, ((1, 1), (0, 0))), np.pad(z, ((1, 1), (0, 0)))
+    f = gx.function([x], y, name="f")
+    np.testing.assert_allclose(f(a), z, rtol=1e-12, atol=1e-15)
+    assert len(f.kernels) == 1
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_conditions_of_any_reader_count(depth: int, monkeypatch) -> None:
+    """Of what is read where it is made, and through a roll, which is one."""
+    monkeypatch.setattr(pulling, "MAX_DEPTH", depth)
+    a = np.random.default_rng(10).normal(size=(64, 129))
+    x = gx.input("x", a.shape, "float64")
+    y, z = polynomial(x, 5), polynomial(a, 5)
+    f = gx.function([x], y - gx.roll(y, 1, axis=0), name="f")
+    np.testing.assert_allclose(f(a), z - np.roll(z, 1, axis=0), rtol=1e-9, atol=1e-12)
+    assert len(f.kernels) == 2 - depth
+    assert len(gx.function([x], y[1:] - y[:-1], name="f").kernels) == 1  # no condition
 
 
 @pytest.mark.parametrize("what", ["output", "reduced", "costly", "another kernel"])

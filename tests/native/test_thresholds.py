@@ -144,8 +144,11 @@ ORDERS = {
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
         "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
-        "MAX_DEPTH": (0, 2), "FEW_COLUMNS": (1, 100), "SPREAD": (0, 100), "AGAIN": (0, 100),
-        "AGAIN_FAR": (0, 100), "FAR_BYTES": (0,),
+        "FEW_COLUMNS": (1, 100),
+    },
+    "passes.pulling": {
+        "MAX_DEPTH": (0, 2), "SPREAD": (0, 100), "AGAIN": (0, 100), "AGAIN_FAR": (0, 100),
+        "FAR_BYTES": (0,),
     },
     "passes.batched_products": {
         "MATRIX_BYTES": (0, 1 << 20), "ROWS_BYTES": (0, 1 << 20), "ROW_BYTES": (0, 1 << 20),
