@@ -2,9 +2,9 @@
 
 Mostly the op's NumPy reference, which computes the transcendental functions of f32 in f64 and
 rounds once. Those of f64 are evaluated in extended precision, since NumPy's own f64 bits change
-with the CPU, and float sums and products one precision up. Where the platform has nothing wider
-than f64, or NumPy no such function, f64 is not folded. Random ops never are, nor what fails: it
-fails at run time, with the user's line.
+with the CPU, and float sums and products one precision up, but for running ones, whose order is the
+same everywhere. Where the platform has nothing wider than f64, or NumPy no such function, f64 is
+not folded. Random ops never are, nor what fails: it fails at run time, with the user's line.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ _EXTENDED: dict[str, Callable[..., Any]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "pow": np.power,
 }  # fmt: skip
 _ONLY_F64 = frozenset(("erf", "normal_cdf", "lgamma", "polygamma"))  # have no longdouble version
-_ACCUMULATE = frozenset(
-    ("reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add")
-)
+_ACCUMULATE = frozenset(("reduce_sum", "reduce_prod", "dot", "scatter_add"))
 
 _KINDS = frozenset(Kind) - {Kind.LEAF, Kind.RANDOM, Kind.REGION, Kind.META}
 

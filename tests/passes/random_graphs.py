@@ -1,7 +1,8 @@
 """Random graphs of 5 to 60 steps, over every op row, made so that their meaning is exact.
 
 Each step draws an op and operands among the values so far; what does not type is not made. A zero
-of max and min, whose sign is unspecified, gets + 0.0; nothing looks at the bits of a NaN.
+of max and min, whose sign is unspecified, gets + 0.0; nothing looks at the bits of a NaN. Of values
+with all their digits only signs are summed and multiplied up: folding does so one precision up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import golden_files
 import numpy as np
 from hypothesis import strategies as st
+from native_reference import MATH
 
 from graphc import ir
 from graphc.dims import dim
@@ -31,6 +33,7 @@ _ROWS = [(name, row) for name, row in OWN.items() if row.kind is Kind.ELEMENTWIS
 UNARY = [name for name, row in _ROWS if row.arity == 1 and not row.attrs] + ["stop_gradient"]
 BINARY = [name for name, row in _ROWS if row.arity == 2]
 REDUCE = ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min"]
+ROUNDED = MATH | {"div", "sqrt"}
 SCAN = ["cumsum", "cumprod", "cummax"]
 VIEWS = ["transpose", "reshape", "broadcast", "slice", "pad", "concat", "reverse", "update_slice"]
 KINDS = [
@@ -130,7 +133,11 @@ class _Maker:
 
     def reduce(self, x: Value) -> Value:
         axes = tuple(a for a in range(x.type.ndim) if self.coin())
-        return self.make(self.pick(REDUCE), x, axes=axes)
+        op = self.pick(REDUCE)
+        rounded = any(n.op.name in ROUNDED for n in ir.reachable([x]))
+        if op in ("reduce_sum", "reduce_prod") and x.type.dtype.is_float and rounded:
+            x = self.make("sign", x)
+        return self.make(op, x, axes=axes)
 
     def dot(self, x: Value) -> Value:
         y = self.pick([v for v in self.values if v.type.dtype is i32 and v.type.ndim == 2])

@@ -9,7 +9,8 @@ import pytest
 from rule_cases import ALL, specials
 from sample_graphs import constant
 
-from graphc import ir
+import graphc as gx
+from graphc import ir, prim
 from graphc.errors import IntegerDivisionError
 from graphc.ir import Value
 from graphc.ops import OPS, Kind
@@ -119,6 +120,20 @@ def test_float_sums_are_rounded_once() -> None:
     if _HAS_WIDE:
         x64 = np.array([1e16, 1, -1e16, 1], np.float64)
         assert folded(ir.apply("reduce_sum", [constant(x64)], axes=(0,))[0]) == 2.0
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_running_sums_have_the_bits_of_run_time(name: str, dtype: type) -> None:
+    a = np.random.default_rng(0).uniform(0.8, 1.25, (70, 30)).astype(dtype)
+    x = gx.input("x", a.shape, dtype)
+    for axis in (0, 1):
+        for reverse in (False, True):
+            (known,) = ir.apply(name, [constant(a)], axis=axis, reverse=reverse)
+            got = folded(known)
+            f = gx.function([x], prim.one(name, x, axis=axis, reverse=reverse))
+            assert got is not None and got.dtype == dtype
+            assert got.tobytes() == f(a).tobytes()
 
 
 def test_random_bits_and_iota_never_fold() -> None:
