@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphc import dims
 from graphc.codegen.emission import ahead, pieces, running, short, stripes
-from graphc.codegen.emission.bands import ROWS
+from graphc.codegen.emission.bands import ROWS, come_singly
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -305,6 +305,8 @@ class ReducedLoops:
         if not (self.stores or len(self.s.loops) > 1 or self.body.scans):
             vectors = sum(c.width for c in self.scopes) // self.s.width
             sides = _abreast(self.s, vectors * len(self.kinds))
+        alone = come_singly(self.f) if sides > 1 else "true"
+        sides = 1 if alone == "true" else sides
 
         def block(i: str, outside: list[str], count: int = 1) -> list[str]:
             whole = e(f"add nsw i64 {i}, {ROWS}")
@@ -318,6 +320,8 @@ class ReducedLoops:
             return e.loop("0", n, ROWS, carried, block, strided=True)
         step = sides * ROWS
         main = e(f"mul nsw i64 {e(f'udiv i64 {n}, {step}')}, {step}")
+        if alone != "false":
+            main = e(f"select i1 {alone}, i64 0, i64 {main}")
         first = e.loop(
             "0", main, step, carried, lambda i, state: block(i, state, sides), strided=True
         )

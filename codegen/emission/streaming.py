@@ -21,7 +21,7 @@ the loop a branch stands around each store, which always goes the same way:
         head = elements to the next line of the output if large or the row is long else 0
         on = large, and after the head a line of every output begins
         the head, under a mask
-        vectors:  store = on ? non-temporal, and ask for operands, AHEAD bytes on : ordinary
+        vectors:  store = on ? non-temporal, and ask for operands, AHEAD on : ordinary
         what is left, by the code of the head: in rows that are not long whole vectors likewise
     a fence if large: the stores come before the news that the task is done
 
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 BYTES = 96 << 20  # read and written by a kernel: of more than that, caches hold too little
-AHEAD = 4096      # bytes from what is read to what is asked for,
-AGAIN = 1024      # and asked for once more
+AHEAD = (4096, 1024)  # bytes from what is read to what is asked for, and asked for once more;
+NEARER = (2048, 256)  # on cores for which that is too early
 NEAR = 1 << 20    # bytes of known size up to which nothing is: a core's own cache holds them
 LONG_ROW = 1023   # elements from which a head costs less than stores across lines,
 SHORT = 16        # and the cost of a vector up to which that tells
@@ -164,7 +164,7 @@ class Streaming:
 
         def ask(here: str, size: int, write: bool = False) -> None:
             for k in range(0, L.width * size, LINE):
-                for ahead in (AHEAD, AGAIN):
+                for ahead in NEARER if self.f.target.reads_in_order else AHEAD:
                     at = scope.e(f"getelementptr i8, ptr {here}, i64 {k + ahead}")
                     scope.e.prefetch(at, write=write)
 

@@ -17,7 +17,7 @@ X86 = ("x86_64", "amd64")
 _V3 = frozenset(("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"))
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 # Cores that are faster by other code than most CPUs of their level.
-ZEN5, GOLDEN_COVE = "Zen 5", "Golden Cove"
+ZEN4, ZEN5, GOLDEN_COVE = "Zen 4", "Zen 5", "Golden Cove"
 # LLVM's names of what Linux calls otherwise
 _LINUX = {"abm": "lzcnt", "bmi1": "bmi", "amx_tile": "amx-tile"}
 # AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
@@ -41,7 +41,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     pointer_bits: int = 64
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
     has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
-    core: str = ""            # ZEN5, GOLDEN_COVE
+    core: str = ""            # ZEN4, ZEN5, GOLDEN_COVE
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -71,6 +71,11 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     def halves_divide(self) -> bool:
         """Whether two quotients of half a register come faster than a whole one (`nests.costs`)."""
         return self.core == GOLDEN_COVE and self.vector_bits == 512
+
+    @property
+    def reads_in_order(self) -> bool:
+        """Whether far memory comes faster in order, and near ahead (`bands`, `streaming`)."""
+        return self.core == ZEN4
 
     @property
     def masks_late(self) -> bool:
@@ -121,7 +126,8 @@ def host() -> Target:
     features = llvm.get_host_cpu_features()
     if triple.startswith(X86):
         there = {f for f, has in features.items() if has}
-        core = _core(there, llvm.get_host_cpu_name() == "znver5")
+        zen = {"znver4": ZEN4, "znver5": ZEN5}.get(llvm.get_host_cpu_name(), "")
+        core = _core(there, zen)
         return _lowered(_x86_level(there), level, triple, core)
     from graphc.codegen.machine.platforms import platform_named
 
@@ -153,20 +159,22 @@ def _linux_x86(cpu: dict[str, str]) -> str | None:
 
 def _linux_core(cpu: dict[str, str]) -> str:
     """The core of a CPU as Linux knows it."""
-    zen5 = (cpu.get("vendor_id"), cpu.get("cpu family")) == ("AuthenticAMD", "26")
-    return _core(_linux_features(cpu), zen5)
+    features, zen = _linux_features(cpu), ""
+    if cpu.get("vendor_id") == "AuthenticAMD":  # family 25 without AVX-512 is Zen 3
+        zen = {"25": ZEN4 if "avx512f" in features else "", "26": ZEN5}.get(cpu["cpu family"], "")
+    return _core(features, zen)
 
 
 def _linux_features(cpu: dict[str, str]) -> set[str]:
     return {_LINUX.get(f, f) for f in cpu.get("flags", "").split()}
 
 
-def _core(features: set[str], zen5: bool) -> str:
+def _core(features: set[str], zen: str) -> str:
     """The core of a CPU with these features, by LLVM's names. A virtual machine may call it a model
     that it is not, but has no reason to claim features; Intel's servers have AMX since Sapphire
     Rapids, whose core is Golden Cove, and no one else has.
     """
-    return ZEN5 if zen5 else GOLDEN_COVE if "amx-tile" in features else ""
+    return zen or (GOLDEN_COVE if "amx-tile" in features else "")
 
 
 def _x86_level(features: set[str]) -> str:

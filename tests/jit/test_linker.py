@@ -145,9 +145,23 @@ def test_what_graphc_never_makes_is_for_llvm():
 def test_the_machine_is_what_llvm_finds():
     found = {f for f, there in llvm.binding().get_host_cpu_features().items() if there}
     assert target._linux_x86(target._linux_cpu()) == target._x86_level(found)
-    zen5 = llvm.binding().get_host_cpu_name() == "znver5"
+    name = llvm.binding().get_host_cpu_name()
+    zen = {"znver4": target.ZEN4, "znver5": target.ZEN5}.get(name, "")
     known = target._linux_core(target._linux_cpu())
-    assert target.host().core == known == target._core(found, zen5)
+    assert target.host().core == known == target._core(found, zen)
+
+
+@pytest.mark.parametrize("vendor, family, flags, core", [
+    ("AuthenticAMD", "25", "avx2", ""),  # Zen 3
+    ("AuthenticAMD", "25", "avx2 avx512f", target.ZEN4),
+    ("AuthenticAMD", "26", "avx2 avx512f", target.ZEN5),
+    ("AuthenticAMD", "23", "avx2", ""),
+    ("GenuineIntel", "25", "avx2 avx512f", ""),
+    ("GenuineIntel", "6", "avx2 avx512f amx_tile", target.GOLDEN_COVE),
+])
+def test_cores_by_what_linux_says(vendor, family, flags, core):
+    cpu = {"vendor_id": vendor, "cpu family": family, "flags": flags}
+    assert target._linux_core(cpu) == core
 
 
 @pytest.mark.parametrize("hidden, level", [

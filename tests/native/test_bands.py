@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.emission import nest
+from graphc.codegen.emission import bands, nest
+from graphc.codegen.machine import target
 
 RNG = np.random.default_rng(31)
 ROWS = (0, 1, 255, 257, 700, 20_011)
@@ -74,6 +75,27 @@ def test_bands_of_few_columns_go_side_by_side(m, what, dtype, schedules):
         if n <= 1280 or what is gx.max:  # of more, chunks of bands are added up
             assert got.tobytes() == want.tobytes()
         np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("what", [gx.sum, gx.max, gx.var])
+@pytest.mark.parametrize("n", ["n", 2000])
+def test_far_rows_come_in_order_where_that_is_faster(n, what, monkeypatch, schedules):
+    """One band, or block, at a time: with the bits of some side by side."""
+    monkeypatch.setattr(bands, "FAR_BYTES", 30_000)
+    zen4, other = (target.host()._replace(core=core) for core in (target.ZEN4, ""))
+    a = RNG.normal(size=(2000, 16)).astype("float32")
+    results, texts = [], []
+    for machine in (zen4, other):
+        monkeypatch.setattr(target, "host", lambda machine=machine: machine)
+        f = gx.function([x := gx.input("x", (n, 16))], what(x, axis=0))
+        near = a[:400] if n == "n" else a  # with a known size there is the one form alone
+        results.append(f(a).tobytes() + f(near).tobytes())
+        texts.append(f.llvm_ir())
+    assert results[0] == results[1]
+    assert texts[0] != texts[1]
+    if n == 2000:
+        few, several = (t.count("= load <") for t in texts)
+        assert few < several
 
 
 def test_integers_are_exact_and_no_rows_give_nothing():

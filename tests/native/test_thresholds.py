@@ -24,6 +24,7 @@ from graphc import codegen, passes
 PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
+    "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": ((0, 0), (99, 99))},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
@@ -78,8 +79,8 @@ PLACES = {
     "codegen.nests.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.emission.streaming": {
-        "BYTES": (64, 2000), "AHEAD": (64, 256), "MOST_COST": (0, 1000),
-        "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "AGAIN": (64,),
+        "BYTES": (64, 2000), "AHEAD": ((64, 64), (256, 64)), "MOST_COST": (0, 1000),
+        "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "NEARER": ((64, 128),),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
