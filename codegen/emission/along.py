@@ -305,12 +305,10 @@ class ReducedLoops:
         if not (self.stores or len(self.s.loops) > 1 or self.body.scans):
             vectors = sum(c.width for c in self.scopes) // self.s.width
             sides = _abreast(self.s, vectors * len(self.kinds))
-        alone = come_singly(self.f) if sides > 1 else "true"
-        sides = 1 if alone == "true" else sides
 
-        def block(i: str, outside: list[str], count: int = 1) -> list[str]:
+        def block(i: str, outside: list[str], count: int = 0) -> list[str]:
             whole = e(f"add nsw i64 {i}, {ROWS}")
-            inside = self._block(scopes, shared, i, whole if count > 1 else least(e, whole, n),
+            inside = self._block(scopes, shared, i, whole if count else least(e, whole, n),
                                  outside, count)
             for new in inside:
                 outside = self._joined(outside, new)
@@ -318,12 +316,14 @@ class ReducedLoops:
 
         if sides == 1:
             return e.loop("0", n, ROWS, carried, block, strided=True)
-        step = sides * ROWS
+        alone = come_singly(self.f)
+        count = 1 if alone == "true" else sides
+        step = count * ROWS
         main = e(f"mul nsw i64 {e(f'udiv i64 {n}, {step}')}, {step}")
-        if alone != "false":
+        if alone not in ("true", "false"):
             main = e(f"select i1 {alone}, i64 0, i64 {main}")
         first = e.loop(
-            "0", main, step, carried, lambda i, state: block(i, state, sides), strided=True
+            "0", main, step, carried, lambda i, state: block(i, state, count), strided=True
         )
         rest = [(t, v) for (t, _), v in zip(carried, first, strict=True)]
         return e.loop(main, n, ROWS, rest, block, strided=True)
@@ -332,7 +332,8 @@ class ReducedLoops:
         self, scopes: Sequence[Scope], shared: Scope, low: str, high: str, outside: list[str],
         count: int,
     ) -> list[list[str]]:
-        """The states of `count` blocks side by side, the first of which is from low to high.
+        """The states of `count` whole blocks side by side, the first of which is from low to high;
+        0: of one, or part of it.
 
         Some rows of one come before those of the next, or short rows would take memory's lines by
         halves, in turns: 1M x 8 take f32 sums 775 us row by row, 617 by four rows. Rows that are
@@ -347,7 +348,8 @@ class ReducedLoops:
         ]
 
         counted = any(kind.name == "argmax" for _, kind in self.kinds)
-        together = TOGETHER if count > 1 and not counted else 1
+        together = TOGETHER if count and not counted else 1
+        count = max(1, count)
 
         def body(i: str, inner: list[str]) -> list[str]:
             new: list[str] = []

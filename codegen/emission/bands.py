@@ -119,7 +119,7 @@ class Bands:
         self.chunks = chunks     # how many to add up, at the end
         self.base = workspace    # of the task's chunk
         self.rows = ("", "")     # the band,
-        self.sides = 1           # which so many are written with, side by side
+        self.sides = 0           # so many whole ones side by side; 0: one, or part of it
         self.first = ""          # whether it is the chunk's first
 
     def each(
@@ -129,24 +129,26 @@ class Bands:
         e = self.f.e
         rows = self.f.top.size(self.s.nest.sizes[self.s.loops[0]])
         self.base, rest = self._of(chunk), first
-        alone = come_singly(self.f) if sides > 1 else "true"
-        sides = 1 if alone == "true" else sides
 
-        def bands(i: str, count: int) -> None:
+        def bands(i: str, sides: int) -> None:
             low = e(f"mul nsw i64 {i}, {ROWS}")
             high = e(f"add nsw i64 {low}, {ROWS}")
-            self.rows = (low, high if count > 1 else least(e, high, rows))
-            self.first, self.sides = e(f"icmp eq i64 {i}, {first}"), count
+            self.rows = (low, high if sides else least(e, high, rows))
+            self.first, self.sides = e(f"icmp eq i64 {i}, {first}"), sides
             tiles()
 
         if sides > 1:
+            alone = come_singly(self.f)
+            sides = 1 if alone == "true" else sides
             whole = least(e, e(f"udiv i64 {rows}, {ROWS}"), end)
             left = e(f"srem i64 {e(f'sub nsw i64 {whole}, {first}')}, {sides}")
             rest = e(f"sub nsw i64 {whole}, {left}")
-            if alone != "false":
+            if alone not in ("true", "false"):
                 rest = e(f"select i1 {alone}, i64 {first}, i64 {rest}")
             e.for_each(first, rest, lambda i: bands(i, sides), sides)
-        e.for_each(rest, end, lambda i: bands(i, 1), some=sides == 1)
+            e.for_each(rest, end, lambda i: bands(i, 0))
+        else:
+            e.for_each(first, end, lambda i: bands(i, 0), some=True)
 
     def _of(self, chunk: str) -> str:
         """Where a chunk's states begin."""
@@ -158,7 +160,7 @@ class Bands:
         """Add the rows of the bands to the states of a tile."""
         e = self.f.e
         L = Lanes(e, self.s.width if wide else 1, self.f.target)
-        if self.sides > 1:
+        if self.sides:
             blocks = body.blocks(grid, scopes, wide, self.rows, self.sides)
         else:
             blocks = [body.reduce_rows(grid, scopes, 0, wide, self.rows)]
