@@ -5,6 +5,7 @@ The loops are around vector accumulators; a nest without reductions is the same 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -317,16 +318,19 @@ class ReducedLoops:
         if sides == 1:
             return e.loop("0", n, ROWS, carried, block, strided=True)
         alone = come_singly(self.f)
-        count = 1 if alone == "true" else sides
-        step = count * ROWS
-        main = e(f"mul nsw i64 {e(f'udiv i64 {n}, {step}')}, {step}")
-        if alone not in ("true", "false"):
-            main = e(f"select i1 {alone}, i64 0, i64 {main}")
-        first = e.loop(
-            "0", main, step, carried, lambda i, state: block(i, state, count), strided=True
-        )
-        rest = [(t, v) for (t, _), v in zip(carried, first, strict=True)]
-        return e.loop(main, n, ROWS, rest, block, strided=True)
+        known = alone in ("true", "false")
+        counts = [1 if alone == "true" else sides] + [1] * (not known)
+        start = "0"
+        for count in counts:
+            step = count * ROWS
+            end = e(f"mul nsw i64 {e(f'udiv i64 {n}, {step}')}, {step}")
+            if count > 1 and not known:
+                end = e(f"select i1 {alone}, i64 0, i64 {end}")
+            some = functools.partial(block, count=count)
+            state = e.loop(start, end, step, carried, some, strided=True)
+            carried = [(t, v) for (t, _), v in zip(carried, state, strict=True)]
+            start = end
+        return e.loop(start, n, ROWS, carried, block, strided=True)
 
     def _block(
         self, scopes: Sequence[Scope], shared: Scope, low: str, high: str, outside: list[str],

@@ -146,6 +146,9 @@ class Bands:
             if alone not in ("true", "false"):
                 rest = e(f"select i1 {alone}, i64 {first}, i64 {rest}")
             e.for_each(first, rest, lambda i: bands(i, sides), sides)
+            if alone not in ("true", "false"):
+                e.for_each(rest, whole, lambda i: bands(i, 1))
+                rest = whole
             e.for_each(rest, end, lambda i: bands(i, 0))
         else:
             e.for_each(first, end, lambda i: bands(i, 0), some=True)
