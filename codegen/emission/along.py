@@ -51,7 +51,9 @@ class Along(Body):
             places = [_beside(self.f, x, c) for x in beside for c in scopes] if beside else scopes
             self.rows(grid, places)
 
-        self.vectors(grid, low, high, emit, partial)
+        # pieces of rows, most of which stand between a head and a rest of their own
+        pieces_ = s.tile is not None and s.tile.turned is not None and self.f.streaming is not None
+        self.vectors(grid, low, high, emit, partial, group=1 if pieces_ else 0)
 
     def vectors(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],

@@ -10,6 +10,11 @@ order of j.
 
     out[i] = sum over j of f(a[i, j], b[j, i])     j is the vector axis of a sweep over a row
 
+Hardware does not see what block follows, whose rows lie in other pages: it is asked for while this
+one is computed. Where results go past the caches (`streaming`) blocks begin where lines of a result
+do. On Zen 4 transposes of 4096 x 4096 f32 take 15.5 ms without either, 11.4 with the first, 7.4
+with both, of f64 28 and 11.4.
+
 Rows that are swept follow one another (`Rows`): what some of them need of `b` is transposed when
 the first of these comes. The rows, and what is added up in which order, stay as they are.
 """
@@ -19,6 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least
 from graphc.codegen.matmul.pack import define_pack
@@ -30,6 +36,9 @@ from graphc.types import f32, f64, u8, u16
 if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
     from graphc.codegen.emission.frame import Frame
+
+
+FAR = 6 << 20  # bytes of results from which the next block is asked for: no near cache has it
 
 
 class Block(NamedTuple):
@@ -82,17 +91,44 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
     if other == tile.rows:
         count = e(f"sub nsw i64 {last}, {first}")
 
-    def block(start: str) -> None:
-        end = least(e, e(f"add nsw i64 {start}, {COLUMNS}"), high)
+    far = _far(f) if other == tile.rows else ""
+    begin = low
+    if f.streaming is not None and f.streaming.heads:  # blocks begin where lines of a result do
+        corner = Scope(f, grid, e.section(), {tile.rows or "": first})
+        aligned = f.streaming.begin(corner, low, high)
+        f.streaming.on = ""
+        moved = e(f"icmp sgt i64 {aligned}, {low}")
+        begin = e(f"select i1 {moved}, i64 {e(f'sub nsw i64 {aligned}, {COLUMNS}')}, i64 {low}")
+
+    def block(at: str) -> None:
+        start = at
+        if begin != low:
+            start = e(f"select i1 {e(f'icmp slt i64 {at}, {low}')}, i64 {low}, i64 {at}")
+        end = least(e, e(f"add nsw i64 {at}, {COLUMNS}"), high)
         columns = e(f"sub nsw i64 {end}, {start}")
         turn.copy(Scope(f, grid, e.section(), {other: origin, vector: start}), count, columns)
+        if far:  # of the next rows after the last columns
+            more = e(f"icmp slt i64 {end}, {high}")
+            row = e(f"select i1 {more}, i64 {origin}, i64 {last}")
+            following = e(f"select i1 {more}, i64 {end}, i64 {low}")
+            until = least(e, e(f"add nsw i64 {following}, {COLUMNS}"), high)
+            turn.ask(grid, row, (following, until), held, far)
         f.turned = turn.block(origin, start)
         n = nest.sizes[vector]
         whole = isinstance(n, int) and n <= COLUMNS
         _rows(body, grid, (first, last), (start, end), partial=not whole)
         f.turned = None
 
-    e.for_each(low, high, block, COLUMNS)
+    e.for_each(begin, high, block, COLUMNS)
+
+
+def _far(f: Frame) -> str:
+    """Whether what is turned comes from beyond the near caches."""
+    points = f.nest.points
+    each = sum(f.nest.outputs[x.output].dtype.itemsize for x in f.nest.stores)
+    if isinstance(points, int):
+        return "true" if points * each > FAR else ""
+    return f.top.e(f"icmp ugt i64 {f.top.size(points)}, {FAR // each}")
 
 
 class Turn:
@@ -120,6 +156,25 @@ class Turn:
             step = e(f"mul i64 {f.top.size(stride)}, {size}")
             e.do(f"call void @{self.pack}(i64 {rows}, i64 {columns}, ptr {source}, i64 {size}, "
                  f"i64 {step}, ptr {buffer}, i64 {row})")
+
+    def ask(self, grid: Scope, row: str, columns: tuple[str, str], rows: int, far: str) -> None:
+        """Ask for the elements of the next block, so many in each of its columns."""
+        f, e = self.f, self.f.e
+        vector = f.schedule.vector
+        assert vector is not None
+        first, last = columns
+        if far != "true":
+            last = e(f"select i1 {far}, i64 {last}, i64 {first}")
+
+        def column(j: str) -> None:
+            corner = Scope(f, grid, e.section(), {self.axis: row, vector: j})
+            bytes_ = rows * self.itemsize
+            for x in self.buffers:
+                at = corner.element(f.params[x.attrs[0]], self.itemsize, x.attrs[1])
+                for k in (*range(0, bytes_, LINE), bytes_ - 1):
+                    e.prefetch(e(f"getelementptr i8, ptr {at}, i64 {k}"), 2)
+
+        e.for_each(first, last, column)
 
     def block(self, row: str, column: str) -> Block:
         """What was copied from a row and column on."""

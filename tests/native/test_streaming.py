@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.emission import streaming
+from graphc.codegen.emission import streaming, turned
 from graphc.codegen.machine.target import X86, host
 
 RNG = np.random.default_rng(7)
@@ -131,3 +131,22 @@ def test_operands_at_positions_that_data_give():
     a = RNG.normal(size=(300, 1)).astype("float32")
     at = RNG.integers(-1, 1, 300)
     np.testing.assert_allclose(f(a, at), np.tanh(a), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize("sizes", [("n", "m"), (70, 192), (200, 33)])
+def test_transposes_anywhere_in_a_line(sizes, dtype, caches, monkeypatch):
+    """Blocks begin where lines do, of rows whose length is a multiple of them or not; the next
+    block is asked for, and nothing beyond the last."""
+    monkeypatch.setattr(turned, "FAR", 0)
+    x, y = gx.input("x", sizes, dtype), gx.input("y", (sizes[1], sizes[0]), dtype)
+    f = gx.function([x, y], x.T * y)
+    if dtype == "float32" and not isinstance(sizes[0], int):
+        assert "!nontemporal" in f.llvm_ir() and "call void @llvm.prefetch" in f.llvm_ir()
+    shapes = [sizes] if sizes[0] != "n" else [(0, 3), (1, 1), (8, 70), (64, 40), (200, 192)]
+    for n, m in shapes:
+        a = RNG.integers(0, 9, (n, m)).astype(dtype)
+        b = RNG.integers(0, 9, (m, n)).astype(dtype)
+        for shift in (0, 1, 5, 15):
+            out = place((m, n), dtype, shift)
+            checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [a.T * b])

@@ -78,9 +78,11 @@ PLACES = {
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
     "codegen.nests.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
+    "codegen.emission.turned": {"FAR": (0, 1 << 12)},
     "codegen.emission.streaming": {
         "BYTES": (64, 2000), "AHEAD": ((64, 64), (256, 64)), "MOST_COST": (0, 1000),
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "NEARER": ((64, 128),),
+        "TURNED": (64, 1 << 40),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
