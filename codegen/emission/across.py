@@ -34,7 +34,7 @@ class Across(Body):
 
     def __init__(self, frame: Frame):
         super().__init__(frame)
-        self.prefetch = RowPrefetch(self.s)
+        self.prefetch = RowPrefetch(self.s, frame.target)
         self.blocks = blocks.suit(self)
         self.origin = "0"  # where the block begins that an argmax counts in
         self.places = True  # whether its places are wanted, or only how great its elements are

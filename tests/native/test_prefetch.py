@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.machine import target
 from graphc.codegen.machine.target import host
 
 
@@ -20,6 +21,24 @@ def test_sweeps_ask_for_the_next_row_where_one_fits_into_cache(m, ahead):
     if m in (1000, "m"):
         e = np.exp(a.astype(float))
         np.testing.assert_allclose(f(a), e / e.sum(1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [30, 3000, "n"])
+def test_cheap_sweeps_do_not_ask_for_far_rows_of_zen_4(n, monkeypatch):
+    """Their sums are those of rows that were asked for; exponentials ask for all."""
+    here = target.host()
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    a = np.random.default_rng(1).normal(size=(30 if n == "n" else n, 2000)).astype("float32")
+    results = []
+    for core in (target.ZEN4, ""):
+        monkeypatch.setattr(target, "host", lambda core=core: here._replace(core=core))
+        x = gx.input("x", (n, 2000))
+        cheap, costly = (gx.function([x], what(x, axis=1)) for what in (gx.var, gx.logsumexp))
+        asked = "@llvm.prefetch" in cheap.llvm_ir()
+        assert asked == (core == "" or n != 3000) and "@llvm.prefetch" in costly.llvm_ir()
+        results.append([f(a).tobytes() for f in (cheap, costly)])
+    assert results[0] == results[1]
+
 
 @pytest.mark.parametrize("m", [1024, "m"])
 def test_cheap_sweeps_of_a_long_nest_keep_their_sums_in_registers(m):

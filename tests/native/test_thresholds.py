@@ -26,7 +26,8 @@ PLACES = {
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": ((0, 0), (99, 99))},
     "codegen.emission.prefetch": {
-        "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,)},
+        "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,),
+        "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.nests.costs": {
