@@ -23,6 +23,7 @@ def caches(monkeypatch, request):
     """Every kernel takes its data for too large, or none of those of symbolic size; and no program
     of others is found."""
     monkeypatch.setattr(streaming, "BYTES", request.param)
+    monkeypatch.setattr(streaming, "TURNED", request.param)
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
 
 
@@ -135,7 +136,7 @@ def test_operands_at_positions_that_data_give():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
 @pytest.mark.parametrize("sizes", [("n", "m"), (70, 192), (200, 33)])
-def test_transposes_anywhere_in_a_line(sizes, dtype, caches, monkeypatch):
+def test_transposes_anywhere_in_a_line(sizes, dtype, monkeypatch):
     """Blocks begin where lines do, of rows whose length is a multiple of them or not; the next
     block is asked for, and nothing beyond the last."""
     monkeypatch.setattr(turned, "FAR", 0)
