@@ -107,9 +107,10 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
         end = least(e, e(f"add nsw i64 {at}, {COLUMNS}"), high)
         columns = e(f"sub nsw i64 {end}, {start}")
         turn.copy(Scope(f, grid, e.section(), {other: origin, vector: start}), count, columns)
-        if far:  # of the next rows after the last columns
+        if far:  # of the next rows after the last columns; of those that are there
             more = e(f"icmp slt i64 {end}, {high}")
-            row = e(f"select i1 {more}, i64 {origin}, i64 {last}")
+            further = least(e, last, e(f"sub nsw i64 {f.top.size(nest.sizes[other])}, 1"))
+            row = e(f"select i1 {more}, i64 {origin}, i64 {further}")
             following = e(f"select i1 {more}, i64 {end}, i64 {low}")
             until = least(e, e(f"add nsw i64 {following}, {COLUMNS}"), high)
             turn.ask(grid, row, (following, until), held, far)

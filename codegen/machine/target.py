@@ -161,7 +161,8 @@ def _linux_core(cpu: dict[str, str]) -> str:
     """The core of a CPU as Linux knows it."""
     features, zen = _linux_features(cpu), ""
     if cpu.get("vendor_id") == "AuthenticAMD":  # family 25 without AVX-512 is Zen 3
-        zen = {"25": ZEN4 if "avx512f" in features else "", "26": ZEN5}.get(cpu["cpu family"], "")
+        known = {"25": ZEN4 if "avx512f" in features else "", "26": ZEN5}
+        zen = known.get(cpu.get("cpu family", ""), "")
     return _core(features, zen)
 
 
