@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphc import dims
 from graphc.codegen.emission import ahead, pieces, running, short, stripes
-from graphc.codegen.emission.bands import ROWS, come_singly
+from graphc.codegen.emission.bands import ROWS, stretches
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -51,9 +51,10 @@ class Along(Body):
             places = [_beside(self.f, x, c) for x in beside for c in scopes] if beside else scopes
             self.rows(grid, places)
 
-        # pieces of rows, most of which stand between a head and a rest of their own
-        pieces_ = s.tile is not None and s.tile.turned is not None and self.f.streaming is not None
-        self.vectors(grid, low, high, emit, partial, group=1 if pieces_ else 0)
+        # of pieces of rows most would be head and rest, were groups of vectors wanted between them
+        streaming = self.f.streaming
+        single = s.turns and streaming is not None and streaming.heads
+        self.vectors(grid, low, high, emit, partial, group=1 if single else 0)
 
     def vectors(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
@@ -319,15 +320,12 @@ class ReducedLoops:
 
         if sides == 1:
             return e.loop("0", n, ROWS, carried, block, strided=True)
-        alone = come_singly(self.f)
-        known = alone in ("true", "false")
-        counts = [1 if alone == "true" else sides] + [1] * (not known)
         start = "0"
-        for count in counts:
+        for count, left_out in stretches(self.f, sides):
             step = count * ROWS
             end = e(f"mul nsw i64 {e(f'udiv i64 {n}, {step}')}, {step}")
-            if count > 1 and not known:
-                end = e(f"select i1 {alone}, i64 0, i64 {end}")
+            if left_out:
+                end = e(f"select i1 {left_out}, i64 {start}, i64 {end}")
             some = functools.partial(block, count=count)
             state = e.loop(start, end, step, carried, some, strided=True)
             carried = [(t, v) for (t, _), v in zip(carried, state, strict=True)]

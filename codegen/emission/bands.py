@@ -16,6 +16,7 @@ after the other (`along`): bands are added up from nothing, and in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from graphc import dims
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 ROWS = 256        # elements that are added up before they join the total: keeps long sums exact
 MOST_LINES = 128  # of memory for the states of a chunk: the rows of a band are much more
-FAR_BYTES = 20 << 20    # of rows that no cache holds,
-FAR_ROW = (32, 64)      # and of one of them, of sums and of what waits longer
 MOST_ROW = 8      # lines of a row of results: longer ones go by as they stand (`stripes`)
+FAR_BYTES = 20 << 20  # of rows that no cache holds,
+FAR_ROW = (32, 64)    # and of one of them, of sums and of what waits longer
 
 
 def suit(s: Schedule) -> bool:
@@ -85,28 +86,32 @@ def chunk_bytes(s: Schedule) -> Size:
     return 8 * len(s.sweep) * _places(s)
 
 
-def come_singly(f: Frame) -> str:
-    """Whether bands, or blocks of rows, go one at a time though their sums wait for each other.
+def stretches(f: Frame, sides: int) -> list[tuple[int, str]]:
+    """How many whole bands, or blocks of rows, go side by side in each of the loops over them, and
+    an i1 by which a loop is left out, or "". The last one, or part of it, comes after these.
 
-    Zen 4 reads far memory faster in order than from some places in turns: sums of 1M x 8 f32 take
-    850 us by one block and 1,100 by four, of 2M x 4 f64 1,880 and 2,690, variances 3,940 and
-    5,770; but of 128k x 8 f32, in the cache, 84 and 48. What waits longer keeps up by longer rows:
-    greatest elements of 2M x 4 f32 take 2,160 and 1,940, of 512k x 16 940 and 1,140.
+    `sides` of them do not wait for their sums, but Zen 4 reads far memory faster in order than from
+    some places in turns: sums of 1M x 8 f32 take 760 us by one block and 1,100 by four, of 2M x 4
+    f64 1,880 and 2,690, variances 3,940 and 5,770; of 128k x 8 f32, in the cache, 84 and 48. What
+    waits longer keeps up by longer rows: greatest elements of 2M x 4 f32 take 2,160 and 1,940, of
+    512k x 16 940 and 1,140.
     """
     s, nest = f.schedule, f.nest
     rows, row = s.loops[0], nest.sizes[s.vector or ""]
+    apart = [(sides, "")]
     if not (f.target.reads_in_order and isinstance(row, int)):
-        return "false"
+        return apart
     read = {
         x.attrs[:2]: x.dtype.itemsize for x in nest.exprs if x.kind == "load" and rows in x.axes
     }
     each = sum(read.values())
     if row * each < FAR_ROW[any(r.name != "reduce_sum" for r in s.sweep)]:
-        return "false"
+        return apart
     bytes_ = nest.points * nest.sizes[rows] * each
     if isinstance(bytes_, int):
-        return "true" if bytes_ > FAR_BYTES else "false"
-    return f.e(f"icmp ugt i64 {f.top.size(bytes_)}, {FAR_BYTES}")
+        return [(1, "")] if bytes_ > FAR_BYTES else apart
+    far = f.e(f"icmp ugt i64 {f.top.size(bytes_)}, {FAR_BYTES}")
+    return [(sides, far), (1, "")]
 
 
 class Bands:
@@ -128,7 +133,7 @@ class Bands:
         """Write `tiles` for a chunk's bands, `sides` of them at a time while these are whole."""
         e = self.f.e
         rows = self.f.top.size(self.s.nest.sizes[self.s.loops[0]])
-        self.base, rest = self._of(chunk), first
+        self.base = self._of(chunk)
 
         def bands(i: str, sides: int) -> None:
             low = e(f"mul nsw i64 {i}, {ROWS}")
@@ -137,21 +142,18 @@ class Bands:
             self.first, self.sides = e(f"icmp eq i64 {i}, {first}"), sides
             tiles()
 
-        if sides > 1:
-            alone = come_singly(self.f)
-            sides = 1 if alone == "true" else sides
-            whole = least(e, e(f"udiv i64 {rows}, {ROWS}"), end)
-            left = e(f"srem i64 {e(f'sub nsw i64 {whole}, {first}')}, {sides}")
-            rest = e(f"sub nsw i64 {whole}, {left}")
-            if alone not in ("true", "false"):
-                rest = e(f"select i1 {alone}, i64 {first}, i64 {rest}")
-            e.for_each(first, rest, lambda i: bands(i, sides), sides)
-            if alone not in ("true", "false"):
-                e.for_each(rest, whole, lambda i: bands(i, 1))
-                rest = whole
-            e.for_each(rest, end, lambda i: bands(i, 0))
-        else:
+        if sides == 1:
             e.for_each(first, end, lambda i: bands(i, 0), some=True)
+            return
+        whole, start = least(e, e(f"udiv i64 {rows}, {ROWS}"), end), first
+        for count, left_out in stretches(self.f, sides):
+            left = e(f"srem i64 {e(f'sub nsw i64 {whole}, {start}')}, {count}")
+            rest = e(f"sub nsw i64 {whole}, {left}")
+            if left_out:
+                rest = e(f"select i1 {left_out}, i64 {start}, i64 {rest}")
+            e.for_each(start, rest, partial(bands, sides=count), count)
+            start = rest
+        e.for_each(start, end, lambda i: bands(i, 0))
 
     def _of(self, chunk: str) -> str:
         """Where a chunk's states begin."""

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.along import Along
     from graphc.codegen.emission.frame import Frame
 
-
 FAR = 6 << 20  # bytes of results from which the next block is asked for: no near cache has it
 
 
@@ -95,8 +94,7 @@ def run(body: Along, grid: Scope, first: str, low: str, high: str) -> None:
     begin = low
     if f.streaming is not None and f.streaming.heads:  # blocks begin where lines of a result do
         corner = Scope(f, grid, e.section(), {tile.rows or "": first})
-        aligned = f.streaming.begin(corner, low, high)
-        f.streaming.on = ""
+        aligned = f.streaming.aligned(corner, low, high)
         moved = e(f"icmp sgt i64 {aligned}, {low}")
         begin = e(f"select i1 {moved}, i64 {e(f'sub nsw i64 {aligned}, {COLUMNS}')}, i64 {low}")
 

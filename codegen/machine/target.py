@@ -74,7 +74,8 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
 
     @property
     def reads_in_order(self) -> bool:
-        """Whether far memory comes faster in order, and near ahead (`bands`, `streaming`)."""
+        """Whether far memory comes faster as one stream, of which what follows soon is asked for
+        (`emission.bands`, `prefetch` and `streaming`)."""
         return self.core == ZEN4
 
     @property

@@ -80,7 +80,7 @@ def cut(nest: Nest, target: Target) -> Cut | None:
     ends = plan(coalesce(found.ends), target)
     vectors = -(-length * f32.bits // 512)
     again = vectors * sum(cost_of(e) for e in found.elements.exprs if k in e.axes)
-    if ends.tile is None or ends.tile.turned is None or again > AGAIN:
+    if not ends.turns or again > AGAIN:
         return None
     elements = plan(coalesce(found.elements), target)
     if elements.columns and (not elements.across or elements.items != whole.items):

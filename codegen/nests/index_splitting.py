@@ -103,7 +103,7 @@ def _cycles(nest: Nest, target: Target) -> int:
         width = filled(n, s.lanes // 4)  # of 512 bits, whatever this target's registers
         full = -(-n // width) * width
     compared = sum(any(s.vector in dims.names(x) for x in p.sizes) for p in conditions(s.nest))
-    turned = s.tile is not None and s.tile.turned is not None
+    turned = s.turns
     apart = 0 if turned else sum(step not in (-1, 0, 1) for step in steps)
     rows = typical(dims.product(s.nest.sizes[a] for a in s.nest.outer if a != s.vector))
     return cycles * full // max(1, n) + rows * (compared * full // COMPARED + apart * n)

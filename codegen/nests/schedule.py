@@ -99,6 +99,11 @@ class Schedule:
             self.grid or self.nest.reduced or self.tile or self.sums or self.columns
         )
 
+    @property
+    def turns(self) -> bool:
+        """Whether blocks of what is read across the rows written are transposed (`turned`)."""
+        return self.tile is not None and self.tile.turned is not None
+
     def rows_of(self, axis: str) -> int:
         """How many rows of an axis of the grid an item takes."""
         return self.tile.count if self.tile is not None and self.tile.rows == axis else 1
