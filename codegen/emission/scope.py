@@ -22,6 +22,7 @@ from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.positions import Positions
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.nests.axes import coefficient, needs
+from graphc.codegen.nests.costs import in_memory
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.dims import Dim, Size, atom
 
@@ -55,13 +56,14 @@ class Scope(Positions):
         """Compute expressions and all they need, in dependency order, each in its home."""
         frame = self.frame
         missing: set[Expr] = set()
-        stack = list(wanted)
+        asked = set(wanted)
+        stack = [*asked]
         while stack:
             x = stack.pop()
             if x in missing or x.kind == "const":
                 continue
             home = self.home(x.axes, frame.schedule.ready[x])
-            if x in home.scalars or x in home.vectors:
+            if x in home.scalars or x in home.vectors or (x not in asked and self._stays(x)):
                 continue
             missing.add(x)
             if frame.schedule.cached.get(x, frame.sweeping) < frame.sweeping:
@@ -77,6 +79,13 @@ class Scope(Positions):
                 home.vectors[x] = home.compute(x, True)
                 if x in frame.schedule.cached:
                     home.keep(x)
+
+    def _stays(self, x: Expr) -> bool:
+        """Whether what takes an operand reads it itself, each time (`costs.fill_registers`)."""
+        s = self.frame.schedule
+        if not s.filled or self.width == s.width or s.vector is None:
+            return False
+        return in_memory(s.nest, x, s.vector)
 
     def keep(self, x: Expr) -> None:
         """Put an element of the row where later sweeps find it."""
@@ -118,7 +127,7 @@ class Scope(Positions):
             return L.const(x.dtype, constant(x))
         home = self.home(x.axes, self.frame.schedule.ready[x])
         if self.is_vector(x):
-            return home.vectors[x]
+            return home.vectors[x] if x in home.vectors else self.load(x, True)
         if (x, L.width) not in home.splats:
             home.splats[x, L.width] = Lanes(
                 home.e, L.width, self.frame.target
@@ -140,7 +149,8 @@ class Scope(Positions):
         L = self.lanes(vector, e=x)
         if x.kind == "op":
             name, attrs = x.attrs
-            args = [self.operand(a, vector) for a in x.args]
+            operands = {a: self.operand(a, vector) for a in dict.fromkeys(x.args)}
+            args = [operands[a] for a in x.args]
             return emit(L, name, args, [a.dtype for a in x.args], x.dtype, dict(attrs))
         if x.kind == "load":
             return self.load(x, vector)

@@ -19,7 +19,14 @@ from graphc.codegen.emission import bands, interleaving, narrow
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
 from graphc.codegen.nests.axes import coefficient
-from graphc.codegen.nests.costs import cost_of, halved, in_steps, interleaved, reads_neighbours
+from graphc.codegen.nests.costs import (
+    cost_of,
+    fill_registers,
+    halved,
+    in_steps,
+    interleaved,
+    reads_neighbours,
+)
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.sweeps import columns_in_step, keep, steps, sweeps_of, wanted
@@ -76,6 +83,7 @@ class Schedule:
     narrow: dict[Expr, int] = field(default_factory=dict)  # bits of lanes, of `narrow.sums`
     passing: bool = True       # stores may go past the caches
     turned_rows: TurnedRows | None = None  # of rows that are swept one by one
+    filled: bool = False       # vectors side by side leave no register to operands
     tree: str = ""             # rows in lanes are added up as if this were the vector axis
 
     @property
@@ -194,6 +202,7 @@ def plan(
         final=final, sweeps=sweeps, flat=flat, cost=cost,
         unroll=SCANNED_ROWS if scattered else 1 if interleave > 1 else unroll,
         interleave=interleave, stepped=[stepped] * max(1, sweeps),
+        filled=fill_registers(interleave, stepped, target),
         cycles=dims.floordiv(cycles, 512 // bits) + 20, items=items,
         sums=[
             e for e in nest.exprs

@@ -207,3 +207,40 @@ def test_vectors_side_by_side_are_read_in_order(level: str, line: int) -> None:
         of.setdefault(base, []).append(int(at or 0))
     groups = [offsets[:4] for offsets in of.values() if len(offsets) >= 4]
     assert groups == [[k * line for k in range(4)]] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("steps, anew", [(5, False), (14, True)])
+def test_a_chain_that_fills_the_registers_reads_its_operands_from_memory(
+    dtype: str, steps: int, anew: bool, monkeypatch
+) -> None:
+    """Eight vectors of 16 registers, at each step anew; over its operand too."""
+    runs = host().vector_bits >= 256
+    monkeypatch.setattr(target, "host", lambda: x86("v3"))
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", ("n",), dtype)
+
+    def polynomial(v, x, y):
+        for k in range(steps):
+            v = v * x + (0.75 - 0.125 * k)
+        return v * y
+
+    f = gx.function([x, y], [polynomial(x, x, y), gx.where(y > 0.5, x, y)], name="f")
+    lone = gx.function([x, y], polynomial(x, x, y), name="lone")
+    lanes = 256 // (8 * np.dtype(dtype).itemsize)
+    kind = "float" if dtype == "float32" else "double"
+    reads = re.findall(rf"load volatile <{lanes} x {kind}>", lone.llvm_ir())
+    assert len(reads) == (8 * (steps + 1) if anew else 4 * 2)
+    if not runs:
+        return
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, 5003)).astype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = polynomial(a, a, b), np.where(b > 0.5, a, b)
+    for begin, n in ((0, 4999), (1, 63), (3, 64), (1, 5000)):
+        p, q = a.copy(), b.copy()
+        at = slice(begin, begin + n)
+        f(p[at], q[at], out=[p[at], q[at]])
+        for got, old, expected in zip((p, q), (a, b), want, strict=True):
+            np.testing.assert_array_equal(got[at], expected[at])
+            got[at] = old[at]
+            np.testing.assert_array_equal(got, old)
