@@ -17,7 +17,7 @@ X86 = ("x86_64", "amd64")
 _V3 = frozenset(("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"))
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 # Cores that are faster by other code than most CPUs of their level.
-ZEN4, ZEN5, GOLDEN_COVE = "Zen 4", "Zen 5", "Golden Cove"
+ZEN3, ZEN4, ZEN5, GOLDEN_COVE = "Zen 3", "Zen 4", "Zen 5", "Golden Cove"
 # LLVM's names of what Linux calls otherwise
 _LINUX = {"abm": "lzcnt", "bmi1": "bmi", "amx_tile": "amx-tile"}
 # AArch64 levels -> LLVM features: v8.2 has the dot products of bytes (optional before Armv8.4)
@@ -41,7 +41,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     pointer_bits: int = 64
     abi: str = ""             # the calling convention's name, where LLVM does not guess it
     has_dot: bool = False     # dot products of four bytes into 32 bits (AArch64)
-    core: str = ""            # ZEN4, ZEN5, GOLDEN_COVE
+    core: str = ""            # ZEN3, ZEN4, ZEN5, GOLDEN_COVE
 
     def lanes(self, dtype: DType) -> int:
         """Elements of dtype's compute type in a register."""
@@ -77,6 +77,24 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         """Whether far memory comes faster as one stream, of which what follows soon is asked for
         (`emission.bands`, `prefetch` and `streaming`)."""
         return self.core == ZEN4
+
+    @property
+    def shares_32_mib(self) -> bool:
+        """Whether that is the last cache of eight cores, in which transposes of more than a part of
+        it lose lines before these are full (`emission.streaming`)."""
+        return self.core in (ZEN3, ZEN4)
+
+    @property
+    def waits_for_lines(self) -> bool:
+        """Whether ordinary stores to lines beyond the last cache, which read these first, take
+        longer than others from the first such line on (`emission.streaming`)."""
+        return self.core == ZEN3
+
+    @property
+    def loses_lines(self) -> bool:
+        """Whether rows read side by side that share sets of the nearest cache push each other out
+        (`matmul.row.define_add`)."""
+        return not self.masked and self.core != ZEN3
 
     @property
     def masks_late(self) -> bool:
@@ -127,7 +145,7 @@ def host() -> Target:
     features = llvm.get_host_cpu_features()
     if triple.startswith(X86):
         there = {f for f, has in features.items() if has}
-        zen = {"znver4": ZEN4, "znver5": ZEN5}.get(llvm.get_host_cpu_name(), "")
+        zen = {"znver3": ZEN3, "znver4": ZEN4, "znver5": ZEN5}.get(llvm.get_host_cpu_name(), "")
         core = _core(there, zen)
         return _lowered(_x86_level(there), level, triple, core)
     from graphc.codegen.machine.platforms import platform_named
@@ -161,8 +179,8 @@ def _linux_x86(cpu: dict[str, str]) -> str | None:
 def _linux_core(cpu: dict[str, str]) -> str:
     """The core of a CPU as Linux knows it."""
     features, zen = _linux_features(cpu), ""
-    if cpu.get("vendor_id") == "AuthenticAMD":  # family 25 without AVX-512 is Zen 3
-        known = {"25": ZEN4 if "avx512f" in features else "", "26": ZEN5}
+    if cpu.get("vendor_id") == "AuthenticAMD":
+        known = {"25": ZEN4 if "avx512f" in features else ZEN3, "26": ZEN5}
         zen = known.get(cpu.get("cpu family", ""), "")
     return _core(features, zen)
 

@@ -146,13 +146,13 @@ def test_the_machine_is_what_llvm_finds():
     found = {f for f, there in llvm.binding().get_host_cpu_features().items() if there}
     assert target._linux_x86(target._linux_cpu()) == target._x86_level(found)
     name = llvm.binding().get_host_cpu_name()
-    zen = {"znver4": target.ZEN4, "znver5": target.ZEN5}.get(name, "")
+    zen = {"znver3": target.ZEN3, "znver4": target.ZEN4, "znver5": target.ZEN5}.get(name, "")
     known = target._linux_core(target._linux_cpu())
     assert target.host().core == known == target._core(found, zen)
 
 
 @pytest.mark.parametrize("vendor, family, flags, core", [
-    ("AuthenticAMD", "25", "avx2", ""),  # Zen 3
+    ("AuthenticAMD", "25", "avx2", target.ZEN3),
     ("AuthenticAMD", "25", "avx2 avx512f", target.ZEN4),
     ("AuthenticAMD", "26", "avx2 avx512f", target.ZEN5),
     ("AuthenticAMD", "23", "avx2", ""),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.compile import compile_graph
 from graphc.codegen.emission import streaming, turned
-from graphc.codegen.machine.target import X86, host
+from graphc.codegen.machine.target import X86, ZEN3, ZEN4, host, x86
 
 RNG = np.random.default_rng(7)
 SIZES = (0, 1, 15, 70, 1000, 4096, 9001)
@@ -23,6 +24,7 @@ def caches(monkeypatch, request):
     """Every kernel takes its data for too large, or none of those of symbolic size; and no program
     of others is found."""
     monkeypatch.setattr(streaming, "BYTES", request.param)
+    monkeypatch.setattr(streaming, "FEWER", request.param)
     monkeypatch.setattr(streaming, "TURNED", request.param)
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
 
@@ -151,3 +153,31 @@ def test_transposes_anywhere_in_a_line(sizes, dtype, monkeypatch):
         for shift in (0, 1, 5, 15):
             out = place((m, n), dtype, shift)
             checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [a.T * b])
+
+
+def test_only_rows_of_whole_lines_are_turned_past_the_caches_without_masked_stores():
+    """Known or found at run time, where others go by ordinary stores."""
+    large = streaming.BYTES == 0
+    for sizes, avx2, avx512 in (
+        ((640, 200), large, large), ((650, 200), False, large), (("n", "m"), True, True),
+    ):
+        x = gx.input("x", sizes)
+        f = gx.function([x], x.T + 1.0)
+        for level, passes in (("v3", avx2), ("v4", avx512)):
+            text = compile_graph(f.optimized, x86(level)).llvm
+            assert ("!nontemporal" in text) == passes
+
+
+@pytest.mark.parametrize("level, core, mib, turned_mib", [
+    ("v3", "", 96, 96), ("v3", ZEN3, 32, 12), ("v4", ZEN4, 96, 12),
+])
+def test_how_much_is_too_large_for_the_caches(level, core, mib, turned_mib, monkeypatch):
+    """Of f32 that are read and written."""
+    monkeypatch.undo()
+    here = x86(level)._replace(core=core)
+    for most, turning in ((mib, False), (turned_mib, True)):
+        for columns, past in ((most * 2 - 2, False), (most * 2 + 2, True)):
+            x = gx.input("x", (1 << 16, columns) if turning else (columns, 1 << 16))
+            f = gx.function([x], x.T + 1.0 if turning else x + 1.0)
+            text = compile_graph(f.optimized, here).llvm
+            assert ("!nontemporal" in text) == past
