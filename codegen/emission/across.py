@@ -15,7 +15,7 @@ from graphc.codegen.elementwise import casts
 from graphc.codegen.emission import blocks, narrow, whole_row, written
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
-from graphc.codegen.emission.prefetch import RowPrefetch
+from graphc.codegen.emission.prefetch import RowPrefetch, Streams
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, memory_of
@@ -35,6 +35,7 @@ class Across(Body):
     def __init__(self, frame: Frame):
         super().__init__(frame)
         self.prefetch = RowPrefetch(self.s, frame.target)
+        self.streams = Streams(self.s, frame.target)
         self.blocks = blocks.suit(self)
         self.origin = "0"  # where the block begins that an argmax counts in
         self.places = True  # whether its places are wanted, or only how great its elements are
@@ -274,6 +275,8 @@ class Across(Body):
                 inner = self.vectors_at(scope, start, None, abreast * s.width)
                 if self.f.sweeping == self.prefetch.sweep:
                     self.prefetch.ask(inner, k)
+                if not (self.f.sweeping or k):
+                    self.streams.ask(inner, group * s.width)
                 self.evaluate(inner, reduces, stores)
                 for r in reduces:
                     for j, x in enumerate(self.arrivals(inner, r, i, abreast), k):

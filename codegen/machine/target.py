@@ -79,6 +79,11 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.core == ZEN4
 
     @property
+    def reads_streams(self) -> bool:
+        """Whether far memory comes faster as some streams than as one (`emission.prefetch`)."""
+        return self.core == ZEN3
+
+    @property
     def shares_32_mib(self) -> bool:
         """Whether that is the last cache of eight cores, in which transposes of more than a part of
         it lose lines before these are full (`emission.streaming`)."""

@@ -40,6 +40,31 @@ def test_cheap_sweeps_do_not_ask_for_far_rows_of_zen_4(n, monkeypatch):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("rows, asked", [(2000, False), (4000, True), ("n", True)])
+def test_far_rows_of_zen_3_come_as_streams(rows, asked, monkeypatch):
+    """Of one operand, in cheap sweeps; no bit depends on it."""
+    here = target.host()
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    a = np.random.default_rng(2).normal(size=(257 if rows == "n" else rows, 1000)).astype("float32")
+    a.ravel()[-1] = 9  # the last is the greatest
+    results = []
+    for core in (target.ZEN3, ""):
+        monkeypatch.setattr(target, "host", lambda core=core: here._replace(core=core))
+        x = gx.input("x", (rows, 1000))
+        alone = [
+            gx.function([x], y)
+            for y in (gx.sum(x), gx.max(x), gx.sum(x, axis=1), gx.argmax(x, axis=1))
+        ]
+        two = gx.function([x], gx.sum(x * gx.roll(x, 1, axis=0), axis=1))
+        for f in alone:
+            assert ("@llvm.prefetch" in f.llvm_ir()) == (asked and core == target.ZEN3)
+        assert "@llvm.prefetch" not in two.llvm_ir()
+        results.append([f(a).tobytes() for f in (*alone, two)])
+    assert results[0] == results[1]
+    np.testing.assert_allclose(alone[2](a), a.sum(1, dtype=float), rtol=1e-4, atol=1e-3)
+    assert alone[1](a) == 9 and alone[3](a)[-1] == 999
+
+
 @pytest.mark.parametrize("m", [1024, "m"])
 def test_cheap_sweeps_of_a_long_nest_keep_their_sums_in_registers(m):
     """In memory each sum waited for the store before it: layer norms took up to a fifth longer."""

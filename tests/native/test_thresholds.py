@@ -27,7 +27,7 @@ PLACES = {
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": ((0, 0), (99, 99))},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,),
-        "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99)},
+        "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "BLOCK_BYTES": (1 << 12,), "STREAMS": (2,)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.nests.costs": {
