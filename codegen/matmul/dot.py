@@ -29,6 +29,10 @@ DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
+# Bytes of an A, part of one that is cut in eight, from which some streams are asked for where far
+# memory comes faster so: from ASK_BYTES on it does as four rows
+STREAM_BYTES = 3 << 19
+STREAMS = 4          # rows that are asked for side by side
 LONG_ROW = 1 << 12   # bytes of a row that is taken with others where registers are few, at least
 
 
@@ -104,7 +108,9 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
     On AVX2 two rows have lanes in all 16 registers, of which one is spilled at every turn: a load
     and a store beside 16 multiply-adds, which share 8 loads of x. 256x1x4096 f64 takes a fifth
     less. Four spill half of theirs, but what comes from far away comes faster in four streams:
-    2048x1x2048 f64 takes a quarter less than row by row. Of short rows one stream is better.
+    2048x1x2048 f64 takes a quarter less than row by row. Of short rows one stream is better. Zen 3
+    takes two thirds of the time for 2048x1x2048 f32 row by row, each of which asks for a quarter
+    of four others.
     """
     name = f"{prefix(dtype)}_rows"
     f = Function(
@@ -127,13 +133,20 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
         ways = [(4, f.all_of([far, short]), True), (4, "true", False)]
     elif count == 8 and tail.masks:
         ways = [(4, f.all_of([far, long]), False), (2, long, False)]
+        if target.reads_streams:
+            short = f.cmp("sle", "%a_row", str(ASK_ROW))
+            some = f.cmp("sgt", f.mul("%m", "%a_row"), str(STREAM_BYTES))
+            near = f(f"xor i1 {far}, true")
+            ways.insert(0, (1, f.all_of([some, near, long, short]), True))
     for together, when, asking in [*ways, (1, "true", False)]:
         groups = f.udiv(f.sub("%m", done), together)
         end = f.select(when, f.add(done, f.mul(groups, together)), done)
-        ask = partial(_ask, f) if asking else None
         with f.each(done, end, together) as row:
             first = f.at("%a", f.mul(row.index, "%a_row"))
             a = [f.at(first, f.mul("%a_row", i)) for i in range(together)]
+            ask: Callable[[list[str]], None] | None = None
+            if asking:
+                ask = partial(_ask, f) if together > 1 else _streams(f, dtype, row.index)
             sums = tail(a, lane_sums(f, L, dtype, a, whole, count, ask=ask))
             found = totals(f, L, t, [line_sum(L, t, q) for q in sums])
             out = f.at("%c", f.mul(row.index, "%c_row"))
@@ -155,6 +168,24 @@ def _ask(f: Function, places: list[str]) -> None:
         later = f.at(place, f.mul("%a_row", len(places)))
         for along in range(0, VIRTUAL_BITS // 8, LINE):
             f.prefetch(f.at(later, along), 2)
+
+
+def _streams(f: Function, dtype: DType, row: str) -> Callable[[list[str]], None]:
+    """What asks for the next STREAMS rows, of each a part while at one of as many rows."""
+    turn = f(f"and i64 {row}, {STREAMS - 1}")
+    lines = f.udiv(f.add(f.mul("%k", dtype.itemsize), str(STREAMS * LINE - 1)), STREAMS * LINE)
+    here = f.at("%a", f.mul(row, "%a_row"))
+    following = f.at("%a", f.mul(f.add(f.sub(row, turn), str(STREAMS)), "%a_row"))
+    begin = f.at(following, f.mul(turn, f.mul(lines, LINE)))
+    parts = [f.at(begin, f.mul("%a_row", i)) for i in range(STREAMS)]
+
+    def ask(places: list[str]) -> None:
+        at, start = (f(f"ptrtoint ptr {p} to i64") for p in (places[0], here))
+        along = f.udiv(f.sub(at, start), STREAMS)
+        for part in parts:
+            f.prefetch(f.at(part, along), 2)
+
+    return ask
 
 
 class RowTail:

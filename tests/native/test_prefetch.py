@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc import types
+from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import target
-from graphc.codegen.machine.target import host
+from graphc.codegen.machine.target import host, x86
+from graphc.codegen.matmul import dot
 
 
 @pytest.mark.parametrize(("m", "ahead"), [(16, False), (1000, True), ("m", True), (1 << 17, False)])
@@ -63,6 +66,26 @@ def test_far_rows_of_zen_3_come_as_streams(rows, asked, monkeypatch):
     assert results[0] == results[1]
     np.testing.assert_allclose(alone[2](a), a.sum(1, dtype=float), rtol=1e-4, atol=1e-3)
     assert alone[1](a) == 9 and alone[3](a)[-1] == 999
+
+
+@pytest.mark.skipif(host().vector_bits < 256, reason="of AVX2, which this CPU lacks")
+def test_far_products_with_a_vector_of_zen_3_ask_for_streams(monkeypatch):
+    """Of rows that are no multiple of anything; no bit depends on it."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(dot, "STREAM_BYTES", 0)
+    rng = np.random.default_rng(4)
+    a, v = rng.normal(size=(11, 1499)).astype("float32"), rng.normal(size=1499).astype("float32")
+    results = []
+    for core in (target.ZEN3, ""):
+        monkeypatch.setattr(target, "host", lambda core=core: x86("v3")._replace(core=core))
+        x, y = gx.input("x", ("n", "k")), gx.input("y", ("k",))
+        f = gx.function([x, y], x @ y)
+        module = Module()
+        name = dot.define_rows(module, target.host(), types.f32)
+        assert ("@llvm.prefetch" in module.functions[name]) == (core == target.ZEN3)
+        results.append(f(a, v))
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0], a.astype(float) @ v, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("m", [1024, "m"])

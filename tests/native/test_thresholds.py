@@ -72,7 +72,8 @@ PLACES = {
         "ROUND": (1, 16), "CHUNK_BLOCKS": (1, 4), "SHARE": (1,),
     },
     "codegen.matmul.dot": {
-        "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15)},
+        "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
+        "STREAM_BYTES": (0, 512)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
