@@ -195,7 +195,8 @@ def in_memory(nest: Nest, e: Expr, vector: str) -> bool:
 def _most_held(nest: Nest, vector: str) -> int:
     """How many vectors there are at a time at most, of which later ones are computed, without those
     in memory."""
-    held = [e for e in nest.exprs if vector in e.axes and not in_memory(nest, e, vector)]
+    found = (e for e in nest.exprs if vector in e.axes and not in_memory(nest, e, vector))
+    held = dict.fromkeys(found)
     left = Counter(a for e in nest.exprs for a in e.args)
     left.update(s.expr for s in nest.stores)
     live = most = 0
