@@ -130,8 +130,8 @@ def interleaved(
     most = 4 if target.vector_bits >= 256 or target.registers >= 32 else 2
     size = nest.sizes[vector]
     short = isinstance(size, int) and size < 4 * 8 * width
-    # of few registers eight vectors in step leave each one, and by themselves they gain nothing
-    crowded = target.steps and not (stepped and _most_held(nest, vector) * 8 < target.registers)
+    # of few registers eight vectors in step leave each a few, and by themselves they gain nothing
+    crowded = target.steps and not (stepped and _most_live(nest, vector) * 8 <= target.registers)
     if target.vector_bits >= 256 and cost >= LONG_CHAIN and not (short or crowded):
         most = 8
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
@@ -178,9 +178,10 @@ def fill_registers(interleave: int, stepped: bool, target: Target) -> bool:
 
     Each instruction takes these from memory then, and what it takes stays out of registers. Held in
     eight of 16 they have one vector of a chain spilled and read back at every step: a polynomial of
-    2^16 elements takes Zen 3 54 us and 32, of f64 114 and 71. Where vectors leave registers, and
-    where they are spilled in any case, that is no faster: exp and log take 10% longer, which then
-    wait for what was not asked for early, and sea water, which reads one operand 36 times, 15%.
+    2^16 elements takes Zen 3 54 us and 32, of f64 114 and 71. Nothing else gains by it: four
+    vectors of exp and log take 10% longer, which then wait for what was not asked for early, sea
+    water, which reads one operand 36 times, 15%, and eight of a chain that reads two operands at
+    each step half as long again as four that hold them.
     """
     return target.steps and stepped and interleave * 2 >= target.registers
 
@@ -192,20 +193,19 @@ def in_memory(nest: Nest, e: Expr, vector: str) -> bool:
     return plain and step(nest, e.offset, vector) == 1
 
 
-def _most_held(nest: Nest, vector: str) -> int:
-    """How many vectors there are at a time at most, of which later ones are computed, without those
-    in memory."""
-    found = (e for e in nest.exprs if vector in e.axes and not in_memory(nest, e, vector))
-    held = dict.fromkeys(found)
+def _most_live(nest: Nest, vector: str) -> int:
+    """How many vectors there are at a time at most, of which later ones are computed."""
     left = Counter(a for e in nest.exprs for a in e.args)
     left.update(s.expr for s in nest.stores)
     live = most = 0
-    for e in held:
+    for e in nest.exprs:
+        if vector not in e.axes or e.kind == "const":
+            continue
         if e.kind == "op" and e.name in FUNCTIONS:
             most = max(most, live + HELD)
         for a in dict.fromkeys(e.args):
             left[a] -= e.args.count(a)
-            live -= a in held and not left[a]
+            live -= vector in a.axes and not left[a]
         live += 1
         most = max(most, live)
     return most

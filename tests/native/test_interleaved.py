@@ -228,8 +228,11 @@ def test_a_chain_that_fills_the_registers_reads_its_operands_from_memory(
     lone = gx.function([x, y], polynomial(x, x, y), name="lone")
     lanes = 256 // (8 * np.dtype(dtype).itemsize)
     kind = "float" if dtype == "float32" else "double"
-    reads = re.findall(rf"load volatile <{lanes} x {kind}>", lone.llvm_ir())
-    assert len(reads) == (8 * (steps + 1) if anew else 4 * 2)
+    two = gx.function([x, y], polynomial(y, x, y) - y, name="two")  # of which a step needs both
+    reads, held = (
+        len(re.findall(rf"load volatile <{lanes} x {kind}>", g.llvm_ir())) for g in (lone, two)
+    )
+    assert reads == (8 * (steps + 1) if anew else 4 * 2) and held == 4 * 2
     if not runs:
         return
     rng = np.random.default_rng(2)
