@@ -229,10 +229,13 @@ def test_a_chain_that_fills_the_registers_reads_its_operands_from_memory(
     lanes = 256 // (8 * np.dtype(dtype).itemsize)
     kind = "float" if dtype == "float32" else "double"
     two = gx.function([x, y], polynomial(y, x, y) - y, name="two")  # of which a step needs both
-    reads, held = (
-        len(re.findall(rf"load volatile <{lanes} x {kind}>", g.llvm_ir())) for g in (lone, two)
+    fast = gx.function([x, y], polynomial(x, x, y), fastmath=True, name="fast")
+    reads, held, contracted = (
+        len(re.findall(rf"load volatile <{lanes} x {kind}>", g.llvm_ir()))
+        for g in (lone, two, fast)
     )
-    assert reads == (8 * (steps + 1) if anew else 4 * 2) and held == 4 * 2
+    assert reads == (8 * (steps + 1) if anew else 4 * 2)
+    assert held == 4 * 2 and contracted == (8 if anew else 4) * 2
     if not runs:
         return
     rng = np.random.default_rng(2)
