@@ -128,29 +128,29 @@ class Streams:
             self.loads.clear()
 
     def ask(self, scope: Scope, count: int) -> None:
-        """Ask for as many elements as are read from `scope` on."""
-        e, part = scope.e, BLOCK_BYTES // STREAMS
+        """Ask for as many elements as are read from `scope` on, if they come from far memory."""
+        e = scope.e
         for x, size in self.loads.items():
-            base = scope.frame.params[x.param]
-            here = scope.element(base, x.dtype.itemsize, x.offset)
-            at, begin = (e(f"ptrtoint ptr {p} to i64") for p in (here, base))
-            within = e(f"and i64 {e(f'sub i64 {at}, {begin}')}, {BLOCK_BYTES - 1}")
-            done = e(f"mul i64 {e(f'udiv i64 {within}, {STREAMS}')}, {STREAMS - 1}")
-            first = e(f"sub i64 {BLOCK_BYTES}, {done}")
-            far = self._if_far(scope, size)
-            for line in range(count * x.dtype.itemsize // LINE):
-                skip = line % STREAMS * part + line // STREAMS * LINE
-                to = e(f"add i64 {first}, {skip}") if skip else first
-                if far:
-                    to = e(f"and i64 {to}, {far}")
-                e.prefetch(e(f"getelementptr i8, ptr {here}, i64 {to}"), 2)
+            if isinstance(size, int):
+                self._ask(scope, x, count)
+                continue
+            if size not in self._far:
+                top = scope.frame.top
+                self._far[size] = top.e(f"icmp ugt i64 {top.size(size)}, {FAR_BYTES}")
+            ask, done = e.fresh("ask"), e.fresh("asked")
+            e.do(f"br i1 {self._far[size]}, label %{ask}, label %{done}")
+            e.label(ask)
+            self._ask(scope, x, count)
+            e.do(f"br label %{done}")
+            e.label(done)
 
-    def _if_far(self, scope: Scope, size: Size) -> str:
-        """All ones if so many bytes come from far memory, else 0; "" if they do."""
-        if isinstance(size, int):
-            return ""
-        if size not in self._far:
-            top = scope.frame.top
-            far = top.e(f"icmp ugt i64 {top.size(size)}, {FAR_BYTES}")
-            self._far[size] = top.e(f"sext i1 {far} to i64")
-        return self._far[size]
+    def _ask(self, scope: Scope, x: Expr, count: int) -> None:
+        e, base, part = scope.e, scope.frame.params[x.param], BLOCK_BYTES // STREAMS
+        here = scope.element(base, x.dtype.itemsize, x.offset)
+        at, begin = (e(f"ptrtoint ptr {p} to i64") for p in (here, base))
+        within = e(f"and i64 {e(f'sub i64 {at}, {begin}')}, {BLOCK_BYTES - 1}")
+        done = e(f"mul i64 {e(f'udiv i64 {within}, {STREAMS}')}, {STREAMS - 1}")
+        first = e(f"getelementptr i8, ptr {here}, i64 {e(f'sub i64 {BLOCK_BYTES}, {done}')}")
+        for line in range(count * x.dtype.itemsize // LINE):
+            skip = line % STREAMS * part + line // STREAMS * LINE
+            e.prefetch(e(f"getelementptr i8, ptr {first}, i64 {skip}") if skip else first, 2)
