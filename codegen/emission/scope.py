@@ -57,13 +57,16 @@ class Scope(Positions):
         frame = self.frame
         missing: set[Expr] = set()
         asked = set(wanted)
+        short = frame.schedule.filled and self.width > frame.schedule.width  # of registers
         stack = [*asked]
         while stack:
             x = stack.pop()
             if x in missing or x.kind == "const":
                 continue
             home = self.home(x.axes, frame.schedule.ready[x])
-            if x in home.scalars or x in home.vectors or (x not in asked and self._stays(x)):
+            if x in home.scalars or x in home.vectors:
+                continue
+            if short and x not in asked and self._stays(x):
                 continue
             missing.add(x)
             if frame.schedule.cached.get(x, frame.sweeping) < frame.sweeping:
@@ -86,10 +89,8 @@ class Scope(Positions):
         Not where a product and a sum are one instruction: half as many take as many operands, and
         wait for these. A polynomial of 1M f32 takes a fifth longer so, of f64 a tenth.
         """
-        s = self.frame.schedule
-        if not s.filled or self.frame.fastmath or self.width == s.width or s.vector is None:
-            return False
-        return in_memory(s.nest, x, s.vector)
+        nest, vector = self.frame.nest, self.frame.schedule.vector
+        return vector is not None and not self.frame.fastmath and in_memory(nest, x, vector)
 
     def keep(self, x: Expr) -> None:
         """Put an element of the row where later sweeps find it."""
