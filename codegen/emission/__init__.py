@@ -9,6 +9,7 @@
     blocks           an argmax of short integers along a row
     written          short rows within loops, with their states in registers
     along            every lane is a row of its own
+    interior         the part of a row where vectors have no conditions
     short            short rows in lanes, each added up as `across` would
     aliasing         sums in memory, half a page from the rows added to them
     stripes          long columns: rows outside, columns inside
@@ -31,5 +32,6 @@
     scatter          updates at positions from data
     emitter          the lines of a function, and the module they go into
     literals         one element as text: scalar types and constants
+    lane_masks       which lanes of a vector count, by their numbers
     lanes            registers of several elements: types, memory access, plain instructions
 """

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from graphc import dims
 from graphc.codegen.emission import ahead, pieces, running, short, stripes
 from graphc.codegen.emission.bands import ROWS, stretches
+from graphc.codegen.emission.interior import limits
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, least, under
+from graphc.codegen.nests.conditions import interior
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import Schedule, group_of
 
@@ -75,19 +78,24 @@ class Along(Body):
         streaming = self.f.streaming
         heads = streaming if streaming is not None and streaming.heads else None
         begin = heads.begin(grid, low, high) if heads is not None else low
-        fits = isinstance(n, int) and n % step == 0 and heads is None and not partial
+        inner = None if self.nest.reduced or partial else interior(self.nest, s.vector)
+        ends = heads is not None or inner is not None
+        fits = isinstance(n, int) and n % step == 0 and not (ends or partial)
         # part of a vector is as likely as the whole of one, which is not written for itself
         few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
         halves = [
             part for part in (width // 2, width // 4)
             if s.sweeps and isinstance(n, int) and part > s.width and n % (2 * part) >= part
         ]
+        last = high
+        if inner is not None:
+            begin, last = limits(self, inner, begin, high, lines=heads is not None)
         main_end = begin
         if fits:
             main_end = high
         elif not few:
-            length = e(f"sub nsw i64 {high}, {begin}")
-            main_end = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {step}')}")
+            length = e(f"sub nsw i64 {last}, {begin}")
+            main_end = e(f"sub nsw i64 {last}, {e(f'srem i64 {length}, {step}')}")
 
         def places(i: str) -> list[Scope]:
             starts = [e(f"add nuw nsw i64 {i}, {k * width}") if k else i for k in range(group)]
@@ -96,14 +104,16 @@ class Along(Body):
         def groups(start: str) -> None:
             if few:
                 return
+            self.f.decided = inner.decided if inner is not None else {}
             if fits and n == step:
                 emit(places("0"))
             elif self.f.early:
                 ahead.loop(self.f, start, main_end, step, places, emit)
             else:
                 e.for_each(start, main_end, lambda i: emit(places(i)), step)
+            self.f.decided = {}
 
-        if heads is None:
+        if not ends:
             groups(low)
             for part in halves:
                 length = e(f"sub nsw i64 {high}, {main_end}")
@@ -119,7 +129,7 @@ class Along(Body):
             after = e(f"icmp eq i64 {k}, 1")
             start = e(f"select i1 {after}, i64 {main_end}, i64 {low}")
             end = e(f"select i1 {after}, i64 {high}, i64 {begin}")
-            with heads.beside(after):
+            with heads.beside(after, inner is not None) if heads is not None else nullcontext():
                 self.singly(grid, start, end, emit)
             groups(e(f"select i1 {after}, i64 {main_end}, i64 {begin}"))
 

@@ -7,6 +7,7 @@ chunks are added up in order at the end, so the sums do not depend on the number
 from __future__ import annotations
 
 from graphc.codegen.emission.frame import Frame
+from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -75,7 +76,7 @@ def _add_up_one(f: Frame, chunks: str, k: int, r: Expr) -> None:
         e.for_each("0", f.top.size(s.nest.sizes[name]), body)
 
     def vector(around: Scope, i: str) -> None:
-        mask = free.below(i, end)
+        mask = below(free, i, end)
         scope = Scope(f, around, e, {str(s.vector): i}, ready=FINAL, mask=mask)
         L, place = scope.lanes(True), scope.size(s.place)
 

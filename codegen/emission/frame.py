@@ -12,9 +12,9 @@ from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.positions import Positions
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.job import Job
-from graphc.codegen.machine.target import X86
+from graphc.codegen.machine.target import VIRTUAL_BITS, X86
 from graphc.codegen.nests.axes import polynomials
-from graphc.codegen.nests.loops import Expr, Nest
+from graphc.codegen.nests.loops import Expr, Nest, Pred
 from graphc.codegen.nests.schedule import Schedule
 from graphc.dims import Size
 from graphc.ir import Node
@@ -128,6 +128,7 @@ class Frame:
         self.item = "0"  # the number of the grid item that is being written
         self.bands: Bands | None = None  # where sums stand between bands of rows
         self.streaming: Streaming | None = None  # where stores may go past the caches
+        self.decided: dict[Pred, bool] = {}  # conditions, in what is being written
         self.early: list[Expr] = []  # operands that are read ahead of stores
         self.first = "0"  # where the vector axis begins in a chunk's first item
         self.sweeping = 0  # the sweep over a row that is being written
@@ -138,6 +139,11 @@ class Frame:
         self.outputs = Loaded(self.entry, "ptr", slots.params, slots.outputs)
         self._dims = Loaded(self.entry, "i64", slots.params + slots.outputs, len(slots.dims))
         self.top = Scope(self, None, self.e.section(), {})
+
+    @property
+    def bits(self) -> int:
+        """Bits of a lane, or of the widest type in it."""
+        return VIRTUAL_BITS // self.schedule.lanes
 
     def slot(self, ty: str, k: int) -> str:
         """Load ctx[k], here."""

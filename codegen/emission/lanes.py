@@ -118,18 +118,6 @@ class Lanes:
 
     # --- instructions ----------------------------------------------------------------------
 
-    def below(self, start: str, end: str) -> str:
-        """The lanes start, start+1, ... that are below `end`, as a mask; both are i64, and `end`
-        is less than 2**31 beyond `start`."""
-        if start.isdecimal() and end.isdecimal():
-            return self.constants("i1", [int(start) + i < int(end) for i in range(self.width)])
-        left = self.e(f"sub nsw i64 {end}, {start}")
-        left = self.e(f"trunc i64 {left} to i32")
-        if self.width == 1:
-            return self.e(f"icmp sgt i32 {left}, 0")
-        steps = ", ".join(f"i32 {i}" for i in range(self.width))
-        return self.e(f"icmp slt {self.vec('i32')} <{steps}>, {self.spread('i32', left)}")
-
     def reverse(self, t: str, a: str) -> str:
         """The lanes of a register of scalar type `t`, last first."""
         order = ", ".join(f"i32 {k}" for k in reversed(range(self.width)))
@@ -157,6 +145,8 @@ class Lanes:
 
     def select(self, cond: str, t: str, a: str, b: str) -> str:
         """a in lanes where `cond` holds, else b."""
+        if cond in (self.k("i1", True), self.k("i1", False)):
+            return a if cond == self.k("i1", True) else b
         v = self.vec(t)
         return self.e(f"select {self.vec('i1')} {cond}, {v} {a}, {v} {b}")
 

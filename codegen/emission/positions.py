@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from graphc import dims
 from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.lane_masks import between
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Pred, by_data
@@ -219,9 +220,20 @@ class Positions(ABC):
         e = by_data(self.frame.nest.exprs, a)
         return self.vector(e) if e is not None else L.spread("i64", self._atom(a))
 
+    def undecided(self, preds: tuple[Pred, ...]) -> tuple[Pred, ...] | None:
+        """The conditions that must be asked for here; None where one is known not to hold."""
+        decided = self.frame.decided
+        if not all(decided.get(p, True) for p in preds):
+            return None
+        return tuple(p for p in preds if p not in decided)
+
     def condition(self, preds: tuple[Pred, ...], vector: bool) -> str:
         """Whether all bounds hold: an i1, or i1 lanes."""
         L = self.lanes(vector)
+        left = self.undecided(preds)
+        if not left:
+            return L.k("i1", left is not None)
+        preds = left
         key = (preds, vector)
         if key in self.conds:
             return self.conds[key]
@@ -234,6 +246,10 @@ class Positions(ABC):
             known = [self._known_lanes(s) for s in (first, size)] if lanes else []
             if known and known[0] is not None and known[1] is not None:
                 c = L.constants("i1", [0 <= i < n for i, n in zip(*known, strict=True)])
+            elif lanes and self._step(first) == 1 and self.frame.bits < 64:
+                low = self.e(f"sub nsw i64 0, {self.size(first)}")
+                end = self.e(f"add nsw i64 {low}, {self.size(size)}")
+                c = between(L, low, end, self.frame.bits)
             else:
                 c = M.cmp("ult", "i64", at(first), at(size))
             if vector and not lanes:

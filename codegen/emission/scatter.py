@@ -22,6 +22,7 @@ from dataclasses import replace
 from graphc.codegen.elementwise import casts
 from graphc.codegen.elementwise.scalars import emit
 from graphc.codegen.emission.frame import Frame, slots_of
+from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least
@@ -291,7 +292,7 @@ class _Updates:
 
         def vector(i: str) -> None:
             end = least(e, e(f"add i64 {i}, {width}"), count)  # what is left may have 32 bits
-            L = Lanes(e, width, f.target, mask=free.below(i, end))
+            L = Lanes(e, width, f.target, mask=below(free, i, end))
             step(L, e(f"add i64 {to}, {i}"), e(f"add i64 {source}, {i}"))
 
         def whole(i: str) -> None:

@@ -221,6 +221,9 @@ class Scope(Positions):
         param, offset, preds = x.attrs
         base = self.frame.params[param]
         d = x.dtype
+        preds = self.undecided(preds)
+        if preds is None:
+            return self.lanes(vector).const(d, 0)
         if not vector:
             L = self.lanes(False)
             if not preds:

@@ -71,12 +71,14 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.machine.target import X86
 from graphc.codegen.nests.axes import coefficient, step
-from graphc.codegen.nests.loops import Expr
+from graphc.codegen.nests.conditions import typical
+from graphc.codegen.nests.loops import Expr, Nest
 from graphc.types import DType
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ SHORT = 16        # and the cost of a vector up to which that tells
 # longer for it: 10,000 mixed nodes 1.8 s of 3.9, with this limit, beyond which formulas keep memory
 # waiting anyway, 0.3 s.
 MOST_COST = 64
+SOON = 1 << 18    # bytes until which what was read is still in a core's own cache
 LEAST = 16        # bytes of a vector: of fewer there are no such stores
 
 
@@ -158,13 +161,14 @@ class Streaming:
         return e(f"select i1 {less}, i64 {start}, i64 {high}")
 
     @contextmanager
-    def beside(self, after: str) -> Iterator[None]:
-        """While what stands before and `after` the groups of vectors of a row is written: in rows
-        that are not long whole vectors after them go past the caches too."""
+    def beside(self, after: str, ends: bool) -> Iterator[None]:
+        """While what stands before and `after` the groups of vectors of a row is written. Whole
+        vectors after them go past the caches too, in rows that are not long, and where `ends` says
+        that groups end before the last whole vector: the rest of a line follows."""
         f, on = self.f, self.on
         axis = f.schedule.vector
         n = f.nest.sizes[axis] if axis is not None else 0
-        long = isinstance(n, int) and n > LONG_ROW
+        long = isinstance(n, int) and n > LONG_ROW and not ends
         self.on = f.e(f"and i1 {on}, {after}") if on and not long else ""
         yield
         self.on = on
@@ -239,6 +243,24 @@ def _most(f: Frame) -> int:
     return FEWER if f.target.waits_for_lines else BYTES
 
 
+def streams_of(nest: Nest) -> list[Expr]:
+    """The loads that read anew at each point. What others of the same operand read soon is theirs:
+    of x[i, j-1], x[i, j] and x[i+1, j] only the last comes from memory."""
+    whole, found = set(nest.outer), list[Expr]()
+    for x in nest.exprs:
+        if x.kind != "load" or x.axes != whole:
+            continue
+        for k, y in enumerate(found):
+            ahead = x.offset - y.offset
+            walked = any(n.startswith("%") for n in dims.names(ahead))
+            if x.param == y.param and not walked and abs(typical(ahead)) * x.dtype.itemsize <= SOON:
+                found[k] = x if typical(ahead) > 0 else y
+                break
+        else:
+            found.append(x)
+    return found
+
+
 def of(f: Frame) -> Streaming | None:
     """What a task gains by, if anything. Other machines notice by themselves when whole lines are
     written."""
@@ -253,7 +275,7 @@ def of(f: Frame) -> Streaming | None:
         return None
     if any(set(x.axes) != whole or coefficient(x.offset, axis) != 1 for x in nest.stores):
         return None
-    operands = [e for e in nest.exprs if e.kind == "load" and e.axes == whole]  # anew at each point
+    operands = streams_of(nest)
     each = sum(written) + sum(x.dtype.itemsize for x in operands)
     points, row = nest.points, nest.sizes[axis]
     most = _most(f)

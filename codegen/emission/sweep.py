@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -57,7 +58,7 @@ class Body:
 
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
-        return Lanes(self.e, self.s.width, self.f.target).below(start, end)
+        return below(Lanes(self.e, self.s.width, self.f.target), start, end, self.f.bits)
 
     def vectors_at(self, scope: Scope, start: str, mask: str | None, width: int = 0) -> Scope:
         """A scope for the vector that begins at `start`."""
@@ -119,6 +120,12 @@ def least(e: Emitter, a: str, b: str) -> str:
     """The smaller of two i64 registers."""
     less = e(f"icmp slt i64 {a}, {b}")
     return e(f"select i1 {less}, i64 {a}, i64 {b}")
+
+
+def greatest(e: Emitter, a: str, b: str) -> str:
+    """The larger of two i64 registers."""
+    more = e(f"icmp sgt i64 {a}, {b}")
+    return e(f"select i1 {more}, i64 {a}, i64 {b}")
 
 
 def under(frame: Frame, rows: Scope, common: Scope, met: dict[Scope, Scope]) -> Scope:

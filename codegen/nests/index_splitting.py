@@ -6,10 +6,14 @@
                  else in2
 
 Concatenations, stacks and paddings become conditions on a loop axis (see `pull`), and a vector
-computes all of their branches. Where it is known which bound comes first, of numbers or of named
-dimensions, the axis is cut at them (Griebl, Feautrier, Lengauer 2000), and conditions are
-constants. Rows of unknown length stay whole: parts of short ones take longer than their choice.
-Where long ones gain much, they have a version in parts (see `versions`).
+computes all of their branches. The axis is cut at their bounds, of numbers or of named dimensions
+(Griebl, Feautrier, Lengauer 2000), and conditions are constants. Where it is not known which of two
+bounds comes first, as of max(0, n-1) and n - max(0, n-1), which ends of x[1:] and x[:-1] give, one
+is cut at as if it were behind the other: if it is not, the piece between them has no elements.
+
+Rows of unknown length stay whole: parts of short ones take longer than their choice. Where long
+ones gain much, they have a version in parts (see `versions`). Rows most of which is one stretch
+between bounds stay whole, too: vectors there have no conditions (see `interior`).
 """
 
 from __future__ import annotations
@@ -18,13 +22,14 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from graphc import dims
-from graphc.codegen.machine.target import Target
+from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests.axes import coalesce, coefficient, substitute
+from graphc.codegen.nests.conditions import bounds, conditions, interior, preds_of, typical
 from graphc.codegen.nests.loops import Expr, Nest, Pred, Store, axis
 from graphc.codegen.nests.ranges import holds
 from graphc.codegen.nests.schedule import BLOCK, filled, plan
@@ -32,9 +37,9 @@ from graphc.dims import Size
 
 MOST = 64       # pieces of one nest: each is a function
 MOST_OF_ROWS = 16  # parts of rows of unknown length: each takes LLVM as long as the rows whole
+LONG = 1024     # elements of rows from which these stay whole if they have an interior
 SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
-COMPARED = 8    # lanes of a condition in a register: positions have 64 bits
-TYPICAL = 256   # what a symbolic dimension counts as
+COMPARED = 8    # lanes of a condition in a register: positions have 64 bits but those of rows
 
 
 def pieces(nest: Nest, target: Target) -> list[Nest]:
@@ -43,14 +48,14 @@ def pieces(nest: Nest, target: Target) -> list[Nest]:
         return [nest]
     found = [nest]
     for name in nest.outer:
-        edges = [[] if _is_open_row(n, name) else _edges(n, name) for n in found]
-        if sum(max(1, len(at) - 1) for at in edges) > MOST:
-            several = _several(nest, name, edges[0]) if name == nest.outer[0] else None
+        cuts = [[] if _stays_whole(n, name, target) else _stretches(n, name) for n in found]
+        if sum(max(1, len(at)) for at in cuts) > MOST:
+            several = _several(nest, name, cuts[0]) if name == nest.outer[0] else None
             if several is None:
                 return [nest]
             found = several
             continue
-        found = [p for n, at in zip(found, edges, strict=True) for p in _cut(n, name, at)]
+        found = [p for n, at in zip(found, cuts, strict=True) for p in _cut(n, name, at)]
     if len(found) == 1:
         return [nest]
     total = sum(_cycles(p, target) for p in found)
@@ -64,7 +69,7 @@ def parts_of_rows(nest: Nest) -> tuple[str, list[Nest]] | None:
         return None
     for name in nest.outer:
         if _is_open_row(nest, name):
-            parts = _cut(nest, name, _edges(nest, name))
+            parts = _cut(nest, name, _stretches(nest, name))
             return (name, parts) if 1 < len(parts) <= MOST_OF_ROWS else None
     return None
 
@@ -76,14 +81,28 @@ def _is_open_row(nest: Nest, name: str) -> bool:
     )
 
 
-def _several(nest: Nest, name: str, edges: list[Size]) -> list[Nest] | None:
+def _stays_whole(nest: Nest, name: str, target: Target) -> bool:
+    """Whether an axis is not cut: that of rows of unknown length, and of long ones with an
+    interior, since pieces would each walk along all rows."""
+    if _is_open_row(nest, name):
+        return True
+    size = nest.sizes[name]
+    if len(nest.outer) < 2 or not isinstance(size, int) or size < LONG or not interior(nest, name):
+        return False
+    s = plan(coalesce(nest), target)
+    return s.vector == name and (target.masked or VIRTUAL_BITS // s.lanes >= 32)
+
+
+def _several(nest: Nest, name: str, stretches: list[Stretch]) -> list[Nest] | None:
     """The nest cut at every few edges only of its outermost axis, where the pieces have not much
     more to compute in all than the nest: a stack of 200 rows, but not 100 paddings of one another.
     """
-    apart = -(-(len(edges) - 1) // MOST)
+    apart = -(-len(stretches) // MOST)
     found: list[Nest] = []
-    for a, b in pairwise([*edges[:-1:apart], edges[-1]]):
-        found.append(Piece(nest, name, a, b).nest())
+    for k in range(0, len(stretches), apart):
+        some = stretches[k : k + apart]
+        whole = some[0]._replace(end=some[-1].end, before=some[-1].before)
+        found.append(Piece(nest, name, whole).nest())
         if sum(len(p.exprs) for p in found) > 2 * len(nest.exprs):
             return None
     return found
@@ -109,42 +128,55 @@ def _cycles(nest: Nest, target: Target) -> int:
     return cycles * full // max(1, n) + rows * (compared * full // COMPARED + apart * n)
 
 
-def typical(size: Size) -> int:
-    """A size where dimensions that are not known are of usual length."""
-    return dims.estimate(size, TYPICAL)
+class Stretch(NamedTuple):
+    """Part of an axis: begin <= i < end. In it i >= past, for all of these, and i < before, which
+    say more where what is known of sizes does not tell which is the greatest."""
+
+    begin: Size
+    end: Size
+    past: tuple[Size, ...]
+    before: Size
+
+    @classmethod
+    def of(cls, begin: Size, end: Size) -> Stretch:
+        """The places from begin to end, which are in this order."""
+        return cls(begin, end, (begin,), end)
 
 
-def conditions(nest: Nest) -> list[Pred]:
-    found: dict[Pred, None] = {}
-    for e in nest.exprs:
-        for p in _preds(e):
-            found.setdefault(p)
-    return list(found)
+def _stretches(nest: Nest, name: str) -> list[Stretch]:
+    """What an axis is cut into, at the bounds of conditions on it; [] where that is not worth it.
 
-
-def _preds(e: Expr) -> tuple[Pred, ...]:
-    if e.kind == "inside":
-        return tuple(e.attrs)
-    return e.preds if e.kind == "load" else ()
-
-
-def _edges(nest: Nest, name: str) -> list[Size]:
-    """Where an axis begins, is cut, and ends: at every bound of a condition on it whose place among
-    the others is known; [] where that is not worth it."""
-    size = nest.sizes[name]
-    if isinstance(size, int) and size < 2:
+    Bounds that are not certain to lie on the axis are left out.
+    """
+    edges = _edges(nest, name)
+    if len(edges) < 3:
         return []
-    edges = [0, size]
-    for p in conditions(nest):
-        for b in _bounds(p, name):
-            k = bisect_left(edges, True, key=partial(_ordered, b))
-            if 0 < k < len(edges) and edges[k] != b and _ordered(edges[k - 1], b):
-                edges.insert(k, b)
     inner = 1  # elements that stand behind one another for one value of the axis, as far as known
     for other in nest.outer[nest.outer.index(name) + 1 :]:
         inner *= _about(nest.sizes[other])
-    longest = max(_about(b - a) for a, b in pairwise(edges))
-    return edges if len(edges) > 2 and longest * inner >= SHORTEST else []
+    found = []
+    begin, past = edges[0], edges[:1]
+    for edge in edges[1:]:
+        end = dims.maximum(begin, edge)
+        found.append(Stretch(begin, end, tuple(past), edge))
+        begin = end
+        past = [edge] if all(_ordered(b, edge) for b in past) else [*past, edge]
+    longest = max(_about(x.end - x.begin) for x in found)
+    return found if longest * inner >= SHORTEST else []
+
+
+def _edges(nest: Nest, name: str) -> list[Size]:
+    """Where an axis begins, is cut, and ends, in their usual order."""
+    size = nest.sizes[name]
+    edges: list[Size] = [0, size]
+    if isinstance(size, int) and size < 2:
+        return edges
+    for p in conditions(nest):
+        for b in bounds(p, name) or ():
+            k = bisect_left(edges, True, key=partial(_before, b))
+            if 0 < k < len(edges) and edges[k] != b and _ordered(0, b) and _ordered(b, size):
+                edges.insert(k, b)
+    return edges
 
 
 def _about(size: Size) -> int:
@@ -157,29 +189,26 @@ def _ordered(a: Size, b: Size) -> bool:
     return dims.is_nonnegative(b - a)
 
 
-def _cut(nest: Nest, name: str, edges: list[Size]) -> list[Nest]:
-    """The nest cut at the edges on an axis."""
-    if not edges:
-        return [nest]
-    return [Piece(nest, name, a, b).nest() for a, b in pairwise(edges)]
+def _before(a: Size, b: Size) -> bool:
+    """Whether a <= b: for certain, or usually if neither is certain."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a <= b
+    return _ordered(a, b) or (typical(a) <= typical(b) and not _ordered(b, a))
 
 
-def _bounds(p: Pred, name: str) -> list[Size]:
-    """Where lo <= name + c < hi begins and ends to hold; none for other forms of conditions, and
-    where that depends on another axis or on data."""
-    if coefficient(p.index, name) != 1:
-        return []
-    rest = p.index - axis(name)
-    found = [p.lo - rest, p.hi - rest]
-    return [] if any(n.startswith("%") for b in found for n in dims.names(b)) else found
+def _cut(nest: Nest, name: str, stretches: list[Stretch]) -> list[Nest]:
+    """The nest cut along an axis."""
+    return [Piece(nest, name, x).nest() for x in stretches] or [nest]
 
 
 class Piece:
-    """The part of a nest where begin <= name < end; the axis counts from 0 again."""
+    """The part of a nest in a stretch of an axis, which counts from 0 again."""
 
-    def __init__(self, nest: Nest, name: str, begin: Size, end: Size):
-        self.whole, self.name, self.begin, self.end = nest, name, begin, end
-        self.gone = {name} if end - begin == 1 else set()
+    def __init__(self, nest: Nest, name: str, stretch: Stretch):
+        self.whole, self.name, self.stretch = nest, name, stretch
+        begin = stretch.begin
+        self.size = stretch.end - begin
+        self.gone = {name} if self.size == 1 else set()
         self.env: dict[str, Size] = {name: begin if self.gone else axis(name) + begin}
         self.given = self._decided()
 
@@ -199,7 +228,7 @@ class Piece:
             )
             for s in whole.stores
         ]
-        sizes = whole.sizes | {self.name: self.end - self.begin}
+        sizes = whole.sizes | {self.name: self.size}
         return replace(
             whole, outer=[a for a in whole.outer if a not in gone], exprs=list(made.values()),
             stores=stores, sizes={a: n for a, n in sizes.items() if a not in gone},
@@ -209,7 +238,7 @@ class Piece:
         """The conditions that are left; None where one never holds."""
         left = []
         for p in conditions:
-            held = _held(p, self.name, self.begin, self.end)
+            held = _held(p, self.name, self.stretch)
             if held is None:
                 p = Pred(*(substitute(size, self.env) for size in p.sizes))
                 held = holds(p, self.whole.sizes)
@@ -248,7 +277,7 @@ class Piece:
 
     def _moved(self, e: Expr, number: int, args: tuple[Expr, ...]) -> Expr:
         """e in the piece, on these operands."""
-        kind, attrs, left = e.kind, e.attrs, self.kept(_preds(e))
+        kind, attrs, left = e.kind, e.attrs, self.kept(preds_of(e))
         if kind == "inside" and not left:
             kind, attrs = "const", (np.array(left is not None).tobytes(),)
         elif kind == "inside":
@@ -263,12 +292,12 @@ class Piece:
         return Expr(number, kind, e.dtype, args, attrs, axes, e.node)
 
 
-def _held(p: Pred, name: str, begin: Size, end: Size) -> bool | None:
-    """Whether a condition holds for begin <= name < end, or for none of them; else None."""
-    bounds = _bounds(p, name)
-    if len(bounds) < 2:
+def _held(p: Pred, name: str, stretch: Stretch) -> bool | None:
+    """Whether a condition holds in all of a stretch of an axis, or nowhere; else None."""
+    found = bounds(p, name)
+    if found is None:
         return None
-    low, high = bounds
-    if _ordered(low, begin) and _ordered(end, high):
+    (low, high), (_, _, past, before) = found, stretch
+    if _ordered(before, high) and any(_ordered(low, b) for b in past):
         return True
-    return False if _ordered(end, low) or _ordered(high, begin) else None
+    return False if _ordered(before, low) or any(_ordered(high, b) for b in past) else None

@@ -23,7 +23,7 @@ from graphc.codegen.launch import Launch
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.nests.axes import coalesce
-from graphc.codegen.nests.index_splitting import conditions, typical
+from graphc.codegen.nests.conditions import conditions, typical
 from graphc.codegen.nests.loops import Nest
 from graphc.codegen.nests.schedule import BLOCK, Schedule, plan
 from graphc.codegen.sizes import SizeCode

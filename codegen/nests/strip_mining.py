@@ -23,7 +23,7 @@ import numpy as np
 
 from graphc import dims
 from graphc.codegen.nests.axes import coefficient, polynomials, substitute, with_polynomials
-from graphc.codegen.nests.index_splitting import Piece
+from graphc.codegen.nests.index_splitting import Piece, Stretch
 from graphc.codegen.nests.loops import Expr, Nest, Preds, axis
 from graphc.codegen.nests.ranges import divided, holds
 from graphc.codegen.nests.unrolling import unroll
@@ -55,9 +55,11 @@ def strips(nest: Nest, uneven: int = UNEVEN) -> list[Nest]:
         if _number(nest, name, length) is None and isinstance(length, int):
             size = nest.sizes[name]
             whole = dims.floordiv(size, length) * length
-            part = Piece(nest, name, 0, whole).nest()
+            part = Piece(nest, name, Stretch.of(0, whole)).nest()
             even = strips(part, uneven - 1)
-            return [nest] if even[0] is part else [*even, Piece(nest, name, whole, size).nest()]
+            if even[0] is part:
+                return [nest]
+            return [*even, Piece(nest, name, Stretch.of(whole, size)).nest()]
     return [nest]
 
 

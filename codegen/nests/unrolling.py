@@ -24,7 +24,7 @@ from typing import overload
 from graphc import dims
 from graphc.codegen.emission import interleaving
 from graphc.codegen.nests.axes import coalesce, coefficient, step
-from graphc.codegen.nests.index_splitting import Piece
+from graphc.codegen.nests.index_splitting import Piece, Stretch
 from graphc.codegen.nests.loops import Expr, Nest, Store
 from graphc.dims import product
 
@@ -172,7 +172,7 @@ def _unrolled(nest: Nest, short: str, effort: _Effort | None) -> Nest | None:
     n = nest.sizes[short]
     assert isinstance(n, int)
     for k in range(n):
-        part = Piece(nest, short, k, k + 1).nest()
+        part = Piece(nest, short, Stretch.of(k, k + 1)).nest()
         made: dict[Expr, Expr] = {}
         for e in part.exprs:
             args = tuple(made[a] for a in e.args)

@@ -84,7 +84,7 @@ PLACES = {
     "codegen.emission.streaming": {
         "BYTES": (64, 2000), "AHEAD": ((64, 64), (256, 64)), "MOST_COST": (0, 1000),
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "NEARER": ((64, 128),),
-        "TURNED": (64, 1 << 40), "FEWER": (64, 1 << 40),
+        "TURNED": (64, 1 << 40), "FEWER": (64, 1 << 40), "SOON": (0, 256, 1 << 40),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
@@ -116,9 +116,10 @@ ORDERS = {
     "codegen.nests.ends": {"AGAIN": (0, 9999)},
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
     "codegen.nests.index_splitting": {
-        "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "TYPICAL": (4, 64, 500),
-        "COMPARED": (1, 64),
+        "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "COMPARED": (1, 64),
+        "LONG": (1, 64),
     },
+    "codegen.nests.conditions": {"TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000)},
     "codegen.nests.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.nests.schedule": {
         "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),

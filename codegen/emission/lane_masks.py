@@ -1,0 +1,45 @@
+"""Which lanes of a vector count, by their numbers: those before an end, or between two.
+
+A mask is compared in lanes as wide as those of the data that it is for: positions as i64 would fill
+eight registers for one of bytes.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.emission.lanes import Lanes
+
+
+def below(L: Lanes, start: str, end: str, bits: int = 32) -> str:
+    """The lanes start, start+1, ... that are below `end`, as a mask for lanes of so many bits; both
+    are i64, and `end` is less than 2**31 beyond `start`."""
+    if start.isdecimal() and end.isdecimal():
+        return L.constants("i1", [int(start) + i < int(end) for i in range(L.width)])
+    left = L.e(f"sub nsw i64 {end}, {start}")
+    if L.width == 1:
+        return L.e(f"icmp sgt i32 {L.e(f'trunc i64 {left} to i32')}, 0")
+    t = _counting(L, min(bits, 32))
+    left = L.e(f"trunc i64 {left} to i32") if t == "i32" else _clamped(L, left, t)
+    return L.cmp("slt", t, L.constants(t, range(L.width)), L.spread(t, left))
+
+
+def between(L: Lanes, low: str, high: str, bits: int) -> str:
+    """The lanes k with low <= k < high, any i64, as a mask for lanes of so many bits."""
+    t = _counting(L, bits)
+    lanes = L.constants(t, range(L.width))
+    first, last = (L.spread(t, _clamped(L, end, t)) for end in (low, high))
+    return L.op("and", "i1", L.cmp("sge", t, lanes, first), L.cmp("slt", t, lanes, last))
+
+
+def _counting(L: Lanes, bits: int) -> str:
+    """A type of so many bits, or of more if it has no number for each lane."""
+    while L.width >= 1 << bits - 1:
+        bits *= 2
+    return f"i{bits}"
+
+
+def _clamped(L: Lanes, i: str, t: str) -> str:
+    """An i64 as the number of a lane of that type: of the first if before it, else of the one
+    behind the last."""
+    one = Lanes(L.e, 1, L.target)
+    i = one.intrinsic("smin", "i64", one.intrinsic("smax", "i64", i, "0"), str(L.width))
+    return L.e(f"trunc i64 {i} to {t}") if t != "i64" else i
