@@ -129,7 +129,7 @@ class Along(Body):
             after = e(f"icmp eq i64 {k}, 1")
             start = e(f"select i1 {after}, i64 {main_end}, i64 {low}")
             end = e(f"select i1 {after}, i64 {high}, i64 {begin}")
-            with heads.beside(after, inner is not None) if heads is not None else nullcontext():
+            with heads.beside(after, high) if heads is not None else nullcontext():
                 self.singly(grid, start, end, emit)
             groups(e(f"select i1 {after}, i64 {main_end}, i64 {begin}"))
 

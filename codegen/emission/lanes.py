@@ -317,13 +317,11 @@ class Lanes:
     def store_past(
         self, d: DType, register: str, ptr: str, past: str, besides: Callable[[], None]
     ) -> None:
-        """`store`, and where the register `past` is true, which says that `ptr` begins a line,
-        whole vectors past the caches, and with what `besides` writes."""
+        """`store`, and where the register `past` is true, which says that `ptr` is aligned and
+        that no lane is masked, past the caches, and with what `besides` writes."""
         e, t, value = self.e, self.moved(d), self.to_memory(d, register)
         v, aligned = self.vec(t), min(64, self.width * d.itemsize)
         stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
-        if self.mask is not None:
-            past = e(f"and i1 {past}, {self.every(self.mask)}")
         e.do(f"br i1 {past}, label %{stream}, label %{keep}")
         e.label(stream)
         e.do(f"store {v} {value}, ptr {ptr}, align {aligned}, !nontemporal !3")

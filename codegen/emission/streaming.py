@@ -22,16 +22,19 @@ the loop a branch stands around each store, which always goes the same way:
         on = large, and after the head a line of every output begins
         the head, under a mask
         vectors:  store = on ? non-temporal, and ask for operands, AHEAD on : ordinary
-        what is left, by the code of the head: in rows that are not long whole vectors likewise
+        what is left, by the code of the head: whole lines likewise
     a fence if large: the stores come before the news that the task is done
 
 Rows of up to LONG_ROW elements of a cheap formula, and not large, are written plainly, by loops of
 their own: what finds the beginnings of lines would take longer than they do.
 
 Rows that share lines are written in order, or a line is fetched twice, and each such store keeps
-those behind it waiting. x[:, :, 1:-1] * 2 of 256 x 256 x 256 f32 on Zen 5: 8.6 ms with the head
-after the vectors, 3.3 before them, 2.4 where whole vectors of the rest go past the caches too;
-six-point stencil of 200 x 200 x 200 4.9 and 2.0.
+those behind it waiting: rows of less than SHARING_ROW are stored plainly, unless they are whole
+lines. x[:, :, 1:-1] * 2 of 256 x 256 x 256 f32 on Zen 5: 8.6 ms with the head after the vectors,
+3.3 before them, 2.4 where whole lines of the rest go past the caches too; six-point stencil of 200
+x 200 x 200 4.9 and 2.0. A line that is written partly by each kind of store is worst: 20 MB in rows
+of 500 f32 took Zen 3 4.3 ms where whole vectors of the rest went past the caches, of 250 7.2, of
+100 16; by whole lines 1.4, 1.4 and 3.2, by ordinary stores 2.2, 2.2 and 2.0.
 
 Measured on one core of a server with AVX-512, out = x + y of f32, in ms:
 
@@ -61,7 +64,10 @@ bytes up to a tenth more than by that.
 
 Zen 3 waits for what ordinary stores read as soon as that is not in its 32 MiB: by FEWER in the
 place of BYTES f32 x + y takes 2.2 ms and 1.5 of 3M elements, 5.5 and 4.4 of 7M, exp(x) * y 6.0 and
-4.0, with a kernel that reads the sum next 8.5 and 6.5, of 3M 2.7 and 2.5.
+4.0, with a kernel that reads the sum next 8.5 and 6.5, of 3M 2.7 and 2.5. Nearer to 16 MiB what is
+gained and what a function pays that reads the result next are alike: x * 2 of 28 MB takes 1.29 ms
+and 0.67, with another product of it 2.8 and 2.2, with its sum alone 1.3 and 1.7; of 20 MB 0.59 and
+0.45, 1.6 and 1.4, 0.71 and 1.07.
 """
 
 from __future__ import annotations
@@ -79,13 +85,14 @@ from graphc.codegen.machine.target import X86
 from graphc.codegen.nests.axes import coefficient, step
 from graphc.codegen.nests.conditions import typical
 from graphc.codegen.nests.loops import Expr, Nest
+from graphc.codegen.nests.loops import axis as dim
 from graphc.types import DType
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 BYTES = 96 << 20  # read and written by a kernel: of more than that, caches hold too little;
-FEWER = 32 << 20  # on cores that wait for what they write over;
+FEWER = 24 << 20  # on cores that wait for what they write over;
 # of pieces of rows that are read across (`turned`), on cores of 32 MiB: a transpose of 1024 x 1024
 # f64 comes Zen 4 at 16 GB/s by ordinary stores and at 32, of 1000 x 1000 f32 at 45 and 14
 TURNED = 12 << 20
@@ -100,6 +107,7 @@ SHORT = 16        # and the cost of a vector up to which that tells
 # waiting anyway, 0.3 s.
 MOST_COST = 64
 SOON = 1 << 18    # bytes until which what was read is still in a core's own cache
+SHARING_ROW = 960  # bytes of rows from which they may share lines
 LEAST = 16        # bytes of a vector: of fewer there are no such stores
 
 
@@ -109,6 +117,7 @@ class Streaming:
     def __init__(self, f: Frame, asked: list[Expr], heads: bool, most: int | None):
         """most: points beyond which stores go past the caches; None if they never do."""
         self.f, self.asked, self.heads, self.on, self.large = f, asked, heads, "", ""
+        self.high = ""  # where the row ends that is written
         if most is None:
             return
         e, nest = f.e, f.nest
@@ -121,10 +130,13 @@ class Streaming:
                 for p, offset in read if offset == x.offset
             ]
         rows = nest.sizes[f.schedule.vector or ""]
-        if _wants_lines(f) and not isinstance(rows, int):
+        if not isinstance(rows, int) and len(nest.outer) > 1:
             for x in nest.stores:
                 row = e(f"mul i64 {f.top.size(rows)}, {nest.outputs[x.output].dtype.itemsize}")
-                conds.append(f"icmp eq i64 {e(f'and i64 {row}, {LINE - 1}')}, 0")
+                whole = f"icmp eq i64 {e(f'and i64 {row}, {LINE - 1}')}, 0"
+                if not _wants_lines(f):
+                    whole = f"or i1 {e(whole)}, {e(f'icmp sge i64 {row}, {SHARING_ROW}')}"
+                conds.append(whole)
         self.large = reduce(lambda a, b: e(f"and i1 {a}, {b}"), [e(c) for c in conds])
 
     def aligned(self, grid: Scope, low: str, high: str) -> str:
@@ -161,17 +173,26 @@ class Streaming:
         return e(f"select i1 {less}, i64 {start}, i64 {high}")
 
     @contextmanager
-    def beside(self, after: str, ends: bool) -> Iterator[None]:
-        """While what stands before and `after` the groups of vectors of a row is written. Whole
-        vectors after them go past the caches too, in rows that are not long, and where `ends` says
-        that groups end before the last whole vector: the rest of a line follows."""
-        f, on = self.f, self.on
-        axis = f.schedule.vector
-        n = f.nest.sizes[axis] if axis is not None else 0
-        long = isinstance(n, int) and n > LONG_ROW and not ends
-        self.on = f.e(f"and i1 {on}, {after}") if on and not long else ""
+    def beside(self, after: str, high: str) -> Iterator[None]:
+        """While what stands before and `after` the groups of vectors of a row is written, up to
+        high: of the rest whole lines go past the caches too."""
+        on = self.on
+        if on:
+            self.on, self.high = self.f.e(f"and i1 {on}, {after}"), high
         yield
         self.on = on
+
+    def _whole_line(self, scope: Scope, L: Lanes, d: DType, at: str) -> str:
+        """Whether a line that `at` is in ends within the row; so then do vectors there."""
+        e, axis = scope.e, self.f.schedule.vector
+        assert axis is not None
+        left = e(f"sub nsw i64 {self.high}, {scope.size(dim(axis))}")
+        left = e(f"mul nsw i64 {left}, {d.itemsize}")
+        need = str(L.width * d.itemsize)
+        if int(need) < LINE:
+            within = e(f"and i64 {e(f'ptrtoint ptr {at} to i64')}, {LINE - 1}")
+            need = e(f"sub nsw i64 {LINE}, {within}")
+        return e(f"icmp sge i64 {left}, {need}")
 
     def plain(self) -> str:
         """Whether rows are too short for what stands before them and nothing goes past the caches,
@@ -204,7 +225,10 @@ class Streaming:
                 ask(scope.element(self.f.params[x.param], size, x.offset), size)
 
         if self.on:
-            L.store_past(d, register, at, self.on, operands)
+            past = self.on
+            if L.mask is not None:
+                past = scope.e(f"and i1 {past}, {self._whole_line(scope, L, d, at)}")
+            L.store_past(d, register, at, past, operands)
             return
         if L.mask is None:
             operands()
@@ -282,8 +306,9 @@ def of(f: Frame) -> Streaming | None:
     past, far = len(written) == 1 and s.cost <= MOST_COST, True
     if isinstance(points, int):
         past, far = points * each > most, points * each > NEAR
-    if _wants_lines(f) and isinstance(row, int):
-        past = past and not any(row * size % LINE for size in written)
+    if isinstance(row, int):
+        shares = [row * size for size in written if row * size % LINE]
+        past = past and not any(_wants_lines(f) or size < SHARING_ROW for size in shares)
     past = past and s.passing
     heads = past or (isinstance(row, int) and row > LONG_ROW and s.cost <= SHORT and not s.turns)
     ahead = far and (past or s.cost > MOST_COST)

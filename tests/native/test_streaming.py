@@ -73,7 +73,7 @@ def test_outputs_that_begin_lines_apart(n):
         checked(lambda a=a, o=outs: f(a, out=[k[0] for k in o]), outs, [a + 1, a * 0.5, a])
 
 
-@pytest.mark.parametrize("columns", [64, 100, 5000, "m"])
+@pytest.mark.parametrize("columns", [64, 100, 250, 5000, "m"])
 def test_rows_and_a_broadcast(columns):
     """Each row has a head of its own; the formula goes several vectors at a time."""
     x, r = gx.input("x", ("n", columns)), gx.input("r", (columns,))
@@ -94,7 +94,7 @@ def test_rows_and_a_broadcast(columns):
             checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [want])
 
 
-@pytest.mark.parametrize("m", [20, 100, "m"])
+@pytest.mark.parametrize("m", [32, 96, "m"])
 def test_rows_too_short_for_heads(m):
     """Rows of a cheap formula are written without looking for beginnings of lines, unless they are
     long or go past the caches: 10,000 gathered rows of four took five times as long by that."""
@@ -110,6 +110,23 @@ def test_rows_too_short_for_heads(m):
         for shift in (0, 3):
             out = place((7, columns), "float32", shift)
             checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [a + b])
+
+
+@pytest.mark.parametrize("columns, past", [
+    (100, False), (112, True), (239, False), (240, True), (241, True), (2000, True),
+])
+def test_rows_share_few_lines(columns, past):
+    """Where rows end in lines that the next ones begin, each kind of store waits for the other:
+    short rows of less than whole lines are stored plainly, also where their length has a name."""
+    x, r = gx.input("x", ("n", columns)), gx.input("r", (columns,))
+    assert ("!nontemporal" in gx.function([x, r], x + r).llvm_ir()) == past
+    named = gx.input("x", ("n", "m"))
+    f = gx.function([named], named[:, 1:] * 2.0)
+    assert re.search(rf"icmp sge i64 %\w+, {streaming.SHARING_ROW}\b", f.llvm_ir())
+    a = RNG.normal(size=(9, columns + 1)).astype("float32")
+    for shift in (0, 1, 8):
+        out = place((9, columns), "float32", shift)
+        checked(lambda o=out[0]: f(a, out=o), [out], [a[:, 1:] * np.float32(2)])
 
 
 def test_in_place_and_read_next():
@@ -169,7 +186,7 @@ def test_only_rows_of_whole_lines_are_turned_past_the_caches_without_masked_stor
 
 
 @pytest.mark.parametrize("level, core, mib, turned_mib", [
-    ("v3", "", 96, 96), ("v3", ZEN3, 32, 12), ("v4", ZEN4, 96, 12),
+    ("v3", "", 96, 96), ("v3", ZEN3, 24, 12), ("v4", ZEN4, 96, 12),
 ])
 def test_how_much_is_too_large_for_the_caches(level, core, mib, turned_mib, monkeypatch):
     """Of f32 that are read and written."""
