@@ -32,6 +32,7 @@
     scatter          updates at positions from data
     emitter          the lines of a function, and the module they go into
     literals         one element as text: scalar types and constants
+    parts            part of a vector, copied where the machine has no masks
     lane_masks       which lanes of a vector count, by their numbers
     lanes            registers of several elements: types, memory access, plain instructions
 """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 from graphc import dims
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.parts import LANES, Span
 from graphc.codegen.emission.positions import Positions
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.job import Job
@@ -129,6 +130,8 @@ class Frame:
         self.bands: Bands | None = None  # where sums stand between bands of rows
         self.streaming: Streaming | None = None  # where stores may go past the caches
         self.decided: dict[Pred, bool] = {}  # conditions, in what is being written
+        self.copies_parts = not self.target.masked and schedule.width >= LANES
+        self.spans: dict[str, Span] = {}  # of masks of lanes side by side, if these are copied
         self.early: list[Expr] = []  # operands that are read ahead of stores
         self.first = "0"  # where the vector axis begins in a chunk's first item
         self.sweeping = 0  # the sweep over a row that is being written

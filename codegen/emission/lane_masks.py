@@ -7,6 +7,7 @@ eight registers for one of bytes.
 from __future__ import annotations
 
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.parts import Span
 
 
 def below(L: Lanes, start: str, end: str, bits: int = 32) -> str:
@@ -18,16 +19,30 @@ def below(L: Lanes, start: str, end: str, bits: int = 32) -> str:
     if L.width == 1:
         return L.e(f"icmp sgt i32 {L.e(f'trunc i64 {left} to i32')}, 0")
     t = _counting(L, min(bits, 32))
-    left = L.e(f"trunc i64 {left} to i32") if t == "i32" else _clamped(L, left, t)
+    left = L.e(f"trunc i64 {left if t == 'i32' else clamped(L, left)} to {t}")
     return L.cmp("slt", t, L.constants(t, range(L.width)), L.spread(t, left))
 
 
 def between(L: Lanes, low: str, high: str, bits: int) -> str:
     """The lanes k with low <= k < high, any i64, as a mask for lanes of so many bits."""
     t = _counting(L, bits)
+    ends = [clamped(L, end) for end in (low, high)]
+    first, last = (L.spread(t, L.e(f"trunc i64 {k} to {t}") if t != "i64" else k) for k in ends)
     lanes = L.constants(t, range(L.width))
-    first, last = (L.spread(t, _clamped(L, end, t)) for end in (low, high))
     return L.op("and", "i1", L.cmp("sge", t, lanes, first), L.cmp("slt", t, lanes, last))
+
+
+def common(L: Lanes, a: Span, b: Span) -> Span:
+    """The lanes of both."""
+    one = Lanes(L.e, 1, L.target)
+    return Span(one.intrinsic("smax", "i64", a.first, b.first),
+                one.intrinsic("smin", "i64", a.end, b.end))
+
+
+def clamped(L: Lanes, i: str) -> str:
+    """The number of a lane: of the first for what is before it, else of the one behind the last."""
+    one = Lanes(L.e, 1, L.target)
+    return one.intrinsic("smin", "i64", one.intrinsic("smax", "i64", i, "0"), str(L.width))
 
 
 def _counting(L: Lanes, bits: int) -> str:
@@ -35,11 +50,3 @@ def _counting(L: Lanes, bits: int) -> str:
     while L.width >= 1 << bits - 1:
         bits *= 2
     return f"i{bits}"
-
-
-def _clamped(L: Lanes, i: str, t: str) -> str:
-    """An i64 as the number of a lane of that type: of the first if before it, else of the one
-    behind the last."""
-    one = Lanes(L.e, 1, L.target)
-    i = one.intrinsic("smin", "i64", one.intrinsic("smax", "i64", i, "0"), str(L.width))
-    return L.e(f"trunc i64 {i} to {t}") if t != "i64" else i

@@ -11,8 +11,10 @@ import struct
 from collections.abc import Callable, Sequence
 
 from graphc.codegen.elementwise.halves import bf16_bits, bf16_from_bits, f16_bits, f16_from_bits
+from graphc.codegen.emission import parts
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.literals import SUFFIX, literal, memory_type, register_type, rounded
+from graphc.codegen.emission.parts import Span
 from graphc.codegen.machine.target import X86, Target
 from graphc.types import DType, f16
 
@@ -34,6 +36,8 @@ class Lanes:
     `<width x i1>` register, marks the active lanes of a tail: loads give 0 elsewhere, stores leave
     memory alone. It needs a width above 1. `memo` belongs to the place that is written: what ops
     of one operand share (the quadrant for sin and cos) is found there by the second of them.
+    `span`: the lanes of the mask, where these stand side by side and are not to be masked one by
+    one.
     `in_order`: several vectors, side by side in a loop, are read in the order of memory.
     """
 
@@ -41,12 +45,13 @@ class Lanes:
         self, e: Emitter, width: int, target: Target, *, fastmath: bool = False,
         fail: Callable[[str], None] | None = None, mask: str | None = None,
         memo: dict[tuple[str, ...], tuple[str, ...]] | None = None, stepped: bool = False,
-        in_order: bool = False,
+        in_order: bool = False, span: Span | None = None,
     ):
         if mask is not None and width == 1:
             raise ValueError("a mask needs more than one lane")
         self.e, self.width, self.target, self.fastmath = e, width, target, fastmath
         self._fail, self.mask, self.stepped, self.in_order = fail, mask, stepped, in_order
+        self.span = span if mask is not None else None
         self.memo = {} if memo is None else memo
 
     # --- types and constants ---------------------------------------------------------------
@@ -261,6 +266,8 @@ class Lanes:
         if mask is None:
             wide = self._read_in_order(t, ptr, align) if self.in_order else ""
             return wide or self.e(f"load {v}, ptr {ptr}, align {align}")
+        if self.span is not None and mask == self.mask:
+            return parts.load(self.e, self.width, t, align, ptr, self.span)
         name, m = f"llvm.masked.load.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare {v} @{name}(ptr, i32, {m}, {v})")
         return self.e(
@@ -309,6 +316,9 @@ class Lanes:
             # LLVM's own scalar store for AVX-512 is as wide as what `trunc` made the value from.
             value = self.e(f"extractelement {v} {value}, i64 0")
             self.e.do(f"store {t} {value}, ptr {ptr}, align {d.itemsize}")
+            return
+        if self.span is not None:
+            parts.store(self.e, self.width, t, d.itemsize, value, ptr, self.span)
             return
         name, m = f"llvm.masked.store.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare void @{name}({v}, ptr, i32, {m})")

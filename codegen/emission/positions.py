@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 from graphc import dims
 from graphc.codegen.emission.emitter import Emitter
-from graphc.codegen.emission.lane_masks import between
+from graphc.codegen.emission.lane_masks import between, clamped
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.parts import Span
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Pred, by_data
 from graphc.dims import Apply, Dim, Size
@@ -65,6 +66,7 @@ class Positions(ABC):
         L = Lanes(
             self.e, width, frame.target, fastmath=frame.fastmath, fail=fail,
             mask=(mask or self.mask) if width > 1 else None, memo=self.memo,
+            span=frame.spans.get(mask or self.mask or ""),
             stepped=several and frame.schedule.stepped[frame.sweeping], in_order=several,
         )
         return L
@@ -250,6 +252,8 @@ class Positions(ABC):
                 low = self.e(f"sub nsw i64 0, {self.size(first)}")
                 end = self.e(f"add nsw i64 {low}, {self.size(size)}")
                 c = between(L, low, end, self.frame.bits)
+                if self.frame.copies_parts:
+                    self.frame.spans[c] = Span(clamped(L, low), clamped(L, end))
             else:
                 c = M.cmp("ult", "i64", at(first), at(size))
             if vector and not lanes:

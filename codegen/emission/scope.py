@@ -17,6 +17,7 @@ from graphc.codegen.elementwise import philox
 from graphc.codegen.elementwise.scalars import emit
 from graphc.codegen.emission import interleaving
 from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.lane_masks import common
 from graphc.codegen.emission.lanes import Lanes, most_apart
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.positions import Positions
@@ -253,7 +254,13 @@ class Scope(Positions):
 
     def _mask(self, cond: str) -> str:
         """The active lanes in which a condition holds."""
-        return cond if self.mask is None else self.lanes(True).op("and", "i1", cond, self.mask)
+        if self.mask is None:
+            return cond
+        L, spans = self.lanes(True), self.frame.spans
+        both = L.op("and", "i1", cond, self.mask)
+        if cond in spans and self.mask in spans:
+            spans[both] = common(L, spans[cond], spans[self.mask])
+        return both
 
     def _spread(self, L: Lanes, x: Expr, base: str) -> str:
         """One element in all active lanes, 0 in others: where none is active, it may not be there,

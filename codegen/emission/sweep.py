@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.emitter import Emitter
-from graphc.codegen.emission.lane_masks import below
+from graphc.codegen.emission.lane_masks import below, clamped
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.parts import Span
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.nests.loops import Expr, Store
@@ -58,7 +59,12 @@ class Body:
 
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
-        return below(Lanes(self.e, self.s.width, self.f.target), start, end, self.f.bits)
+        L = Lanes(self.e, self.s.width, self.f.target)
+        mask = below(L, start, end, self.f.bits)
+        if self.f.copies_parts and mask.startswith("%"):
+            left = self.e(f"sub nsw i64 {end}, {start}")
+            self.f.spans[mask] = Span("0", clamped(L, left))
+        return mask
 
     def vectors_at(self, scope: Scope, start: str, mask: str | None, width: int = 0) -> Scope:
         """A scope for the vector that begins at `start`."""
