@@ -258,16 +258,17 @@ class Lanes:
 
     def load(self, d: DType, ptr: str) -> str:
         """`width` contiguous elements at `ptr`, aligned as one element."""
-        return self.from_memory(d, self._read(self.moved(d), ptr, d.itemsize, self.mask))
+        read = self._read(self.moved(d), ptr, d.itemsize, self.mask, self.span)
+        return self.from_memory(d, read)
 
-    def _read(self, t: str, ptr: str, align: int, mask: str | None) -> str:
-        """Contiguous elements in memory format, zeros where a mask does not hold."""
+    def _read(self, t: str, ptr: str, align: int, mask: str | None, span: Span | None) -> str:
+        """Contiguous elements in memory format, zeros where a mask, or span, does not hold."""
         v = self.vec(t)
         if mask is None:
             wide = self._read_in_order(t, ptr, align) if self.in_order else ""
             return wide or self.e(f"load {v}, ptr {ptr}, align {align}")
-        if self.span is not None and mask == self.mask:
-            return parts.load(self.e, self.width, t, align, ptr, self.span)
+        if span is not None:
+            return parts.load(self.e, self.width, t, align, ptr, span)
         name, m = f"llvm.masked.load.{self.suffix(t)}.p0", self.vec("i1")
         self.e.module.declare(name, f"declare {v} @{name}(ptr, i32, {m}, {v})")
         return self.e(
@@ -292,14 +293,20 @@ class Lanes:
             parts.append(self.e(f"load volatile <{n} x {t}>, ptr {at}, align {itemsize}"))
         return self.joined(t, parts)
 
-    def _until(self, start: int, step: int) -> str | None:
-        """The mask of contiguous elements from `start` on of those that stand `step` apart: all up
-        to the last that is wanted."""
+    def _until(self, start: int, step: int) -> tuple[str | None, Span | None]:
+        """The mask, and span, of contiguous elements from `start` on of those that stand `step`
+        apart: all up to the last that is wanted."""
         if self.mask is None:
-            return None
-        return self.shuffle(
-            "i1", self.mask, "poison", [-(-(start + k) // step) for k in range(self.width)]
-        )
+            return None, None
+        order = [-(-(start + k) // step) for k in range(self.width)]
+        mask = self.shuffle("i1", self.mask, "poison", order)
+        if self.span is None:
+            return mask, None
+        last = self.e(f"mul nsw i64 {self.span.end}, {step}")
+        one = Lanes(self.e, 1, self.target)
+        end = one.intrinsic(
+            "smin", "i64", self.e(f"sub nsw i64 {last}, {start + step - 1}"), str(self.width))
+        return mask, Span("0", end)
 
     def store(self, d: DType, register: str, ptr: str) -> None:
         """Write `width` contiguous elements at `ptr`, aligned as one element."""
@@ -390,7 +397,7 @@ class Lanes:
         found, order = "", [0] * n
         for j, start in enumerate(starts):
             at = self.e(f"getelementptr inbounds {t}, ptr {ptr}, i64 {start}") if j else ptr
-            vector = self._read(t, at, d.itemsize, self._until(start, step))
+            vector = self._read(t, at, d.itemsize, *self._until(start, step))
             here = {k: k * step - start for k in range(n) if 0 <= k * step - start < n}
             if j == 0:
                 found, order = vector, [here.get(k, 0) for k in range(n)]

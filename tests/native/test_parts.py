@@ -26,19 +26,22 @@ def test_one_copy_in_the_place_of_a_branch_for_each_lane():
 @pytest.mark.parametrize("lanes", [1, parts.LANES, 1 << 30])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "bool", "int16", "float32"])
 def test_nothing_beside_the_part_is_touched(dtype, lanes, monkeypatch):
-    """Whether parts are copied or masked: rows turned around, beside a column, and put together
-    with what stands before and behind them, of lengths up to three vectors. An access before or
-    behind any array is a fault."""
+    """Whether parts are copied or masked: rows turned around, beside a column, every second and
+    third of their elements, and put together with what stands before and behind them, of lengths
+    up to three vectors. An access before or behind any array is a fault."""
     monkeypatch.setattr("graphc.codegen.emission.frame.LANES", lanes)
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     x, c = gx.input("x", ("n", "m"), dtype), gx.input("c", ("n", 1), dtype)
     padded = gx.pad(x, ((0, 0), (3, 5)))
-    f = gx.function([x, c], [gx.flip(x, axis=1), x | c if dtype == "bool" else x + c, padded])
+    beside = x | c if dtype == "bool" else x + c
+    apart = [x[:, 1::2], gx.where(x[:, ::3] == c, c, x[:, ::3])]
+    f = gx.function([x, c], [gx.flip(x, axis=1), beside, padded, *apart])
     rng = np.random.default_rng(0)
     for m in (*range(1, 100, 3), 31, 32, 33, 63, 64, 65, 96, 300):
         a, b = (rng.integers(0, 2 if dtype == "bool" else 50, (3, k)).astype(dtype)
                 for k in (m, 1))
-        want = [a[:, ::-1], a | b if dtype == "bool" else a + b, np.pad(a, ((0, 0), (3, 5)))]
+        beside = a | b if dtype == "bool" else a + b
+        want = [a[:, ::-1], beside, np.pad(a, ((0, 0), (3, 5))), a[:, 1::2], a[:, ::3]]
         for at_end in (True, False):
             ends = [guarded(k.shape, dtype, at_end) for k in (a, b, *want)]
             ends[0][:], ends[1][:] = a, b

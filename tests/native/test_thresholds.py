@@ -78,7 +78,9 @@ PLACES = {
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
-    "codegen.nests.row_parts": {"BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99)},
+    "codegen.nests.row_parts": {
+        "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
+    },
     "codegen.emission.parts": {"LANES": (1, 9999)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.emission.turned": {"FAR": (0, 1 << 12)},
