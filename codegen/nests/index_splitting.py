@@ -101,8 +101,9 @@ def _several(nest: Nest, name: str, stretches: list[Stretch]) -> list[Nest] | No
     found: list[Nest] = []
     for k in range(0, len(stretches), apart):
         some = stretches[k : k + apart]
-        whole = some[0]._replace(end=some[-1].end, before=some[-1].before)
-        found.append(Piece(nest, name, whole).nest())
+        end, before = some[-1].end, some[-1].before
+        last = before if all(_ordered(x.before, before) for x in some) else end
+        found.append(Piece(nest, name, some[0]._replace(end=end, before=last)).nest())
         if sum(len(p.exprs) for p in found) > 2 * len(nest.exprs):
             return None
     return found

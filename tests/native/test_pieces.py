@@ -233,6 +233,20 @@ def test_more_parts_than_pieces(count):
         np.concatenate([a[: k % 5 + 28] for k, a in enumerate(arrays)] + [-arrays[0]]))
 
 
+def test_many_parts_whose_ends_may_be_in_any_order():
+    """Where a piece is of several parts, the one that comes later in most calls may come first."""
+    x, v = gx.input("x", ("n",)), gx.input("v", (70,))
+    joined = gx.concat([x, *(v[k : k + 1] * float(k) for k in range(70))])
+    f = gx.function([x, v], joined - gx.concat([v[:3], x, v[3:]]))
+    assert 1 < cuts(f) <= index_splitting.MOST
+    b = np.arange(70, dtype="f4") + 1
+    for n in (0, 1, 2, 3, 4, 70, 300):
+        a = -np.arange(n, dtype="f4")
+        want = np.concatenate([a, b * np.arange(70, dtype="f4")])
+        want -= np.concatenate([b[:3], a, b[3:]])
+        np.testing.assert_array_equal(f(a, b), want, err_msg=f"{n}")
+
+
 def test_many_parts_are_put_in_order_without_looking_at_all_of_them(monkeypatch):
     """A thousand numbers stacked were compared half a million times."""
     compared = []
