@@ -23,13 +23,14 @@ def below(L: Lanes, start: str, end: str, bits: int = 32) -> str:
     return L.cmp("slt", t, L.constants(t, range(L.width)), L.spread(t, left))
 
 
-def between(L: Lanes, low: str, high: str, bits: int) -> str:
+def between(L: Lanes, low: str, high: str, bits: int) -> tuple[str, Span]:
     """The lanes k with low <= k < high, any i64, as a mask for lanes of so many bits."""
     t = _counting(L, bits)
-    ends = [clamped(L, end) for end in (low, high)]
-    first, last = (L.spread(t, L.e(f"trunc i64 {k} to {t}") if t != "i64" else k) for k in ends)
+    span = Span(clamped(L, low), clamped(L, high))
+    first, last = (L.spread(t, L.e(f"trunc i64 {k} to {t}") if t != "i64" else k) for k in span)
     lanes = L.constants(t, range(L.width))
-    return L.op("and", "i1", L.cmp("sge", t, lanes, first), L.cmp("slt", t, lanes, last))
+    mask = L.op("and", "i1", L.cmp("sge", t, lanes, first), L.cmp("slt", t, lanes, last))
+    return mask, span
 
 
 def common(L: Lanes, a: Span, b: Span) -> Span:

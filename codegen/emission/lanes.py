@@ -150,7 +150,7 @@ class Lanes:
 
     def select(self, cond: str, t: str, a: str, b: str) -> str:
         """a in lanes where `cond` holds, else b."""
-        if cond in (self.k("i1", True), self.k("i1", False)):
+        if cond[0] != "%" and cond in (self.k("i1", True), self.k("i1", False)):
             return a if cond == self.k("i1", True) else b
         v = self.vec(t)
         return self.e(f"select {self.vec('i1')} {cond}, {v} {a}, {v} {b}")
@@ -184,11 +184,6 @@ class Lanes:
             return cond
         bits = self.e(f"bitcast {self.vec('i1')} {cond} to i{self.width}")
         return self.e(f"icmp ne i{self.width} {bits}, 0")
-
-    def every(self, cond: str) -> str:
-        """A scalar i1: whether `cond` holds in all lanes."""
-        bits = self.e(f"bitcast {self.vec('i1')} {cond} to i{self.width}")
-        return self.e(f"icmp eq i{self.width} {bits}, -1")
 
     def negate(self, cond: str) -> str:
         """The opposite of i1 lanes."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from graphc import dims
 from graphc.codegen.emission.emitter import Emitter
-from graphc.codegen.emission.lane_masks import between, clamped
+from graphc.codegen.emission.lane_masks import between
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.parts import Span
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Pred, by_data
 from graphc.dims import Apply, Dim, Size
@@ -248,12 +247,12 @@ class Positions(ABC):
             known = [self._known_lanes(s) for s in (first, size)] if lanes else []
             if known and known[0] is not None and known[1] is not None:
                 c = L.constants("i1", [0 <= i < n for i, n in zip(*known, strict=True)])
-            elif lanes and self._step(first) == 1 and self.frame.bits < 64:
+            elif lanes and self._step(first) == 1 and self.frame.bits < 64:  # of positions one does
                 low = self.e(f"sub nsw i64 0, {self.size(first)}")
                 end = self.e(f"add nsw i64 {low}, {self.size(size)}")
-                c = between(L, low, end, self.frame.bits)
+                c, span = between(L, low, end, self.frame.bits)
                 if self.frame.copies_parts:
-                    self.frame.spans[c] = Span(clamped(L, low), clamped(L, end))
+                    self.frame.spans[c] = span
             else:
                 c = M.cmp("ult", "i64", at(first), at(size))
             if vector and not lanes:

@@ -12,8 +12,8 @@ bounds comes first, as of max(0, n-1) and n - max(0, n-1), which ends of x[1:] a
 is cut at as if it were behind the other: if it is not, the piece between them has no elements.
 
 Rows of unknown length stay whole: parts of short ones take longer than their choice. Where long
-ones gain much, they have a version in parts (see `versions`). Rows most of which is one stretch
-between bounds stay whole, too: vectors there have no conditions (see `interior`).
+ones gain much, they have a version in parts (see `versions`). Long rows most of which is one
+stretch between bounds stay whole, too: vectors there have no conditions (see `conditions`).
 """
 
 from __future__ import annotations

@@ -53,17 +53,20 @@ def pays(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
         return False
     whole = plan(coalesce(nest), target)
     bits = VIRTUAL_BITS // whole.lanes
-    if target.masked or bits >= 64:
-        wide = 64 // bits - 1 if bits < 32 else 0
-    elif bits < 32:
-        wide = 512 // bits
-    else:
-        wide = CONDITION if whole.vector is None or not interior(whole.nest, whole.vector) else 0
     lines = typical(nest.points) * bits // 512
-    wide *= len(conditions(nest))
-    before = typical(whole.items * whole.cycles) + lines * (MEMORY + wide)
+    asked = len(conditions(nest)) * _condition(whole, bits, target)
+    before = typical(whole.items * whole.cycles) + lines * (MEMORY + asked)
     after = sum(typical(s.items * s.cycles) for s in schedules) + lines * MEMORY
     return before >= GAIN * after
+
+
+def _condition(whole: Schedule, bits: int, target: Target) -> int:
+    """Cycles of one condition in the vectors of a line, of lanes of so many bits."""
+    if target.masked or bits >= 64:
+        return 64 // bits - 1 if bits < 32 else 0
+    if bits < 32:
+        return 512 // bits
+    return CONDITION if whole.vector is None or not interior(whole.nest, whole.vector) else 0
 
 
 def _rows(s: Schedule) -> Size:
