@@ -39,7 +39,7 @@ LEAST_TERMS = 512  # of all members: of fewer, either is little beside a call
 
 
 def is_batched_sum(n: Node) -> bool:
-    """Whether a product is one of many small matrices, of sizes that are known."""
+    """Whether a product is one of many small matrices, of sizes that are known, or of vectors."""
     if n.out.type.dtype not in (f32, f64) or not n.attrs["batch"][0]:
         return False
     rows, columns, depth, members = (
@@ -48,9 +48,11 @@ def is_batched_sum(n: Node) -> bool:
             (0, n.attrs["batch"][0]),
         )
     )
-    if not (isinstance(rows, int) and isinstance(columns, int) and isinstance(depth, int)):
+    if members == 1 or 0 in (rows, columns, depth):
         return False
-    if members == 1 or not rows * columns * depth:
+    if rows == columns == 1:  # of vectors, however long they are nothing is read twice
+        return True
+    if not (isinstance(rows, int) and isinstance(columns, int) and isinstance(depth, int)):
         return False
     if isinstance(members, int) and members * rows * columns * depth < LEAST_TERMS:
         return False
