@@ -40,13 +40,17 @@ class NestKernel:
 
     def __init__(
         self, job: Job, nest: Nest, slots: Slots | None = None, cycles: Size | None = None,
-        beside: bool = False,
+        beside: bool = False, together: Size | None = None,
     ):
+        """together: points of all nests that a task writes, where this is one of several; that task
+        ends with a fence if results go past the caches (see `past`)."""
         self.job, self.module, self.target, self.name = job, job.module, job.target, job.name
         self.schedule = plan(coalesce(nest), job.target, beside=beside)
         if self.schedule.columns and cycles is not None:  # of the kernel whose cuts it keeps
             self.schedule.cycles = cycles
         self.nest = self.schedule.nest
+        self.together = together
+        self.past: int | None = None  # points beyond which stores go past the caches, if ever
         sizes = [self.schedule.items, self.schedule.cycles]
         self.slots = slots or slots_of(self.nest, sizes)  # those of the kernel that this is part of
         if (rows := self.schedule.turned_rows) is not None:
@@ -125,7 +129,8 @@ class NestKernel:
         if s.bands:
             f.bands = Bands(f, f.params[-1])
         else:
-            f.streaming = streaming.of(f)
+            f.streaming = streaming.of(f, self.together)
+            self.past = f.streaming.most if f.streaming is not None else None
             f.early = ahead.of(f)
         if s.turned_rows is not None:
             f.turned_rows = turned.Rows(f, s.turned_rows)
@@ -206,7 +211,7 @@ class NestKernel:
 
     def finish_task(self, f: Frame) -> str:
         """The text of the task."""
-        if f.streaming is not None:
+        if f.streaming is not None and self.together is None:
             f.streaming.fence()
         return f.finish(
             f"define internal void @{self.name}.task(ptr %ctx, i64 %begin, i64 %end, "

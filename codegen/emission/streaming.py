@@ -79,6 +79,7 @@ from typing import TYPE_CHECKING
 
 from graphc import dims
 from graphc.aligned import LINE
+from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.machine.target import X86
@@ -86,6 +87,7 @@ from graphc.codegen.nests.axes import coefficient, step
 from graphc.codegen.nests.conditions import typical
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.loops import axis as dim
+from graphc.dims import Size
 from graphc.types import DType
 
 if TYPE_CHECKING:
@@ -114,15 +116,17 @@ LEAST = 16        # bytes of a vector: of fewer there are no such stores
 class Streaming:
     """The decisions of one task function. `on` is set while vectors are written that may stream."""
 
-    def __init__(self, f: Frame, asked: list[Expr], heads: bool, most: int | None):
+    def __init__(
+        self, f: Frame, points: Size, asked: list[Expr], heads: bool, most: int | None
+    ):
         """most: points beyond which stores go past the caches; None if they never do."""
         self.f, self.asked, self.heads, self.on, self.large = f, asked, heads, "", ""
+        self.most = most
         self.high = ""  # where the row ends that is written
         if most is None:
             return
         e, nest = f.e, f.nest
-        points = f.top.size(nest.points)
-        conds = [f"icmp ugt i64 {points}, {most}"]
+        conds = [f"icmp ugt i64 {f.top.size(points)}, {most}"]
         read = dict.fromkeys(x.attrs[:2] for x in nest.exprs if x.kind == "load")
         for x in nest.stores:  # what was just read is in a cache, and written fastest there
             conds += [
@@ -238,16 +242,19 @@ class Streaming:
 
     def fence(self) -> None:
         """End the task: other threads see what was stored."""
-        if not self.large:
-            return
-        e = self.f.e
-        wait, done = e.fresh("fence"), e.fresh("done")
-        e.do(f"br i1 {self.large}, label %{wait}, label %{done}")
-        e.label(wait)
-        e.module.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence() nounwind")
-        e.do("call void @llvm.x86.sse.sfence()")
-        e.do(f"br label %{done}")
-        e.label(done)
+        if self.large:
+            fence_if(self.f.e, self.large)
+
+
+def fence_if(e: Emitter, large: str) -> None:
+    """Wait for stores past the caches, if there were any."""
+    wait, done = e.fresh("fence"), e.fresh("done")
+    e.do(f"br i1 {large}, label %{wait}, label %{done}")
+    e.label(wait)
+    e.module.declare("llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence() nounwind")
+    e.do("call void @llvm.x86.sse.sfence()")
+    e.do(f"br label %{done}")
+    e.label(done)
 
 
 def _wants_lines(f: Frame) -> bool:
@@ -285,9 +292,9 @@ def streams_of(nest: Nest) -> list[Expr]:
     return found
 
 
-def of(f: Frame) -> Streaming | None:
+def of(f: Frame, together: Size | None = None) -> Streaming | None:
     """What a task gains by, if anything. Other machines notice by themselves when whole lines are
-    written."""
+    written. together: points of all nests that are written by turns, if this is one of several."""
     s, nest, axis = f.schedule, f.nest, f.schedule.vector
     if f.target.arch not in X86 or axis is None or s.width == 1 or nest.reduced:
         return None
@@ -301,7 +308,7 @@ def of(f: Frame) -> Streaming | None:
         return None
     operands = streams_of(nest)
     each = sum(written) + sum(x.dtype.itemsize for x in operands)
-    points, row = nest.points, nest.sizes[axis]
+    points, row = nest.points if together is None else together, nest.sizes[axis]
     most = _most(f)
     past, far = len(written) == 1 and s.cost <= MOST_COST, True
     if isinstance(points, int):
@@ -313,4 +320,5 @@ def of(f: Frame) -> Streaming | None:
     heads = past or (isinstance(row, int) and row > LONG_ROW and s.cost <= SHORT and not s.turns)
     ahead = far and (past or s.cost > MOST_COST)
     asked = [x for x in operands if ahead and step(nest, x.offset, axis) == 1]
-    return Streaming(f, asked, heads, most // each if past else None) if heads or asked else None
+    beyond = most // each if past else None
+    return Streaming(f, points, asked, heads, beyond) if heads or asked else None

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from graphc import dims
 from graphc.codegen.emission.frame import Slots
 from graphc.codegen.emission.nest import NestKernel
+from graphc.codegen.emission.streaming import fence_if
 from graphc.codegen.grain import CHUNK_CYCLES
 from graphc.codegen.job import Job
 from graphc.codegen.launch import Launch
@@ -31,17 +32,22 @@ from graphc.dims import Size
 
 BYTES = 1 << 12  # of results that are written before the next part: a page
 MEMORY = 8       # cycles of a line that is read and written, whatever is computed
-CONDITION = 8    # cycles of one in the vectors of a line, whose elements a machine can mask
+CONDITION = 8    # cycles of one in the vectors of a line, whose elements a machine can mask;
+MASKED = 128     # by AVX-512 so many over the bits of a lane
 GAIN = 1.7       # times faster, by estimate, from which on parts are worth their code
+# Elements of a part from which it is written by itself; bits of one whose vectors have no masks.
+PART, PART_BITS = 8, 1024
 
 
-def pays(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
-    """Whether parts of rows take much less time, and their items are blocks of the same rows.
+def least(nest: Nest, parts: Sequence[Nest], target: Target) -> int | None:
+    """The elements of a part, in the mean, from which parts of rows take much less time; None where
+    they never do, or their items are not blocks of the same rows.
 
     Rows from memory gain little. Where lanes are narrow, conditions fill several registers; and
     without masks LLVM makes a branch for each of them: rows of 100 x 1003 of named sizes beside
-    their doubles take a Zen 3 of 16 bits 194 us, in parts 16, of f32 84 and 23, of f64 75 and 41,
-    but far from the caches twice as long in parts.
+    their doubles take a Zen 3 of 16 bits 194 us, in parts 16, of f32 84 and 23, of f64 75 and 41.
+    With masks such rows of f32 take Zen 4 33 us, in parts 16, of f64 41 and 30, of 5000 x 32 f32 55
+    and 25; without them, by AVX2, 103 and 24, but of 10,000 x 16 108 and 158.
     """
     schedules = [plan(coalesce(p), target) for p in parts]
     rows = _rows(schedules[0])
@@ -50,23 +56,26 @@ def pays(nest: Nest, parts: Sequence[Nest], target: Target) -> bool:
         and not (s.across or s.tile or s.merges or s.spans)
         for s in schedules
     ):
-        return False
+        return None
     whole = plan(coalesce(nest), target)
     bits = VIRTUAL_BITS // whole.lanes
     lines = typical(nest.points) * bits // 512
     asked = len(conditions(nest)) * _condition(whole, bits, target)
     before = typical(whole.items * whole.cycles) + lines * (MEMORY + asked)
     after = sum(typical(s.items * s.cycles) for s in schedules) + lines * MEMORY
-    return before >= GAIN * after
+    if before < GAIN * after:
+        return None
+    return PART if target.masked or bits < 32 else PART_BITS // bits
 
 
 def _condition(whole: Schedule, bits: int, target: Target) -> int:
     """Cycles of one condition in the vectors of a line, of lanes of so many bits."""
-    if target.masked or bits >= 64:
-        return 64 // bits - 1 if bits < 32 else 0
+    decided = whole.vector is not None and interior(whole.nest, whole.vector) is not None
+    if target.masked:
+        return MASKED // bits if not decided else 64 // bits - 1 if bits < 32 else 0
     if bits < 32:
         return 512 // bits
-    return CONDITION if whole.vector is None or not interior(whole.nest, whole.vector) else 0
+    return 0 if decided else CONDITION
 
 
 def _rows(s: Schedule) -> Size:
@@ -87,7 +96,9 @@ class RowParts:
 
     def __init__(self, job: Job, parts: Sequence[Nest], slots: Slots):
         self.job, self.name, self.slots = job, job.name, slots
-        self.kernels = [NestKernel(job.part(f"of{k}"), p, slots) for k, p in enumerate(parts)]
+        self.points = dims.total(p.points for p in parts)
+        self.kernels = [NestKernel(job.part(f"of{k}"), p, slots, together=self.points)
+                        for k, p in enumerate(parts)]
         self.rows = _rows(self.kernels[0].schedule)
         self.blocks = [_blocks(k.schedule) for k in self.kernels]
         self.cycles = dims.total(
@@ -141,4 +152,7 @@ class RowParts:
                         f.do(f"store i64 {value}, ptr {f.at(own, 8 * slot)}, align 8")
                     f.do(f"call void @{k.name}.task(ptr {own}, i64 {at.index}, i64 {end}, "
                          "ptr %scratch)")
+        past = [k.past for k in self.kernels if k.past is not None]
+        if past:
+            fence_if(f, f.cmp("ugt", sizes.value(self.points), str(min(past))))
         f.finish()

@@ -49,8 +49,7 @@ from graphc.dims import Size
 MOST = 16  # expressions of a nest up to which it has a version for each of the shortest lengths,
 MOST_IN_VECTOR = 40  # and one for rows that a vector holds
 ROW_VECTORS = 4  # .. and another for rows that so many hold
-PART = 8  # elements of the parts of a row, in the mean, from which they are written one by one;
-FEW_ROWS = 16  # of fewer rows, as many more: a part of a single one takes 50 ns to begin
+FEW_ROWS = 16  # of fewer rows parts have as many more elements: to begin one takes 50 ns
 
 
 class Version(NamedTuple):
@@ -111,12 +110,15 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
 def by_parts(nest: Nest, target: Target) -> Versions | None:
     """A version in parts of rows that are put together, where the parts are long enough."""
     found = parts_of_rows(nest)
-    if found is None or not row_parts.pays(nest, found[1], target):
+    if found is None:
         return None
     row, parts = found
+    least = row_parts.least(nest, parts, target)
+    if least is None:
+        return None
     rows = dims.product(nest.sizes[n] for n in nest.outer if n != row)
     length = nest.sizes[row] * dims.minimum(rows, FEW_ROWS)
-    return Versions(length, [Version("parts", "sge", FEW_ROWS * PART * len(parts), parts)], nest)
+    return Versions(length, [Version("parts", "sge", FEW_ROWS * least * len(parts), parts)], nest)
 
 
 def _sweeps_rows(nest: Nest, s: Schedule) -> bool:

@@ -129,6 +129,24 @@ def test_rows_share_few_lines(columns, past):
         checked(lambda o=out[0]: f(a, out=o), [out], [a[:, 1:] * np.float32(2)])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_of_rows_count_as_one_and_wait_once(dtype):
+    """What tells is how much all parts of rows write, and there is one fence for all of them."""
+    x, y = gx.input("x", ("n", "m"), dtype), gx.input("y", ("n", "k"), dtype)
+    f = gx.function([x, y], gx.concat([x + 1.0, y, x * 3.0], axis=1))
+    tasks = dict(re.findall(r"^define [^@]*@([\w.]+)\([^\n]*\n(.*?)^}", f.llvm_ir(), re.M | re.S))
+    parts = [t for n, t in tasks.items() if re.search(r"\.parts\.of\d+\.task$", n)]
+    assert len(parts) == 3 and all("!nontemporal" in t and "sfence" not in t for t in parts)
+    (whole,) = (t for n, t in tasks.items() if n.endswith(".parts.task"))
+    assert whole.count("call void @llvm.x86.sse.sfence") == 1
+    for n, m, k in ((1, 300, 300), (9, 70, 100), (40, 64, 1), (300, 33, 17)):
+        a, b = RNG.normal(size=(n, m)).astype(dtype), RNG.normal(size=(n, k)).astype(dtype)
+        want = np.concatenate([a + 1, b, a * 3], axis=1)
+        for shift in (0, 1, 5):
+            out = place(want.shape, dtype, shift)
+            checked(lambda a=a, b=b, o=out[0]: f(a, b, out=o), [out], [want])
+
+
 def test_in_place_and_read_next():
     """A state is written where it was read; a kernel that follows sees what was stored."""
     w = gx.variable(np.arange(3000), "w", "float32")

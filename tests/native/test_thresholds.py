@@ -80,6 +80,7 @@ PLACES = {
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
     "codegen.nests.row_parts": {
         "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
+        "MASKED": (0, 9999), "PART": (0, 99), "PART_BITS": (64, 9999),
     },
     "codegen.emission.parts": {"LANES": (1, 9999)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
@@ -124,7 +125,7 @@ ORDERS = {
         "LONG": (1, 64),
     },
     "codegen.nests.conditions": {"TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000)},
-    "codegen.nests.versions": {"PART": (0, 99), "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
+    "codegen.nests.versions": {"FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.nests.schedule": {
         "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
