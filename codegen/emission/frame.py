@@ -132,6 +132,7 @@ class Frame:
         self.decided: dict[Pred, bool] = {}  # conditions, in what is being written
         self.copies_parts = not self.target.masked and schedule.width >= LANES
         self.spans: dict[str, Span] = {}  # of masks of lanes side by side, if these are copied
+        self.held = 0  # the vectors of each row that is being written, if these are few
         self.early: list[Expr] = []  # operands that are read ahead of stores
         self.first = "0"  # where the vector axis begins in a chunk's first item
         self.sweeping = 0  # the sweep over a row that is being written

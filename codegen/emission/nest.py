@@ -151,21 +151,26 @@ class NestKernel:
         return self.finish_task(f)
 
     def all_rows(self, f: Frame, body: Across | Along, low: str, high: str) -> None:
-        """The items from low to high: written twice where rows may be so short that what finds the
-        beginnings of lines would take longer than they do."""
-        e, streaming = f.e, f.streaming
-        plain = streaming.plain() if streaming is not None else ""
-        if not plain:
-            walk(f, body, low, high)
-            return
-        ways, done = (e.fresh("plain"), e.fresh("aligned")), e.fresh("walked")
-        e.do(f"br i1 {plain}, label %{ways[0]}, label %{ways[1]}")
-        for way, found, early in zip(ways, (None, streaming), ([], f.early), strict=True):
-            e.label(way)
-            f.streaming, f.early = found, early
-            walk(f, body, low, high, whole=found is None)
+        """The items from low to high: written again for rows that few vectors hold, and where rows
+        may be so short that what finds the beginnings of lines would take longer than they do."""
+        e, streaming, early = f.e, f.streaming, f.early
+        ways = body.held() if isinstance(body, Along) else []
+        if streaming is not None and (plain := streaming.plain()):
+            ways.append((plain, 0))
+        done = e.fresh("walked") if ways else ""
+        for short, vectors in ways:
+            here, others = e.fresh("held" if vectors else "plain"), e.fresh("longer")
+            e.do(f"br i1 {short}, label %{here}, label %{others}")
+            e.label(here)
+            f.streaming, f.early, f.held = None, [], vectors
+            walk(f, body, low, high, whole=True)
             e.do(f"br label %{done}")
-        e.label(done)
+            e.label(others)
+        f.streaming, f.early, f.held = streaming, early, 0
+        walk(f, body, low, high)
+        if done:
+            e.do(f"br label %{done}")
+            e.label(done)
 
     def chunk(self, f: Frame, body: Across | Along, number: str, low: str, high: str) -> None:
         """The items [low, high) of one chunk, whose sums begin anew."""

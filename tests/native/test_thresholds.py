@@ -82,6 +82,7 @@ PLACES = {
         "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
         "MASKED": (0, 9999), "PART": (0, 99), "PART_BITS": (64, 9999),
     },
+    "codegen.emission.along": {"HELD": ((1, 2, 3, 4), (4,), ()), "HELD_COST": (0, 9999)},
     "codegen.emission.parts": {"LANES": (1, 9999)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.emission.turned": {"FAR": (0, 1 << 12)},
