@@ -11,23 +11,20 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.emission import ahead, pieces, running, short, stripes
+from graphc.codegen.emission import ahead, held, pieces, running, short, stripes
 from graphc.codegen.emission.bands import ROWS, stretches
 from graphc.codegen.emission.interior import limits
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, least, under
-from graphc.codegen.machine.target import X86
-from graphc.codegen.nests.conditions import conditions, interior
+from graphc.codegen.nests.conditions import interior
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import Schedule, group_of
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
-HELD = (1, 2, 4)  # vectors of a short row without loops; more than two gain by conditions alone
-HELD_COST = 64    # of all its vectors, at most
 TOGETHER = 4  # rows of a block, where some blocks go side by side: divides ROWS
 
 
@@ -62,26 +59,6 @@ class Along(Body):
         single = s.turns and streaming is not None and streaming.heads
         self.vectors(grid, low, high, emit, partial, group=1 if single else 0)
 
-    def held(self) -> list[tuple[str, int]]:
-        """Numbers of vectors that may hold a row, and whether they do, an i1; none where rows are
-        never so short, or gain nothing.
-
-        Such rows need no loops of their own, and their masks are the same for all: a roll has five
-        for a vector. 20,000 rows of 8 f32 of named size rolled take Zen 4 21 us in the place of
-        186, by AVX2 79 and 305; with one row added 18 and 28; 10,000 of 24 29 and 116.
-        """
-        s, target = self.s, self.f.target
-        if s.vector is None or s.tile is not None or s.width == 1 or not s.grid or s.loops:
-            return []
-        n = self.nest.sizes[s.vector]
-        wide = target.arch in X86 and target.vector_bits >= 256 and self.f.bits >= 32
-        if not (target.masked or wide) or dims.most(n) is not None or self.scans:
-            return []
-        most = HELD if conditions(self.nest) else HELD[:2]
-        found = [k for k in most if k * s.cost <= HELD_COST]
-        row = self.f.top.size(n) if found else ""
-        return [(self.e(f"icmp sle i64 {row}, {k * s.width}"), k) for k in found]
-
     def vectors(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
         partial: bool = False, group: int = 0,
@@ -93,9 +70,8 @@ class Along(Body):
         """
         s, e = self.s, self.e
         assert s.vector is not None
-        if self.f.held:
-            starts = [str(k * s.width) for k in range(self.f.held)]
-            emit([self.vectors_at(grid, x, self.mask(x, high)) for x in starts])
+        if few := self.f.held or (0 if partial or low != "0" else held.known(self)):
+            emit(held.row(self, grid, high, few))
             return
         n = self.nest.sizes[s.vector]
         group, width = group or group_of(s), s.width * s.interleave

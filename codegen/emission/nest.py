@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc import dims
-from graphc.codegen.emission import ahead, bands, columns, streaming, turned
+from graphc.codegen.emission import ahead, bands, columns, held, streaming, turned
 from graphc.codegen.emission.across import Across
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.bands import Bands
@@ -154,7 +154,7 @@ class NestKernel:
         """The items from low to high: written again for rows that few vectors hold, and where rows
         may be so short that what finds the beginnings of lines would take longer than they do."""
         e, streaming, early = f.e, f.streaming, f.early
-        ways = body.held() if isinstance(body, Along) else []
+        ways = held.ways(body) if isinstance(body, Along) else []
         if streaming is not None and (plain := streaming.plain()):
             ways.append((plain, 0))
         done = e.fresh("walked") if ways else ""

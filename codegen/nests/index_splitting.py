@@ -11,6 +11,9 @@ computes all of their branches. The axis is cut at their bounds, of numbers or o
 bounds comes first, as of max(0, n-1) and n - max(0, n-1), which ends of x[1:] and x[:-1] give, one
 is cut at as if it were behind the other: if it is not, the piece between them has no elements.
 
+Rows that one vector holds stay whole, whose conditions are constant masks; 20,000 rows of 7 bytes
+padded take Zen 4 11 us, in pieces 49, of f32 by AVX2 16 and 138.
+
 Rows of unknown length stay whole: parts of short ones take longer than their choice. Where long
 ones gain much, they have a version in parts (see `versions`). Long rows most of which is one
 stretch between bounds stay whole, too: vectors there have no conditions (see `conditions`).
@@ -38,6 +41,7 @@ from graphc.dims import Size
 MOST = 64       # pieces of one nest: each is a function
 MOST_OF_ROWS = 16  # parts of rows of unknown length: each takes LLVM as long as the rows whole
 LONG = 1024     # elements of rows from which these stay whole if they have an interior
+FEWEST = 4      # elements of rows, more than which stay whole if a vector holds them
 SHORTEST = 8    # elements in a row, below which a loop is not worth its calls
 COMPARED = 8    # lanes of a condition in a register: positions have 64 bits but those of rows
 
@@ -82,15 +86,17 @@ def _is_open_row(nest: Nest, name: str) -> bool:
 
 
 def _stays_whole(nest: Nest, name: str, target: Target) -> bool:
-    """Whether an axis is not cut: that of rows of unknown length, and of long ones with an
-    interior, since pieces would each walk along all rows."""
+    """Whether an axis is not cut: that of rows of unknown length, of rows that a vector holds, and
+    of long ones with an interior, since pieces would each walk along all rows."""
     if _is_open_row(nest, name):
         return True
     size = nest.sizes[name]
-    if len(nest.outer) < 2 or not isinstance(size, int) or size < LONG or not interior(nest, name):
+    if len(nest.outer) < 2 or not isinstance(size, int):
         return False
     s = plan(coalesce(nest), target)
-    return s.vector == name and (target.masked or VIRTUAL_BITS // s.lanes >= 32)
+    if s.vector != name or not (target.masked or VIRTUAL_BITS // s.lanes >= 32):
+        return False
+    return (FEWEST < size <= s.width) or bool(size >= LONG and interior(nest, name))
 
 
 def _several(nest: Nest, name: str, stretches: list[Stretch]) -> list[Nest] | None:

@@ -1,4 +1,4 @@
-"""Rows of named size that few vectors hold are written without loops of their own."""
+"""Rows that few vectors hold are written without loops of their own."""
 
 from __future__ import annotations
 
@@ -24,23 +24,50 @@ def nothing_cached(monkeypatch):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
 
 
+def check(f, name, dtype, n, m):
+    """Values, and that nothing beside the result is written."""
+    a = np.random.default_rng(m).integers(-99, 99, (n, m)).astype(dtype)
+    want = OPS[name](np, a)
+    around = np.full(want.size + 256, 77, dtype)
+    out = around[128 : 128 + want.size].reshape(want.shape)
+    f(a, out=out)
+    np.testing.assert_array_equal(out, want)
+    assert (around[:128] == 77).all() and (around[128 + want.size :] == 77).all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int16"])
 @pytest.mark.parametrize("name", OPS)
-def test_values_of_rows_around_vectors(name, dtype, monkeypatch):
-    """Each number of vectors, one element more and less, and no rows; nothing beside the result is
-    written."""
+def test_values_of_rows_around_vectors(name, dtype):
+    """Each number of vectors, one element more and less, and no rows."""
     x = gx.input("x", ("n", "m"), dtype)
     f = gx.function([x], OPS[name](gx, x))
     lanes = host().vector_bits // (8 * np.dtype(dtype).itemsize)
     for m in sorted({1, 2, 3, 5, *(k * lanes + d for k in (1, 2, 4) for d in (-3, -1, 0, 1, 3))}):
         for n in (1, 2, 7):
-            a = np.random.default_rng(m).integers(-99, 99, (n, m)).astype(dtype)
-            want = OPS[name](np, a)
-            around = np.full(want.size + 256, 77, dtype)
-            out = around[128 : 128 + want.size].reshape(want.shape)
-            f(a, out=out)
-            np.testing.assert_array_equal(out, want)
-            assert (around[:128] == 77).all() and (around[128 + want.size :] == 77).all()
+            check(f, name, dtype, n, m)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("name", OPS)
+def test_values_of_rows_of_known_length(name, dtype):
+    """Their masks are constants."""
+    lanes = host().vector_bits // (8 * np.dtype(dtype).itemsize)
+    for n, m in ((7, 3), (40, 5), (7, lanes - 3), (9, lanes - 1), (9, lanes), (9, lanes + 1),
+                 (5, 2 * lanes - 5), (5, 4 * lanes - 1), (5, 4 * lanes + 2)):
+        x = gx.input("x", (n, m), dtype)
+        check(gx.function([x], OPS[name](gx, x)), name, dtype, n, m)
+
+
+def test_what_a_vector_holds_is_not_cut():
+    """In pieces the ends of rows were columns of their own, and lines written three times: 20,000 x
+    7 f32 padded took AVX2 138 us, rolled 115; 16 and 71 whole."""
+    for m in (8, 13):
+        x = gx.input("x", (1000, m))
+        text = compile_graph(
+            gx.function([x], gx.pad(x, ((0, 0), (1, 1)))).optimized, x86("v4")
+        ).llvm
+        assert text.count("call void @llvm.masked.store.v16f32") == 1
+        assert "icmp sge <" not in text and ".p1" not in text
 
 
 def ways(formula, dtype, target):

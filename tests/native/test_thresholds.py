@@ -82,7 +82,7 @@ PLACES = {
         "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
         "MASKED": (0, 9999), "PART": (0, 99), "PART_BITS": (64, 9999),
     },
-    "codegen.emission.along": {"HELD": ((1, 2, 3, 4), (4,), ()), "HELD_COST": (0, 9999)},
+    "codegen.emission.held": {"VECTORS": ((1, 2, 3, 4), (1, 1, 8)), "COST": (0, 9999)},
     "codegen.emission.parts": {"LANES": (1, 9999)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.emission.turned": {"FAR": (0, 1 << 12)},
@@ -123,7 +123,7 @@ ORDERS = {
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
     "codegen.nests.index_splitting": {
         "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "COMPARED": (1, 64),
-        "LONG": (1, 64),
+        "LONG": (1, 64), "FEWEST": (0, 9999),
     },
     "codegen.nests.conditions": {"TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000)},
     "codegen.nests.versions": {"FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
