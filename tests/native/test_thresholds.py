@@ -151,7 +151,7 @@ ORDERS = {
     },
     "codegen.nests.vector_axis": {
         "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
-        "LONG_COLUMN": (2, 500), "SCATTERED": (1, 8), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
+        "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
