@@ -165,6 +165,7 @@ ORDERS = {
     "passes.batched_products": {
         "MATRIX_BYTES": (0, 1 << 20), "ROWS_BYTES": (0, 1 << 20), "ROW_BYTES": (0, 1 << 20),
         "COLUMNS_BYTES": (0, 1 << 20), "LEAST_TERMS": (0, 1 << 20),
+        "PAIRS": (0, 99), "LONG": (1, 9999),
     },
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
