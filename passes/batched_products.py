@@ -37,8 +37,8 @@ ROWS_BYTES = 1 << 12
 ROW_BYTES = 128  # .. or of a row. 64 x 16 f64 take 0.54, 64 x 32 1.2.
 COLUMNS_BYTES = 1 << 16  # Down its columns nothing is: 128 x 64 f32 take 0.7, 64 x 128 f64 0.9
 # Rows of both matrices that are summed over where they lie, if they are long: pairs of them, and
-# elements. 3 x 3 pairs of 1000 f32 take 0.5 us in the place of 3.3, 4 x 4 of 256 0.24 (0.36), of f64
-# 0.42 (0.99), 5 rows of 700 by a vector 0.2 (1.5); 6 x 6 of 512 f64 2 in the place of 1.6.
+# elements. 3 x 3 pairs of 1000 f32 take 0.6 us in the place of 3.3, 4 x 4 of 256 0.20 (0.36), of
+# f64 0.43 (0.71), 5 rows of 700 by a vector 0.2 (1.6); 6 x 6 of 512 f64 2 in the place of 1.6.
 PAIRS, LONG = 24, 64
 LEAST_TERMS = 512  # of all members: of fewer, either is little beside a call
 
