@@ -93,10 +93,13 @@ def _stays_whole(nest: Nest, name: str, target: Target) -> bool:
     size = nest.sizes[name]
     if len(nest.outer) < 2 or not isinstance(size, int):
         return False
+    short = FEWEST < size <= target.vector_bits // 8
+    if not short and (size < LONG or not interior(nest, name)):
+        return False
     s = plan(coalesce(nest), target)
     if s.vector != name or not (target.masked or VIRTUAL_BITS // s.lanes >= 32):
         return False
-    return (FEWEST < size <= s.width) or bool(size >= LONG and interior(nest, name))
+    return not short or size <= s.width
 
 
 def _several(nest: Nest, name: str, stretches: list[Stretch]) -> list[Nest] | None:

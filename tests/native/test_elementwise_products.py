@@ -73,3 +73,21 @@ def test_sums_are_never_minus_zero():
     p, v = gx.input("p", ("n", 3)), gx.input("v", (3,))
     got = gx.function([p, v], p @ v)(np.full((20, 3), -0.0, "f4"), np.ones(3, "f4"))
     assert not np.signbit(got).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_vectors_of_a_batch_and_few_long_rows(dtype):
+    """Sums in the place of products: of vectors of any size, along either axis, and of pairs of
+    rows."""
+    rng = np.random.default_rng(3)
+    x, y = gx.input("x", ("n", "m"), dtype), gx.input("y", ("n", "m"), dtype)
+    f = gx.function([x, y], [gx.einsum("ij,ij->i", x, y), gx.einsum("ij,ij->j", x, y)])
+    for shape in ((1, 1), (0, 3), (3, 0), (7, 5), (70, 33), (5, 5000), (5000, 5)):
+        a, b = rng.normal(size=shape).astype(dtype), rng.normal(size=shape).astype(dtype)
+        for got, want in zip(f(a, b), ((a * b).sum(1), (a * b).sum(0)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    for m, n, k in ((3, 4, 64), (1, 5, 700), (4, 6, 999)):
+        p, q = gx.input("p", ("b", m, k), dtype), gx.input("q", ("b", n, k), dtype)
+        g = gx.function([p, q], gx.matmul(p, gx.matrix_transpose(q)))
+        a, b = rng.normal(size=(9, m, k)).astype(dtype), rng.normal(size=(9, n, k)).astype(dtype)
+        np.testing.assert_allclose(g(a, b), a @ b.transpose(0, 2, 1), rtol=1e-4, atol=1e-3)
