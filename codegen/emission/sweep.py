@@ -60,6 +60,8 @@ class Body:
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
         L = Lanes(self.e, self.s.width, self.f.target)
+        if L.target.masked and self.nest.reduced and end.isdecimal() and self.f.bits >= 32:
+            end = self.f.hidden(end)
         mask = below(L, start, end, self.f.bits)
         if self.f.copies_parts and mask.startswith("%"):
             left = self.e(f"sub nsw i64 {end}, {start}")
