@@ -28,8 +28,9 @@ from graphc.codegen.nests.row_parts import RowParts
 from graphc.codegen.nests.schedule import Schedule
 from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
+from graphc.codegen.nests.unrolled_rows import unrolled_rows
 from graphc.codegen.nests.unrolling import unroll
-from graphc.codegen.nests.versions import Versions, by_length, by_parts
+from graphc.codegen.nests.versions import Versions, by_length, by_parts, by_rows
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Size
 from graphc.ir import Node, Value
@@ -112,8 +113,8 @@ def _define(
         parts = [p for n in (whole, *rest) for p in pieces(unroll(n) or n, job.target)]
         return _define_pieces(job, nest, parts)
     nest = whole
-    if not stepped and (rows := flattened(nest)) is not None:
-        return _define_nest(job, rows, driver)
+    if not stepped and (flat := flattened(nest)) is not None:
+        return _define_nest(job, flat, driver)
     nest = unroll(nest) or nest
     parts = pieces(nest, job.target)
     waiting = delayed(job, nest, parts, stepped) if stepped else None
@@ -121,6 +122,11 @@ def _define(
         return _define_delayed(job, nest, waiting)
     if len(parts) > 1:
         return _define_pieces(job, nest, parts)
+    rows = unrolled_rows(nest, job.target, job.module.sparing)
+    if rows is not None and isinstance(rows.rows, int):
+        return _define_nest(job, rows.nest, driver)
+    if rows is not None:
+        return _define_versions(job, nest, by_rows(nest, rows))
     halves = cut(nest, job.target)
     if halves is not None:
         return _define_ends(job, nest, halves)
@@ -312,7 +318,9 @@ def _in_place(
     nest: Nest, never: set[int], params: int, c_output: int | None
 ) -> dict[int, list[int]]:
     """For each output, the operands whose buffer it may take: they are read only at the element
-    that is being written, by the iteration that writes it."""
+    that is being written, by the iteration that writes it, once."""
+    if nest.overlaps:
+        return {}
     reads: dict[int, set[Size]] = {}
     for e in nest.exprs:
         if e.kind == "load":

@@ -20,7 +20,7 @@
     flat             short rows by numbers of rows or columns, several in a vector
     turned           transposed operands, several rows side by side
     columns          column sums beside a row kernel
-    interleaving     results of which vectors hold every second, third, .. element
+    interleaving     operands and results of which vectors hold every second, third, .. element
     scope            where in nested loops an expression is computed
     positions        index polynomials as instructions
     reductions       what is accumulated, and in which order partial results meet

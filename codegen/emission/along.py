@@ -73,6 +73,9 @@ class Along(Body):
         if few := self.f.held or (0 if partial or low != "0" else held.known(self)):
             emit(held.row(self, grid, high, few))
             return
+        if self.nest.overlaps:
+            self.overlapping(grid, low, high, emit)
+            return
         n = self.nest.sizes[s.vector]
         group, width = group or group_of(s), s.width * s.interleave
         while isinstance(n, int) and width > s.width and n < width:
@@ -137,6 +140,16 @@ class Along(Body):
             groups(e(f"select i1 {after}, i64 {main_end}, i64 {begin}"))
 
         e.for_each("0", "2", with_head, some=True)
+
+    def overlapping(
+        self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None]
+    ) -> None:
+        """A loop over vectors from low to high, of which the last one ends there."""
+        e, last = self.e, self.e(f"sub nsw i64 {high}, {self.s.width}")
+        self.e.for_each(
+            low, high, lambda i: emit([self.vectors_at(grid, least(e, i, last), None)]),
+            self.s.width,
+        )
 
     def singly(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None]

@@ -1,27 +1,37 @@
-"""Interleaved stores: results of which vectors hold every second, third, .. element.
+"""Interleaved elements: of operands and results of which a vector holds every second, third, ..
 
-    out0[3*i0] = e0;  out0[3*i0+1] = e1;  out0[3*i0+2] = e2
+    e0 = in0[3*i0];  e1 = in0[3*i0+1];  e2 = in0[3*i0+2];  ..
+    out0[3*i0] = e3;  out0[3*i0+1] = e4;  out0[3*i0+2] = e5
 
-`unrolling` makes such nests. Stored one by one, lanes would be scattered; shuffles put those of all
-the registers in the order of memory, and whole vectors are stored.
+`unrolling` and `unrolled_rows` make such nests. Read and stored one by one, lanes would be gathered
+and scattered; whole vectors are read, whose lanes shuffles put in registers of their own, and those
+of all results in the order of memory, and whole vectors are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.nests.axes import coefficient
-from graphc.codegen.nests.loops import Nest, Store
+from graphc.codegen.nests.loops import Expr, Nest, Store
+from graphc.dims import Size
 from graphc.types import DType
+
+if TYPE_CHECKING:
+    from graphc.codegen.nests.schedule import Schedule
 
 
 def axis(nest: Nest) -> str | None:
-    """The axis along which stores interleave, if there is one."""
+    """The axis along which stores interleave, if there is one; others may go by vectors."""
     if nest.reduced or len(nest.stores) < 2:
         return None
     for name in nest.outer:
-        if all(len(g) > 1 for g in groups(nest.stores, name)):
+        found = list(groups(nest.stores, name))
+        if any(len(g) > 1 for g in found) and all(
+            len(g) > 1 or coefficient(g[0].offset, name) == 1 for g in found
+        ):
             return name
     return None
 
@@ -42,31 +52,102 @@ def groups(stores: Sequence[Store], vector: str | None) -> Iterator[list[Store]]
         yield found
 
 
-def store(L: Lanes, d: DType, values: Sequence[str], at: str) -> None:
-    """Write registers so that their first lanes come first, then their second ones, and so on.
+def rows(s: Schedule) -> dict[Expr, list[Expr]]:
+    """Loads that read whole rows together, each with those of its row in their order."""
+    nest, vector = s.nest, s.vector
+    if nest.reduced or vector is None or s.width == 1:
+        return {}
+    loads: dict[tuple[int, Size], Expr] = {
+        (e.param, e.offset): e for e in nest.exprs
+        if e.kind == "load" and not e.preds and not nest.dynamic(e.offset) and e.dtype.itemsize >= 4
+    }
+    found: dict[Expr, list[Expr]] = {}
+    for (param, offset), first in loads.items():
+        n = coefficient(offset, vector)
+        if first in found or not isinstance(n, int) or n < 2:
+            continue
+        row = [e for k in range(n) if (e := loads.get((param, offset + k))) is not None]
+        if len(row) == n and not any(e in found for e in row):
+            found |= dict.fromkeys(row, row)
+    return found
 
-    Of more registers than they have lanes, as many as these at a time: then each vector is a part
-    of one row, and the shuffles are those of a square, few even where the rows' length is odd.
-    """
-    moved = [L.to_memory(d, v) for v in values]
-    if (n := len(moved)) <= L.width:
-        _store(L, d, moved, at, [k * L.width for k in range(n)])
-        return
-    for first in (*range(0, n - L.width, L.width), n - L.width):  # the last ones once more
-        places = [first + k * n for k in range(L.width)]
-        _store(L, d, moved[first : first + L.width], at, places)
 
-
-def _store(L: Lanes, d: DType, moved: Sequence[str], at: str, places: Sequence[int]) -> None:
-    """Write the interleaved lanes of registers, vector by vector, at these elements."""
+def load(L: Lanes, d: DType, n: int, at: str) -> list[str]:
+    """Rows of n elements from `at` on, one in each lane: a register for each element."""
     t = L.moved(d)
-    parts = _interleaved(L, t, moved)
-    masks: Sequence[str | None] = [None] * len(moved)
+    if _goes_by_squares(L, n):
+        out: list[str] = []
+        for first in _squares(L, n):
+            square = [_row(L, d, n, k, first, at) for k in range(L.width)]
+            out += _interleaved(L, t, square)[len(out) - first :][: n - len(out)]
+        return out
+    masks: Sequence[str | None] = [None] * n
     if L.mask is not None:
-        masks = _interleaved(L, "i1", [L.mask] * len(moved))
-    for part, mask, k in zip(parts, masks, places, strict=True):
-        to = L.e(f"getelementptr inbounds {t}, ptr {at}, i64 {k}") if k else at
-        Lanes(L.e, L.width, L.target, mask=mask).store_moved(d, part, to)
+        masks = _interleaved(L, "i1", [L.mask] * n)
+    read = [
+        Lanes(L.e, L.width, L.target, mask=mask).load(d, _place(L, t, at, k * L.width))
+        for k, mask in enumerate(masks)
+    ]
+    return _apart(L, t, read)
+
+
+def _row(L: Lanes, d: DType, n: int, k: int, first: int, at: str) -> str:
+    """The k-th row from its element `first` on; where it is not wanted, the first row, which is."""
+    here = _place(L, L.moved(d), at, k * n + first)
+    if L.mask is not None and k:
+        wanted = L.e(f"extractelement {L.vec('i1')} {L.mask}, i64 {k}")
+        here = L.e(f"select i1 {wanted}, ptr {here}, ptr {_place(L, L.moved(d), at, first)}")
+    return Lanes(L.e, L.width, L.target, mask=_elements(L, n)).load(d, here)
+
+
+def _elements(L: Lanes, n: int) -> str | None:
+    """The lanes of a register that a row of n fills."""
+    return L.constants("i1", [k < n for k in range(L.width)]) if n < L.width else None
+
+
+def store(L: Lanes, d: DType, values: Sequence[str], at: str) -> None:
+    """Write registers so that their first lanes come first, then their second ones, and so on."""
+    moved, n, t = [L.to_memory(d, v) for v in values], len(values), L.moved(d)
+    if not _goes_by_squares(L, n):
+        masks: Sequence[str | None] = [None] * n
+        if L.mask is not None:
+            masks = _interleaved(L, "i1", [L.mask] * n)
+        for k, (part, mask) in enumerate(zip(_interleaved(L, t, moved), masks, strict=True)):
+            to = _place(L, t, at, k * L.width)
+            Lanes(L.e, L.width, L.target, mask=mask).store_moved(d, part, to)
+        return
+    moved += ["poison"] * (L.width - n)
+    for first in _squares(L, n):
+        parts = _interleaved(L, t, moved[first : first + L.width])
+        for k, part in enumerate(parts):
+            mask = _elements(L, n)
+            if L.mask is not None:
+                wanted = L.spread("i1", L.e(f"extractelement {L.vec('i1')} {L.mask}, i64 {k}"))
+                mask = wanted if mask is None else L.op("and", "i1", wanted, mask)
+            to = _place(L, t, at, k * n + first)
+            Lanes(L.e, L.width, L.target, mask=mask).store_moved(d, part, to)
+
+
+def _place(L: Lanes, t: str, at: str, k: int) -> str:
+    return L.e(f"getelementptr inbounds {t}, ptr {at}, i64 {k}") if k else at
+
+
+def _goes_by_squares(L: Lanes, n: int) -> bool:
+    """Whether rows of n elements are turned by as many registers as these have lanes: then each is
+    a part of one row, and the shuffles are those of a square, few even where n is odd."""
+    if n > L.width:
+        return True
+    return L.target.masked and shuffles(n) > shuffles(L.width)
+
+
+def _squares(L: Lanes, n: int) -> list[int]:
+    """Where the registers of squares begin in a row; the last ones once more."""
+    return [*range(0, n - L.width, L.width), max(0, n - L.width)]
+
+
+def shuffles(n: int) -> int:
+    """Of n registers that are interleaved."""
+    return 0 if n == 1 else n * (n - 1) if n % 2 else n + 2 * shuffles(n // 2)
 
 
 def _interleaved(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
@@ -90,6 +171,34 @@ def _interleaved(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
             picked = [
                 width + lane if j == there else (order[k] if j == 1 else k)
                 for k, (lane, there) in enumerate(places)
+            ]
+            found = L.shuffle(t, found, registers[j], picked)
+        out.append(found)
+    return out
+
+
+def _apart(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
+    """The inverse of `_interleaved`: every n-th lane of n registers in one."""
+    n, width = len(registers), L.width
+    if n == 1:
+        return list(registers)
+    if n % 2 == 0:
+        halves = [
+            _apart(L, t, [
+                L.shuffle(t, a, b, [2 * k + odd for k in range(width)])
+                for a, b in zip(registers[0::2], registers[1::2], strict=True)
+            ])
+            for odd in (0, 1)
+        ]
+        return [v for pair in zip(*halves, strict=True) for v in pair]
+    out = []
+    for r in range(n):
+        places = [divmod(k * n + r, width) for k in range(width)]  # (register, lane)
+        found, order = registers[0], [lane if j == 0 else -1 for j, lane in places]
+        for j in range(1, n):
+            picked = [
+                width + lane if j == there else (order[k] if j == 1 else k)
+                for k, (there, lane) in enumerate(places)
             ]
             found = L.shuffle(t, found, registers[j], picked)
         out.append(found)

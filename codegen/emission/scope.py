@@ -42,6 +42,7 @@ class Scope(Positions):
         self.scalars: dict[Expr, str] = {}
         self.vectors: dict[Expr, str] = {}
         self.splats: dict[tuple[Expr, int], str] = {}
+        self.rows: dict[Expr, list[str]] = {}  # of rows that are read together, by its first
         self.running: dict[Expr, str] = {}  # states of running reductions, from here on after it
         self.rounds: dict[tuple[int | str, ...], list[str]] = {}  # keys of Philox's, by lanes
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
@@ -248,9 +249,19 @@ class Scope(Positions):
             last = self.element(base, d.itemsize, offset - (L.width - 1))
             back = self.lanes(True, L.mask and L.reverse("i1", L.mask))
             return L.reverse(register_type(d), back.load(d, last))
+        if row := self.frame.rows.get(x):
+            return self._of_row(L, x, row)
         if isinstance(step, int) and 1 < step <= most_apart(d) and not preds:
             return L.load_apart(d, self.element(base, d.itemsize, offset), step)
         return L.gather(d, base, self.lane_size(offset))
+
+    def _of_row(self, L: Lanes, x: Expr, row: list[Expr]) -> str:
+        """An element of rows that are read together, when the first of it is wanted."""
+        first = row[0]
+        if first not in self.rows:
+            at = self.element(self.frame.params[x.param], x.dtype.itemsize, first.offset)
+            self.rows[first] = interleaving.load(L, x.dtype, len(row), at)
+        return self.rows[first][row.index(x)]
 
     def _mask(self, cond: str) -> str:
         """The active lanes in which a condition holds."""

@@ -114,7 +114,9 @@ class Store(NamedTuple):
 @dataclass
 class Nest:
     """A loop nest. `outer` axes are independent; `reduced` ones are consumed by reductions.
-    `columns` is the axis of rows so short that vectors hold several (see `flattened`), or ""."""
+    `columns` is the axis of rows so short that vectors hold several (see `flattened`), or "".
+    `overlaps`: the vector axis is as long as a vector, the last of which may compute anew what the
+    one before it did."""
 
     outer: list[str]
     reduced: list[str]
@@ -125,6 +127,7 @@ class Nest:
     stores: list[Store]
     sites: list[Node] = field(default_factory=list)
     columns: str = ""
+    overlaps: bool = False
 
     @property
     def points(self) -> Size:

@@ -43,6 +43,7 @@ from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.schedule import Schedule, plan
 from graphc.codegen.nests.sweeps import MAX_CACHED_ROW
 from graphc.codegen.nests.tiles import longest_spread
+from graphc.codegen.nests.unrolled_rows import UnrolledRows
 from graphc.codegen.nests.vector_axis import FEW
 from graphc.dims import Size
 
@@ -105,6 +106,11 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
         if plan(near, target).cached.keys() - schedule.cached.keys():
             some.append(Version("near", "sle", MAX_CACHED_ROW, near))
     return Versions(length, some, nest) if some else None
+
+
+def by_rows(nest: Nest, found: UnrolledRows) -> Versions:
+    """A version of short rows for some of them at a time."""
+    return Versions(found.rows, [Version("unrolled", "sge", found.least, found.nest)], nest)
 
 
 def by_parts(nest: Nest, target: Target) -> Versions | None:

@@ -138,6 +138,10 @@ ORDERS = {
     },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
+    "codegen.nests.unrolled_rows": {
+        "MOST": (1, 4, 32), "FEW": (1, 16), "MOST_EXPRS": (1, 9999), "MOST_SHUFFLES": (0, 999),
+        "LEAST": (16, 9999), "LEAST_LIGHT": (16, 9999),
+    },
     "codegen.emission.pieces": {
         "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128),
         "CACHED_BYTES": (1 << 10, 1 << 13), "LEAST_PIECE": (1, 4), "PIECE": (2, 16),
