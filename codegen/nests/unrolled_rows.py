@@ -10,15 +10,15 @@ logarithms of rows are vectors; shuffles bring rows into registers and out (`int
 Elements meet in the order of a row that vectors sweep (`emission.short`), so that bits stay. 65,536
 elements take Zen 5 so many us as they are and unrolled:
 
-    rows of                         f32  3       8        10       16      f64  3        8
-    softmax                         47  16   54  14   54  22   31  18       79  40   54  35
-    layer norm                      27   8   23   8   30  15   17  11       39  19   27  18
-    logarithm of the sum of exp     38  18   20  14   22  15   16  12       55  40   37  31
-    root of the sum of squares     3.3 1.9  8.4 2.0  8.9 3.9  4.6 2.3      6.0 5.0   14 3.9
-    the greatest taken from all     23   3   10   5                         26   7
+    rows of                       f32  3       8      10      16    f64  3       8      16
+    softmax                       46  15  50  14  51  17  29  15    74  37  52  30  45  31
+    layer norm                    26   8  22   8  26  10  16   9    36  19  27  15  18  16
+    log of the sum of exp         36  17  19  13  21  12  16  11    52  41  36  26  32  23
+    root of the sum of squares   3.4 2.0 8.3 2.1 9.0 2.8 4.7 2.0   6.0 5.1  14 3.5 7.4 4.1
+    less the greatest of them     22   3   9   5  12   7   7   5    25   8  10   9
 
-By AVX2 softmax of 8 f32 55 and 43, of 3 82 and 38. A call with few rows is faster as they are: the
-kernel chooses when it runs. It compiles 10 to 25 ms longer.
+By AVX2 softmax of f32 takes 81 and 38, 52 and 31, 75 and 34, 46 and 33. A call with few rows is
+faster as they are: the kernel chooses when it runs. It compiles 10 to 25 ms longer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from graphc.codegen.emission.interleaving import shuffles
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coalesce, coefficient, substitute, with_polynomials
 from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, is_long
@@ -37,9 +36,9 @@ from graphc.dims import Size
 from graphc.types import bool_, f32, f64, i64
 
 MOST = 16          # elements of a row,
-FEW = 4            # and so few that registers of one row are nearly empty
+FEW = 4            # so few that registers of one row are nearly empty,
+SLOW = 12          # and where a root follows a sum
 MOST_EXPRS = 400   # of the unrolled nest
-MOST_SHUFFLES = 32  # of a row's registers, where little is computed of them
 LEAST, LEAST_LIGHT = 16, 64  # rows: whole vectors on every target, and where little is computed
 OPS = {
     "reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum",
@@ -114,12 +113,8 @@ def _gains(nest: Nest, k: str, n: int, target: Target, long: bool) -> bool:
     slow = sum(c for c in ends if c >= COSTLY) > VECTOR_COST["div"]
     several = _sums(nest) > 1
     if not any(k in s.axes for s in nest.stores):
-        return n <= width + width // 2 or (target.masked and (slow or several))
-    if several:
-        return target.masked or n <= max(FEW, width)
-    if slow and n <= (12 if target.masked else 32 // width):
-        return True
-    return n <= max(FEW, width // 2) and shuffles(n) <= MOST_SHUFFLES
+        return slow or several or (width > 2 and n < 2 * width)
+    return several or n <= (SLOW if slow else max(FEW, width))
 
 
 def _follow(nest: Nest, i: str, k: str, n: int, least: int) -> bool:

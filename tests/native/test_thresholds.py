@@ -83,6 +83,7 @@ PLACES = {
         "MASKED": (0, 9999), "PART": (0, 99), "PART_BITS": (64, 9999),
     },
     "codegen.emission.held": {"VECTORS": ((1, 2, 3, 4), (1, 1, 8)), "COST": (0, 9999)},
+    "codegen.emission.interleaving": {"PICKED": (0, 100), "FEW": (1, 99)},
     "codegen.emission.parts": {"LANES": (1, 9999)},
     "codegen.emission.short": {"WRITTEN": (0, 1, 9999)},
     "codegen.emission.turned": {"FAR": (0, 1 << 12)},
@@ -139,7 +140,7 @@ ORDERS = {
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
     "codegen.nests.unrolled_rows": {
-        "MOST": (1, 4, 32), "FEW": (1, 16), "MOST_EXPRS": (1, 9999), "MOST_SHUFFLES": (0, 999),
+        "MOST": (1, 4, 32), "FEW": (1, 16), "SLOW": (1, 32), "MOST_EXPRS": (1, 9999),
         "LEAST": (16, 9999), "LEAST_LIGHT": (16, 9999),
     },
     "codegen.emission.pieces": {
