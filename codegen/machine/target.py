@@ -79,6 +79,11 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.core == ZEN4
 
     @property
+    def reads_lines_in_order(self) -> bool:
+        """Likewise of rows of less than a cache line (`emission.bands`)."""
+        return self.core in (ZEN4, ZEN5)
+
+    @property
     def reads_streams(self) -> bool:
         """Whether far memory comes faster as some streams than as one (`emission.prefetch`)."""
         return self.core == ZEN3
