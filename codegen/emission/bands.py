@@ -95,8 +95,9 @@ def stretches(f: Frame, sides: int) -> list[tuple[int, str]]:
     some places in turns: sums of 1M x 8 f32 take 760 us by one block and 1,100 by four, of 2M x 4
     f64 1,880 and 2,690, variances 3,940 and 5,770; of 128k x 8 f32, in the cache, 84 and 48. What
     waits longer keeps up by longer rows: greatest elements of 2M x 4 f32 take 2,160 and 1,940, of
-    512k x 16 940 and 1,140. Zen 5 does so where rows are less than a line: sums of 1M x 8 f32 take 600
-    us and 678, variances 1,277 and 1,607, of 2M x 4 f64 1,410 and 1,545, of 1M x 8 1,395 and 1,181.
+    512k x 16 940 and 1,140. Zen 5 does so where rows are less than a line: sums of 1M x 8 f32 take
+    600 us and 678, variances 1,277 and 1,607, of 2M x 4 f64 1,410 and 1,545, of 1M x 8 1,395 and
+    1,181.
     """
     s, nest = f.schedule, f.nest
     rows, row = s.loops[0], nest.sizes[s.vector or ""]

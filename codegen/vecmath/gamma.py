@@ -1,9 +1,9 @@
 """log-gamma and polygamma on lanes: right everywhere rather than fast.
 
 Both are functions of the module, worked out in f64 with sums of two doubles where terms cancel;
-f32 is f64 rounded, of log-gamma above 0 a plain one. Below 0 the reflection formulas are exact to
-some 2^-56 of their terms: some ULP remain close to the zeros between negative integers, where the
-terms cancel.
+f32 is f64 rounded, of log-gamma and digamma above 0 a plain one: digamma takes Zen 5 0.9 ns, with
+such sums 11. Below 0 the reflection formulas are exact to some 2^-56 of their terms: some ULP
+remain close to the zeros between negative integers, where the terms cancel.
 Sources: NIST DLMF 5.5.3, 5.11.1, 5.11.2, 5.15.5, 5.15.6, 5.15.8.
 """
 
@@ -182,7 +182,38 @@ def polygamma(F: Floats, x: str, n: int) -> str:
 
     Poles: +inf for odd n; for even n -inf at 0, +inf at -0, NaN at the negative integers.
     """
-    return _in_f64(F, f"polygamma{n}", x, lambda D, v: _polygamma(D, v, n))
+    def any_sign() -> str:
+        return _in_f64(F, f"polygamma{n}", x, lambda D, v: _polygamma(D, v, n))
+
+    if n or F.double:
+        return any_sign()
+    L = F.L
+    wide = L.convert("fpext", x, "float", "double")
+    y = outlined(
+        L, "digammaf", "double", [wide], lambda l, v: _digamma_f32(Floats(l, "double"), *v)
+    )
+    y = L.convert("fptrunc", y, "double", "float")
+    below = F.cmp("olt", x, 0.0)
+    return unless(L, below, F.t, lambda: y, lambda: F.select(below, any_sign(), y))
+
+
+def _digamma_f32(F: Floats, a: str) -> str:
+    """digamma in f64 of an f32 a that is 0 or more, or -0.
+
+    log b - 1/(2 b) - 1/(12 b^2) + ... from b = 6 on; below b = a + 6, less 1/a + ... + 1/(a + 5),
+    which is (2 a + 5) (1/u + 1/(u + 4) + 1/(u + 6)), u = a (a + 5).
+    """
+    low = F.cmp("olt", a, 6.0)
+    b = F.select(low, F.add(a, 6.0), a)
+    u = F.mul(a, F.add(a, 5.0))
+    over = F.mul(F.add(F.add(a, a), 5.0), F.poly(u, [24.0, 20.0, 3.0]))
+    less = F.div(over, F.mul(u, F.poly(u, [24.0, 10.0, 1.0])))
+    inverse = F.div(1.0, b)
+    square = F.mul(inverse, inverse)
+    terms = [float(number / (2 * k)) for k, number in enumerate(bernoulli(5), 1)]
+    series = F.fma(inverse, 0.5, F.mul(square, F.poly(square, terms)))
+    y = F.sub(F.sub(log(F, b), series), F.select(low, less, 0.0))
+    return F.select(F.cmp("oeq", a, 0.0), F.neg(F.copysign(INF, a)), _digamma_at_zero(F, a, y))
 
 
 def _polygamma(F: Floats, x: str, n: int) -> str:

@@ -32,7 +32,7 @@ RANGES: dict[str, tuple[Range, ...]] = {
     "atanh": ((-1, 1),), "sin": ((-10, 10),), "cos": ((-10, 10),), "tan": ((-10, 10),),
     "asin": ((-1, 1),), "acos": ((-1, 1),), "atan": ((-5, 5),), "erf": ((-3, 3),),
     "sqrt": ((0.1, 10),), "rsqrt": ((0.1, 10),), "cbrt": ((0.1, 10),),
-    "floor": ((-10, 10),), "lgamma": ((0.1, 10),),
+    "floor": ((-10, 10),), "lgamma": ((0.1, 10),), "digamma": ((0.1, 10),),
     "pow": ((0.1, 10), (-5, 5)), "atan2": ((-5, 5), (-5, 5)), "hypot": ((-5, 5), (-5, 5)),
     "remainder": ((-10, 10), (0.1, 10)), "divide": ((-10, 10), (0.1, 10)),
     "maximum": ((-10, 10), (-10, 10)),
@@ -41,11 +41,12 @@ RANGES: dict[str, tuple[Range, ...]] = {
 NUMPY: Mapping[str, str | None] = {
     "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "asin": "arcsin",
     "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "pow": "power",
-    "erf": None, "rsqrt": None, "lgamma": None,
+    "erf": None, "rsqrt": None, "lgamma": None, "digamma": None,
 }
 TORCH: Mapping[str, str | None] = {}
 JAX: Mapping[str, str | None] = NUMPY | {
     "erf": "scipy.special.erf", "rsqrt": "lax.rsqrt", "lgamma": "scipy.special.gammaln",
+    "digamma": "scipy.special.digamma",
 }
 Run = Callable[[], object]
 
