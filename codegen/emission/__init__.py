@@ -16,6 +16,7 @@
     stripes          long columns: rows outside, columns inside
     pieces           which nests are run so, and how many columns at a time
     running          running sums and products down columns
+    between          sums between the bounds of conditions, which are decided there
     bands            long sums with few results
     flat             short rows by numbers of rows or columns, several in a vector
     turned           transposed operands, several rows side by side

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
-from graphc.codegen.emission import blocks, narrow, whole_row, written
+from graphc.codegen.emission import between, blocks, narrow, whole_row, written
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import RowPrefetch, Streams
@@ -142,7 +142,7 @@ class Across(Body):
                 inner = Scope(self.f, around, e.section(), {name: i}, ready=around.ready)
                 nested(depth + 1, inner)
 
-            e.for_each(first, last, body)
+            between.each(self.f, name, first, last, body)
 
         nested(0, scope)
         states = {
@@ -212,6 +212,18 @@ class Across(Body):
         """Vectors from begin to end: a loop of whole ones, then a loop of masked ones."""
         s, e = self.s, self.e
         group = self._side_by_side(reduces)
+        if found := self._stretches(n):
+            def some(low: str, high: str) -> None:
+                self._rolled(scope, reduces, stores, cells, low, high, masked=False)
+
+            def decided(low: str, high: str) -> None:
+                if group > 1:
+                    self._unrolled(scope, reduces, stores, cells, low, high, group)
+                else:
+                    some(low, high)
+
+            begin = between.whole(self.f, found, begin, end, some, decided)
+            group = 1
         unrolled = group > 1 and not (isinstance(n, int) and n < group * s.width)
         step = (group if unrolled else 1) * s.width
         even = isinstance(n, int) and n % step == 0 and not (s.flat or self.blocks)
@@ -230,6 +242,16 @@ class Across(Body):
             self._rolled(scope, reduces, stores, cells, begin, whole, masked=False)
         if not even:
             self._rolled(scope, reduces, stores, cells, whole, end, masked=True)
+
+    def _stretches(self, n: object) -> list[between.Cut]:
+        """The stretches between bounds of conditions along the row, if it is long."""
+        s = self.s
+        if s.vector is None or self.blocks or self.f.decided or s.narrow:
+            return []
+        short = isinstance(n, int) and n < between.LONG
+        if short and (s.loops or not s.flat):
+            return []
+        return between.cuts(self.nest, s.vector)
 
     def _side_by_side(self, reduces: list[Expr]) -> int:
         """How many vectors of the row the sweep takes at a time: all that states in registers need.

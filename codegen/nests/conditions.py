@@ -23,10 +23,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from graphc import dims
+from graphc.codegen.nests import ranges
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr, Nest, Pred, axis
 from graphc.dims import Size
 
+FAR = 16        # parts of an operand, more than one of which beside it are far from it
 TYPICAL = 256   # what a symbolic dimension counts as
 LONG = 128      # elements of a row from which what is not its interior is few vectors of it
 
@@ -99,3 +101,12 @@ def bounds(p: Pred, name: str) -> tuple[Size, Size] | None:
     low, high = p.lo - rest, p.hi - rest
     walked = any(n.startswith("%") for b in (low, high) for n in dims.names(b))
     return None if walked else (low, high)
+
+
+def reaches_far(nest: Nest, e: Expr) -> bool:
+    """Whether what the conditions of a load keep from being read lies far beside its operand."""
+    found = ranges.bounds(e.offset, nest.sizes)
+    if found is None:
+        return True
+    size = typical(dims.product(nest.params[e.param].shape))
+    return FAR * max(typical(found[1]) - size, -typical(found[0])) > size

@@ -52,7 +52,7 @@ def pieces(nest: Nest, target: Target) -> list[Nest]:
         return [nest]
     found = [nest]
     for name in nest.outer:
-        cuts = [[] if _stays_whole(n, name, target) else _stretches(n, name) for n in found]
+        cuts = [[] if _stays_whole(n, name, target) else stretches(n, name) for n in found]
         if sum(max(1, len(at)) for at in cuts) > MOST:
             several = _several(nest, name, cuts[0]) if name == nest.outer[0] else None
             if several is None:
@@ -73,7 +73,7 @@ def parts_of_rows(nest: Nest) -> tuple[str, list[Nest]] | None:
         return None
     for name in nest.outer:
         if _is_open_row(nest, name):
-            parts = _cut(nest, name, _stretches(nest, name))
+            parts = _cut(nest, name, stretches(nest, name))
             return (name, parts) if 1 < len(parts) <= MOST_OF_ROWS else None
     return None
 
@@ -153,7 +153,7 @@ class Stretch(NamedTuple):
         return cls(begin, end, (begin,), end)
 
 
-def _stretches(nest: Nest, name: str) -> list[Stretch]:
+def stretches(nest: Nest, name: str) -> list[Stretch]:
     """What an axis is cut into, at the bounds of conditions on it; [] where that is not worth it.
 
     Bounds that are not certain to lie on the axis are left out.
@@ -162,7 +162,8 @@ def _stretches(nest: Nest, name: str) -> list[Stretch]:
     if len(edges) < 3:
         return []
     inner = 1  # elements that stand behind one another for one value of the axis, as far as known
-    for other in nest.outer[nest.outer.index(name) + 1 :]:
+    axes = nest.outer if name in nest.outer else nest.reduced
+    for other in axes[axes.index(name) + 1 :]:
         inner *= _about(nest.sizes[other])
     found = []
     begin, past = edges[0], edges[:1]
@@ -248,7 +249,7 @@ class Piece:
         """The conditions that are left; None where one never holds."""
         left = []
         for p in conditions:
-            held = _held(p, self.name, self.stretch)
+            held = holds_in(p, self.name, self.stretch)
             if held is None:
                 p = Pred(*(substitute(size, self.env) for size in p.sizes))
                 held = holds(p, self.whole.sizes)
@@ -302,7 +303,7 @@ class Piece:
         return Expr(number, kind, e.dtype, args, attrs, axes, e.node)
 
 
-def _held(p: Pred, name: str, stretch: Stretch) -> bool | None:
+def holds_in(p: Pred, name: str, stretch: Stretch) -> bool | None:
     """Whether a condition holds in all of a stretch of an axis, or nowhere; else None."""
     found = bounds(p, name)
     if found is None:

@@ -24,6 +24,7 @@ from graphc import codegen, passes
 PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
+    "codegen.emission.between": {"MOST": (0, 64), "LONG": (0, 64, 1 << 40)},
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": ((0, 0), (99, 99))},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,),
@@ -126,7 +127,8 @@ ORDERS = {
         "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "COMPARED": (1, 64),
         "LONG": (1, 64), "FEWEST": (0, 9999),
     },
-    "codegen.nests.conditions": {"TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000)},
+    "codegen.nests.conditions": {
+        "TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000), "FAR": (0, 1 << 40)},
     "codegen.nests.versions": {"FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8)},
     "codegen.nests.schedule": {
         "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16),
