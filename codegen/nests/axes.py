@@ -1,6 +1,10 @@
 """Axes of loop nests: polynomials in them, and which are walked as one.
 
     x[c*i + j], 0 <= j < c      ->      x[k], 0 <= k < c*n
+
+A condition on i alone is one on k, too, lo <= i < hi being c*lo <= k < c*hi. Sums over rows that
+are put together are walked so, since they go from bound to bound (`emission.between`): squares of
+20,000 x 8 f32 above their doubles and products take Zen 5 20 us in the place of 190.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from typing import Any
 from graphc import dims
 from graphc.codegen.nests.loops import Expr, Nest, Pred, Store, axis
 from graphc.dims import Apply, Dim, Size
+
+LONG = 128  # elements of a row that conditions on rows cost little
 
 
 def polynomials(nest: Nest) -> list[Size]:
@@ -97,9 +103,50 @@ def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:
             ),
             None,
         )
-        if pair is None:
+        if pair is not None:
+            nest = _merge(nest, *pair)
+        elif (scaled := _scaled(nest)) is not None:
+            nest = scaled
+        else:
             return nest
-        nest = _merge(nest, *pair)
+
+
+def _scaled(nest: Nest) -> Nest | None:
+    """A sum over rows and elements whose conditions are on rows, walked as one axis: where rows are
+    short, or bounds are certain to lie on it, so that vectors between them have no conditions."""
+    if nest.outer or len(nest.reduced) != 2:
+        return None
+    a, b = nest.reduced
+    size = nest.sizes[b]
+    short = isinstance(size, int) and size < LONG
+    certain = True
+
+    def scaled(p: Pred) -> Pred:
+        nonlocal certain
+        if coefficient(p.index, a) != 1 or any({a, b} & {*dims.names(x)} for x in (p.lo, p.hi)):
+            return p
+        rest = p.index - axis(a)
+        for bound in (p.lo - rest, p.hi - rest, nest.sizes[a] - p.lo + rest,
+                      nest.sizes[a] - p.hi + rest):
+            certain = certain and dims.is_nonnegative(bound * size)
+        return Pred(p.index * size + axis(b), p.lo * size, p.hi * size)
+
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        attrs, axes = e.attrs, e.axes
+        if e.kind == "load":
+            attrs = (e.param, e.offset, tuple(map(scaled, e.preds)))
+        elif e.kind == "inside":
+            attrs = tuple(map(scaled, e.attrs))
+        args = tuple(exprs[x.id] for x in e.args)
+        if a in axes:
+            axes |= {b}
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, axes, e.node))
+    if not (short or certain):
+        return None
+    stores = [s._replace(expr=exprs[s.expr.id]) for s in nest.stores]
+    found = replace(nest, exprs=exprs, stores=stores)
+    return _merge(found, a, b) if _mergeable(found, polynomials(found), a, b) else None
 
 
 def _mergeable(nest: Nest, polys: list[Size], a: str, b: str) -> bool:

@@ -104,6 +104,20 @@ def test_elements_that_are_stored_beside_their_sums():
             np.testing.assert_allclose(got, w, 2e-5, 1e-6)
 
 
+def test_conditions_on_short_rows_are_on_their_elements():
+    """Rows put together are walked as one, by full vectors, where their ends are certain."""
+    for shape in ((700, 3), ("n", 3), ("n", "m")):
+        x, y = gx.input("x", shape), gx.input("y", shape)
+        c = gx.concatenate([x, y * 2, x * y], axis=0)
+        f = gx.function([x, y], [gx.sum(c * c), gx.sum(gx.pad(x, [(2, 3), (0, 0)]) ** 2)])
+        assert all(re.match(r"for \(\) reduce i\d<[^,]*:", k.text) for k in f.kernels)
+        for n in (700,) if shape[0] == 700 else (1, 2, 50, 700):
+            a, b = numbers((n, 3), "f4"), numbers((n, 3), "f4")
+            wide = np.concatenate([a, b * 2, a * b]).astype(np.float64)
+            np.testing.assert_allclose(f(a, b)[0], (wide**2).sum(), 1e-5)
+            np.testing.assert_allclose(f(a, b)[1], (a.astype(np.float64) ** 2).sum(), 1e-5)
+
+
 @pytest.mark.parametrize(
     "target", [x86("v3"), x86("v4"), neon("aarch64-unknown-linux-gnu")], ids=["v3", "v4", "neon"],
 )
