@@ -233,8 +233,14 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     calls = []
     for k, part in enumerate(parts):
         small = job.part(f"p{k}")
-        versions = by_parts(part, job.target)
-        if versions is None:
+        rows = unrolled_rows(part, job.target, job.module.sparing)
+        versions = by_length(part, job.target) or by_parts(part, job.target)
+        if rows is not None and isinstance(rows.rows, int):
+            kernel = NestKernel(small, rows.nest, slots)
+            kernel.define()
+        elif rows is not None:
+            kernel = _write_versions(small, by_rows(part, rows), slots)
+        elif versions is None:
             kernel = NestKernel(small, part, slots, beside=True)
             kernel.define()
         else:
@@ -246,7 +252,7 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
         f"define internal void @{job.name}(ptr %ctx, ptr %scratch) nounwind {{\n{''.join(calls)}"
         "  ret void\n}",
     )
-    in_place = _in_place(nest, set(), len(job.node.args), None)
+    in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
     return Call(job.name, job.node, slots, nest=nest, in_place=in_place, work=work)
 
 

@@ -25,7 +25,7 @@ from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.nests.axes import coefficient, needs
 from graphc.codegen.nests.conditions import reaches_far
 from graphc.codegen.nests.costs import in_memory
-from graphc.codegen.nests.loops import Expr, Store
+from graphc.codegen.nests.loops import Expr, Pred, Store
 from graphc.dims import Dim, Size, atom
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class Scope(Positions):
         if step == 1:
             at = self.element(base, d.itemsize, offset)
             if preds and reaches_far(self.frame.nest, x):
-                at = self._where_read(L, at)
+                at = self._where_read(L, preds, at)
             return L.load(d, at)
         if step == -1:  # the vector that ends here, turned around
             last = self.element(base, d.itemsize, offset - (L.width - 1))
@@ -259,12 +259,13 @@ class Scope(Positions):
             return L.load_apart(d, self.element(base, d.itemsize, offset), step)
         return L.gather(d, base, self.lane_size(offset))
 
-    def _where_read(self, L: Lanes, at: str) -> str:
+    def _where_read(self, L: Lanes, preds: tuple[Pred, ...], at: str) -> str:
         """An address, or, where no lane is read, that of the call's arguments. A masked load that
         reads nothing takes a CPU hundreds of cycles if its pages are not there: the sum of the
         squares of 100,000 f32 beside their doubles and products took Zen 5 4,290 us, 64 so."""
         assert L.mask is not None
-        return self.e(f"select i1 {L.any(L.mask)}, ptr {at}, ptr %ctx")
+        read = L.any(L.mask) if self._varies(preds) else self.condition(preds, False)
+        return self.e(f"select i1 {read}, ptr {at}, ptr %ctx")
 
     def _of_row(self, L: Lanes, x: Expr, row: list[Expr]) -> str:
         """An element of rows that are read together, when the first of it is wanted."""
