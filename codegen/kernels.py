@@ -234,13 +234,13 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     for k, part in enumerate(parts):
         small = job.part(f"p{k}")
         rows = unrolled_rows(part, job.target, job.module.sparing)
-        versions = by_length(part, job.target) or by_parts(part, job.target)
         if rows is not None and isinstance(rows.rows, int):
-            kernel = NestKernel(small, rows.nest, slots)
-            kernel.define()
-        elif rows is not None:
-            kernel = _write_versions(small, by_rows(part, rows), slots)
-        elif versions is None:
+            part, rows = rows.nest, None
+        versions = (
+            by_rows(part, rows) if rows is not None
+            else by_length(part, job.target) or by_parts(part, job.target)
+        )
+        if versions is None:
             kernel = NestKernel(small, part, slots, beside=True)
             kernel.define()
         else:

@@ -172,18 +172,20 @@ def _interleaved(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
             L.shuffle(t, a, b, [(half * width + k) // 2 + (k % 2) * width for k in range(width)])
             for a, b in zip(even, odd, strict=True) for half in range(2)
         ]
-    out = []
-    for r in range(n):
-        places = [divmod(r * width + k, n) for k in range(width)]  # (lane, register)
-        found, order = registers[0], [lane if j == 0 else -1 for lane, j in places]
-        for j in range(1, n):
-            picked = [
-                width + lane if j == there else (order[k] if j == 1 else k)
-                for k, (lane, there) in enumerate(places)
-            ]
-            found = L.shuffle(t, found, registers[j], picked)
-        out.append(found)
-    return out
+    places = [[divmod(r * width + k, n) for k in range(width)] for r in range(n)]
+    return [_picked(L, t, registers, [(j, lane) for lane, j in p]) for p in places]
+
+
+def _picked(L: Lanes, t: str, registers: Sequence[str], places: Sequence[tuple[int, int]]) -> str:
+    """One register of lanes of others, each by the number of its register and its lane there."""
+    found, order = registers[0], [lane if j == 0 else -1 for j, lane in places]
+    for j in range(1, len(registers)):
+        picked = [
+            L.width + lane if j == there else (order[k] if j == 1 else k)
+            for k, (there, lane) in enumerate(places)
+        ]
+        found = L.shuffle(t, found, registers[j], picked)
+    return found
 
 
 def _apart(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
@@ -202,18 +204,8 @@ def _apart(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
             for odd in (0, 1)
         ]
         return [v for pair in zip(*halves, strict=True) for v in pair]
-    out = []
-    for r in range(n):
-        places = [divmod(k * n + r, width) for k in range(width)]  # (register, lane)
-        found, order = registers[0], [lane if j == 0 else -1 for j, lane in places]
-        for j in range(1, n):
-            picked = [
-                width + lane if j == there else (order[k] if j == 1 else k)
-                for k, (there, lane) in enumerate(places)
-            ]
-            found = L.shuffle(t, found, registers[j], picked)
-        out.append(found)
-    return out
+    places = [[divmod(k * n + r, width) for k in range(width)] for r in range(n)]
+    return [_picked(L, t, registers, p) for p in places]
 
 
 def _is_square(L: Lanes, t: str, n: int) -> bool:
