@@ -45,12 +45,13 @@ def cuts(nest: Nest, name: str) -> list[Cut]:
 def each(f: Frame, name: str, first: str, last: str, body: Callable[[str], None]) -> None:
     """A loop over a scalar axis from first to last, between bounds where it has any."""
     found = [] if f.decided else cuts(f.nest, name)
-    for cut, low, high in _spans(f, found, first, last):
-        f.decided = cut[1]
-        f.e.for_each(low, high, body)
-    f.decided = {} if found else f.decided
     if not found:
         f.e.for_each(first, last, body)
+        return
+    for (_, known), low, high in _spans(f, found, first, last):
+        f.decided = known
+        f.e.for_each(low, high, body)
+    f.decided = {}
 
 
 def _spans(

@@ -161,8 +161,6 @@ def _interleaved(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
     """The lanes of registers in turn. An even number goes by halves, which takes the logarithm of
     it in shuffles; else each result picks what it has of every register."""
     n, width = len(registers), L.width
-    if n == 1:
-        return list(registers)
     if _is_square(L, t, n):
         return _transposed(L, t, registers)
     if n % 2 == 0:
@@ -191,8 +189,6 @@ def _picked(L: Lanes, t: str, registers: Sequence[str], places: Sequence[tuple[i
 def _apart(L: Lanes, t: str, registers: Sequence[str]) -> list[str]:
     """The inverse of `_interleaved`: every n-th lane of n registers in one."""
     n, width = len(registers), L.width
-    if n == 1:
-        return list(registers)
     if _is_square(L, t, n):
         return _transposed(L, t, registers)
     if n % 2 == 0:

@@ -63,7 +63,7 @@ class RowPrefetch:
         self.sweep = -1
         self.loads: dict[Expr, Size] = {}  # bytes from row to row
         self.far: Size = 0                 # bytes of all rows, if so many are not asked for
-        self._near: dict[Size, list[tuple[str, int]]] = {}
+        self._ways: dict[Size, list[tuple[str, int]]] = {}
         if not s.across or s.sweeps < 2 or s.straight or not s.grid or s.vector is None:
             return
         for x in s.nest.exprs:
@@ -99,7 +99,7 @@ class RowPrefetch:
     def _distances(self, scope: Scope, step: Size) -> list[tuple[str, int]]:
         """Bytes to the next row, 0 if it is not asked for, and how near it is to be kept: both ways
         for rows of a length that comes with the call, one of them by 0."""
-        if step not in self._near:
+        if step not in self._ways:
             top, limits = scope.frame.top, [(step, MOST_BYTES), (self.far, FAR_BYTES)]
             bytes_ = top.size(step)
             for size, most in limits:
@@ -108,14 +108,14 @@ class RowPrefetch:
                 few = top.e(f"icmp ule i64 {top.size(size)}, {most}")
                 bytes_ = top.e(f"select i1 {few}, i64 {bytes_}, i64 0")
             if isinstance(step, int):
-                self._near[step] = [(bytes_, 3 if step <= NEAR_BYTES else 2)]
+                self._ways[step] = [(bytes_, 3 if step <= NEAR_BYTES else 2)]
             else:
                 near = top.e(f"icmp ule i64 {bytes_}, {NEAR_BYTES}")
-                self._near[step] = [
+                self._ways[step] = [
                     (top.e(f"select i1 {near}, i64 {bytes_}, i64 0"), 3),
                     (top.e(f"select i1 {near}, i64 0, i64 {bytes_}"), 2),
                 ]
-        return self._near[step]
+        return self._ways[step]
 
 
 class Streams:

@@ -60,8 +60,9 @@ class Body:
     def mask(self, start: str, end: str) -> str:
         """Lanes start, start+1, ... that are below `end`."""
         L = Lanes(self.e, self.s.width, self.f.target)
-        if L.target.masked and self.nest.reduced and end.isdecimal() and self.f.bits >= 32:
-            end = self.f.hidden(end)
+        known = start.isdecimal() and end.isdecimal()
+        if known and self.nest.reduced and L.target.masked and self.f.bits >= 32:
+            end = self.f.hidden(end)  # of what is added up zeros take the place
         mask = below(L, start, end, self.f.bits)
         if self.f.copies_parts and mask.startswith("%"):
             left = self.e(f"sub nsw i64 {end}, {start}")

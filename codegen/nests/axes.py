@@ -90,6 +90,7 @@ def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:
 
     Only axes of one group are merged: by default the outer ones and the reduced ones.
     """
+    every = groups is None
     groups = [nest.outer, nest.reduced] if groups is None else groups
     while True:
         polys = polynomials(nest)
@@ -105,7 +106,7 @@ def coalesce(nest: Nest, groups: Sequence[Sequence[str]] | None = None) -> Nest:
         )
         if pair is not None:
             nest = _merge(nest, *pair)
-        elif (scaled := _scaled(nest)) is not None:
+        elif every and (scaled := _scaled(nest)) is not None:
             nest = scaled
         else:
             return nest

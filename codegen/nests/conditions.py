@@ -28,7 +28,7 @@ from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr, Nest, Pred, axis
 from graphc.dims import Size
 
-FAR = 16        # parts of an operand, more than one of which beside it are far from it
+FAR = 16        # of so many parts of an operand, one beside it is far from it
 TYPICAL = 256   # what a symbolic dimension counts as
 LONG = 128      # elements of a row from which what is not its interior is few vectors of it
 

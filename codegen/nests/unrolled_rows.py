@@ -112,7 +112,7 @@ def _gains(nest: Nest, k: str, n: int, target: Target, long: bool) -> bool:
     ends = (cost_of(e) for e in nest.exprs if e.kind == "op" and k not in e.axes)
     slow = sum(c for c in ends if c >= COSTLY) > VECTOR_COST["div"]
     several = _sums(nest) > 1
-    if not any(k in s.axes for s in nest.stores):
+    if not any(k in s.axes for s in nest.stores):  # by two lanes a sum is folded in no time
         return slow or several or (width > 2 and n < 2 * width)
     return several or n <= (SLOW if slow else max(FEW, width))
 

@@ -14,6 +14,9 @@ Likewise the rows of a matrix, which are summed with a row in each lane if they 
 elements: these lengths have a version each, as if they were declared. The norms of 10,000 rows
 of three f32 take 4 us in the place of 78.
 
+Rows of a known length that is short are unrolled where there are enough of them (see
+`unrolled_rows`).
+
 Rows that one vector holds have a version as well. They need no loops, and stay in registers from
 sweep to sweep: softmax of 10,000 rows of three takes 161 us in the place of 441, sums of rows of
 eight 22 for 76. Another one is for rows of up to four vectors, all of them masked: sums of 2,000

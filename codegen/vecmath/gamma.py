@@ -81,13 +81,21 @@ def lgamma(F: Floats, x: str) -> str:
     """log |gamma(x)|; +inf at 0 and the negative integers and at both infinities."""
     if F.double:
         return _in_f64(F, "lgamma", x, _lgamma)
+    return _plain_above(
+        F, x, F.abs(x), "lgammaf", _lgamma_f32, lambda: _in_f64(F, "lgamma", x, _lgamma))
+
+
+def _plain_above(
+    F: Floats, x: str, a: str, name: str, above: Callable[[Floats, str], str],
+    everywhere: Callable[[], str],
+) -> str:
+    """A function of f32 x: `above` of a, which is x there, in f64 where no lane is below 0."""
     L = F.L
-    wide = L.convert("fpext", F.abs(x), "float", "double")
-    y = outlined(L, "lgammaf", "double", [wide], lambda l, v: _lgamma_f32(Floats(l, "double"), *v))
+    wide = L.convert("fpext", a, "float", "double")
+    y = outlined(L, name, "double", [wide], lambda l, v: above(Floats(l, "double"), *v))
     y = L.convert("fptrunc", y, "double", "float")
     below = F.cmp("olt", x, 0.0)
-    return unless(L, below, F.t, lambda: y,
-                  lambda: F.select(below, _in_f64(F, "lgamma", x, _lgamma), y))
+    return unless(L, below, F.t, lambda: y, lambda: F.select(below, everywhere(), y))
 
 
 def _lgamma_f32(F: Floats, a: str) -> str:
@@ -187,14 +195,7 @@ def polygamma(F: Floats, x: str, n: int) -> str:
 
     if n or F.double:
         return any_sign()
-    L = F.L
-    wide = L.convert("fpext", x, "float", "double")
-    y = outlined(
-        L, "digammaf", "double", [wide], lambda l, v: _digamma_f32(Floats(l, "double"), *v)
-    )
-    y = L.convert("fptrunc", y, "double", "float")
-    below = F.cmp("olt", x, 0.0)
-    return unless(L, below, F.t, lambda: y, lambda: F.select(below, any_sign(), y))
+    return _plain_above(F, x, x, "digammaf", _digamma_f32, any_sign)
 
 
 def _digamma_f32(F: Floats, a: str) -> str:

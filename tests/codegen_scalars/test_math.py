@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -180,9 +181,10 @@ def test_poles_of_polygamma() -> None:
     x = np.array([0.0, -0.0, -1.0, -2.0, INF, -INF, NAN])
     wants = {0: [-INF, INF, NAN, NAN, INF, NAN, NAN], 1: [INF, INF, INF, INF, 0.0, NAN, NAN],
              2: [-INF, INF, NAN, NAN, -0.0, NAN, NAN]}
-    for n, want in wants.items():
+    for (n, want), d in product(wants.items(), (f32, f64)):
         for level in LEVELS:
-            got, _ = run("polygamma", [x], [f64], f64, level=level, width=4, attrs={"n": n})
+            a = x.astype(d.numpy)
+            got, _ = run("polygamma", [a], [d], d, level=level, width=4, attrs={"n": n})
             assert np.array_equal(got, np.array(want), equal_nan=True), (n, got)
             numbers = ~np.isnan(got)
             assert (np.signbit(got) == np.signbit(want))[numbers].all()
@@ -192,10 +194,11 @@ def test_digamma_around_its_zero() -> None:
     zero = 1.4616321449683622
     near = zero + np.ldexp(np.array([[1.0], [-1.0]]), -np.arange(3, 53)).ravel()
     x = np.array([*near, zero, np.nextafter(zero, 2), np.nextafter(zero, 1)])
-    want = exact("polygamma", [x], 0)
-    for level in LEVELS:
-        got, _ = run("polygamma", [x], [f64], f64, level=level, width=4, attrs={"n": 0})
-        assert ulps(got, want, f64).max() <= BOUNDS["polygamma"]
+    for d, level in product((f32, f64), LEVELS):
+        a = x.astype(d.numpy)
+        want = exact("polygamma", [a], 0)
+        got, _ = run("polygamma", [a], [d], d, level=level, width=4, attrs={"n": 0})
+        assert ulps(got, want, d).max() <= BOUNDS["polygamma"]
 
 
 def test_gamma_functions_by_reflection() -> None:

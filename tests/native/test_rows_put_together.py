@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,6 @@ import graphc as gx
 from graphc.codegen.compile import compile_graph
 from graphc.codegen.machine.target import x86
 from graphc.codegen.nests import index_splitting
-
-RNG = np.random.default_rng(35)
 
 
 def outputs(m, x, y, z):
@@ -27,17 +27,18 @@ def outputs(m, x, y, z):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("m", ["m", 3, 10, 40, 600])
 def test_values_and_bits_of_rows(monkeypatch, dtype, m):
-    x, y = gx.input("x", ("n", m), dtype), gx.input("y", ("k", m), dtype)
-    several = outputs(gx, x, y, gx.input("z", (1, m), dtype))
-    inputs = [x, y, gx.input("z", (1, m), dtype)]
+    shapes = {"x": ("n", m), "y": ("k", m), "z": (1, m)}
+    inputs = [gx.input(k, s, dtype) for k, s in shapes.items()]
+    rng = np.random.default_rng(35)
     several = outputs(gx, *inputs)
     cut = gx.function(inputs, several)
     with monkeypatch.context() as patch:
         patch.setattr(index_splitting, "_sums_rows", lambda nest: False)
         whole = gx.function(inputs, several).compile()
+    assert cut.compile().llvm_ir() != whole.llvm_ir()
     for length in (m,) if m != "m" else (1, 2, 5, 33, 700):
         for n, k in ((1, 1), (5, 3), (70, 20), (2, 100)):
-            a, b, c = (RNG.normal(size=(rows, length)).astype(dtype) for rows in (n, k, 1))
+            a, b, c = (rng.normal(size=(rows, length)).astype(dtype) for rows in (n, k, 1))
             got = cut(a, b, c)
             for x_, y_ in zip(got, whole(a, b, c), strict=True):
                 assert x_.tobytes() == y_.tobytes()
@@ -51,15 +52,17 @@ def test_pieces_are_kernels_without_conditions(target):
     f = gx.function([x, y], gx.nn.softmax(gx.concatenate([x, y], axis=0), axis=1), name="f")
     text = compile_graph(f.optimized, target).llvm
     assert "@f.k0.p0" in text and "@f.k0.p1" in text and "@f.k0.p2" not in text
+    assert re.search(r"select i1 %t\d+, ptr %t\d+, ptr %ctx", text) is None
 
 
 def test_states_that_are_read_by_rows_are_not_written_over_too_early():
-    s = gx.variable(RNG.normal(size=(40, 50)).astype("f4"), "s")
+    rng = np.random.default_rng(36)
+    s = gx.variable(rng.normal(size=(40, 50)).astype("f4"), "s")
     x = gx.input("x", (20, 50))
     both = gx.concatenate([x, x * 2], axis=0)
     before = s.value.astype("f8")
     f = gx.function([x], [], updates={s: s - gx.sum(both * s, axis=1, keepdims=True) * both})
-    a = RNG.normal(size=(20, 50)).astype("f4")
+    a = rng.normal(size=(20, 50)).astype("f4")
     f(a)
     wide = np.concatenate([a, a * 2]).astype("f8")
     want = before - (wide * before).sum(axis=1, keepdims=True) * wide

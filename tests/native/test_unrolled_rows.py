@@ -9,7 +9,6 @@ import graphc as gx
 from graphc.codegen.compile import compile_graph
 from graphc.codegen.machine.target import host, neon, x86
 
-RNG = np.random.default_rng(33)
 ROWS = (1, 15, 16, 17, 31, 32, 47, 64, 65, 100)
 OPS = {
     "softmax": lambda x: gx.nn.softmax(x, axis=1),
@@ -52,11 +51,12 @@ def test_rows_have_the_bits_of_named_lengths_and_nothing_else_is_written(m, dtyp
     """Named lengths are swept by vectors; the last vector of rows may lie over the one before."""
     shapes = [("n", m), ("n", "m")]
     inputs = [gx.input("x", s, dtype) for s in shapes]
+    rng = np.random.default_rng(m)
     known, named = (gx.function([x], [op(x) for op in OPS.values()]) for x in inputs)
     for n in ROWS:
         around = np.full(n * m + 64, 1e30, dtype)
         a = around[32 : 32 + n * m].reshape(n, m)
-        a[:] = RNG.normal(size=(n, m))
+        a[:] = rng.normal(size=(n, m))
         outs, guarded = [], []
         for want in named(a):
             guarded.append(np.full(want.size + 64, 7, dtype))
@@ -89,7 +89,7 @@ def test_rows_beside_numbers_of_their_own_and_of_columns():
     y = gx.exp(x * w[:, None] + b)
     total = gx.sum(y, axis=1, keepdims=True)
     f = gx.function([x, w, b], [y / total, gx.log(total[:, 0]) * w])
-    a, v, c = RNG.normal(size=(101, 6)), RNG.normal(size=101), RNG.normal(size=6)
+    a, v, c = (np.random.default_rng(33).normal(size=s) for s in ((101, 6), 101, 6))
     e = np.exp(a * v[:, None] + c)
     got = f(a, v, c)
     np.testing.assert_allclose(got[0], e / e.sum(axis=1, keepdims=True), 1e-13)
@@ -102,7 +102,7 @@ def test_a_state_is_changed_once():
     t = gx.variable(np.ones((37, 8), "f4"), "t")
     ends = gx.logsumexp(x, axis=1)
     f = gx.function([x], [], updates={s: s + ends, t: t * gx.nn.softmax(x, axis=1)})
-    a = RNG.normal(size=(37, 8)).astype("f4")
+    a = np.random.default_rng(34).normal(size=(37, 8)).astype("f4")
     f(a)
     f(a)
     np.testing.assert_allclose(s.value, 2 * reference("ends", a), 1e-6)
@@ -115,7 +115,8 @@ def test_losses_of_classes_and_their_gradients(n):
     x, labels = gx.input("x", ("n", 10)), gx.input("labels", ("n",), "int64")
     loss = gx.nn.cross_entropy(x, labels)
     f = gx.function([x, labels], [loss, gx.grad(loss, x)])
-    a, at = RNG.normal(size=(n, 10)).astype("f4"), RNG.integers(0, 10, n)
+    rng = np.random.default_rng(n)
+    a, at = rng.normal(size=(n, 10)).astype("f4"), rng.integers(0, 10, n)
     wide = a.astype(np.float64)
     slope = reference("softmax", a)
     picked = reference("ends", a) - wide[np.arange(n), at]
@@ -130,11 +131,9 @@ def test_losses_of_classes_and_their_gradients(n):
 
 def test_threads_that_share_rows_write_the_same(monkeypatch):
     x = gx.input("x", ("n", 12))
-    a = RNG.normal(size=(8192 * 3 + 5, 12)).astype("f4")
-    got = []
-    for threads in ("1", "4"):
-        monkeypatch.setenv("GRAPHC_NUM_THREADS", threads)
-        got.append(gx.function([x], gx.nn.softmax(x, axis=1))(a))
+    a = np.random.default_rng(35).normal(size=(8192 * 3 + 5, 12)).astype("f4")
+    monkeypatch.setenv("GRAPHC_NUM_THREADS", "4")
+    got = [gx.function([x], gx.nn.softmax(x, axis=1), threads=t)(a) for t in (1, 4)]
     assert got[0].tobytes() == got[1].tobytes()
     np.testing.assert_allclose(got[0], reference("softmax", a), 1e-5)
 
