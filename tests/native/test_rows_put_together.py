@@ -55,15 +55,17 @@ def test_pieces_are_kernels_without_conditions(target):
     assert re.search(r"select i1 %t\d+, ptr %t\d+, ptr %ctx", text) is None
 
 
-def test_states_that_are_read_by_rows_are_not_written_over_too_early():
+def test_states_that_later_sweeps_read_are_not_written_over():
+    """The new state of an element is known before the sum that the old one is multiplied with; the
+    rows are longer than registers hold."""
     rng = np.random.default_rng(36)
-    s = gx.variable(rng.normal(size=(40, 50)).astype("f4"), "s")
-    x = gx.input("x", (20, 50))
+    s = gx.variable(rng.normal(size=(40, 600)).astype("f4"), "s")
+    x = gx.input("x", (20, 600))
     both = gx.concatenate([x, x * 2], axis=0)
-    before = s.value.astype("f8")
-    f = gx.function([x], [], updates={s: s - gx.sum(both * s, axis=1, keepdims=True) * both})
-    a = rng.normal(size=(20, 50)).astype("f4")
-    f(a)
-    wide = np.concatenate([a, a * 2]).astype("f8")
-    want = before - (wide * before).sum(axis=1, keepdims=True) * wide
-    np.testing.assert_allclose(s.value, want, 1e-4, 1e-4)
+    scaled = s * gx.sum(both * s, axis=1, keepdims=True)
+    f = gx.function([x], scaled, updates={s: s * 3 + both})
+    a = rng.normal(size=(20, 600)).astype("f4")
+    wide, old = np.concatenate([a, a * 2]).astype("f8"), s.value.astype("f8")
+    np.testing.assert_allclose(
+        f(a), old * (wide * old).sum(axis=1, keepdims=True), 1e-4, 1e-4)
+    np.testing.assert_allclose(s.value, old * 3 + wide, 1e-5, 1e-5)
