@@ -9,6 +9,7 @@
     blocks           an argmax of short integers along a row
     written          short rows within loops, with their states in registers
     along            every lane is a row of its own
+    down             the loops down the axes that these reduce
     held             rows that few vectors hold, without loops of their own
     interior         the part of a row where vectors have no conditions
     short            short rows in lanes, each added up as `across` would

@@ -211,15 +211,22 @@ class Lanes:
         ]
 
     def joined(self, t: str, parts: Sequence[str]) -> str:
-        """The inverse of `parts`; their number is a power of two."""
-        while len(parts) > 1:
-            n = self.width // len(parts)
+        """The inverse of `parts`."""
+        n, left = self.width // len(parts), list(parts)
+        while len(left) > 1:
+            left += ["poison"] * (len(left) % 2)
             order = ", ".join(f"i32 {i}" for i in range(2 * n))
-            parts = [
+            left = [
                 self.e(f"shufflevector <{n} x {t}> {a}, <{n} x {t}> {b}, <{2 * n} x i32> <{order}>")
-                for a, b in zip(parts[::2], parts[1::2], strict=True)
+                for a, b in zip(left[::2], left[1::2], strict=True)
             ]
-        return parts[0]
+            n *= 2
+        if n == self.width:
+            return left[0]
+        v, order = f"<{n} x {t}>", ", ".join(f"i32 {i}" for i in range(self.width))
+        return self.e(
+            f"shufflevector {v} {left[0]}, {v} poison, <{self.width} x i32> <{order}>"
+        )
 
     # --- memory ----------------------------------------------------------------------------
 
@@ -332,15 +339,21 @@ class Lanes:
         """`store`, and where the register `past` is true, which says that `ptr` is aligned and
         that no lane is masked, past the caches, and with what `besides` writes."""
         e, t, value = self.e, self.moved(d), self.to_memory(d, register)
-        v, aligned = self.vec(t), min(64, self.width * d.itemsize)
+        aligned = min(64, self.width * d.itemsize)
+        # LLVM hands registers of other numbers of lanes from block to block lane by lane
+        handed = self.width & (self.width - 1) == 0
+        parts = [value] if handed else self._vectors(t, value, d.itemsize)
         stream, keep, after = e.fresh("past"), e.fresh("keep"), e.fresh("after")
         e.do(f"br i1 {past}, label %{stream}, label %{keep}")
         e.label(stream)
-        e.do(f"store {v} {value}, ptr {ptr}, align {aligned}, !nontemporal !3")
+        self._store_parts(t, parts, ptr, d.itemsize, f"align {aligned}, !nontemporal !3")
         besides()
         e.do(f"br label %{after}")
         e.label(keep)
-        self.store_moved(d, value, ptr)
+        if handed:
+            self.store_moved(d, value, ptr)
+        else:
+            self._store_parts(t, parts, ptr, d.itemsize, f"align {d.itemsize}")
         e.do(f"br label %{after}")
         e.label(after)
 
@@ -351,13 +364,23 @@ class Lanes:
         as in most of NumPy's arrays, a CPU joins the halves of a line if they follow each other:
         x + r of 100 x 1000 f32 takes 13 us in the place of 23.
         """
+        self._store_parts(t, self._vectors(t, value, itemsize), ptr, itemsize, f"align {itemsize}")
+
+    def _vectors(self, t: str, value: str, itemsize: int) -> list[str]:
+        """The vectors of a wide register."""
         n = self.target.vector_bits // (8 * itemsize)
-        if n < 2 or self.width <= n or self.width % n:
-            self.e.do(f"store {self.vec(t)} {value}, ptr {ptr}, align {itemsize}")
-            return
-        for k, part in enumerate(self.parts(t, value, n)):
+        whole = n < 2 or self.width <= n or self.width % n
+        return self.parts(t, value, self.width if whole else n)
+
+    def _store_parts(
+        self, t: str, parts: Sequence[str], ptr: str, itemsize: int, how: str
+    ) -> None:
+        """Stores of registers beside each other."""
+        n = self.width // len(parts)
+        for k, part in enumerate(parts):
             at = self.e(f"getelementptr i8, ptr {ptr}, i64 {k * n * itemsize}") if k else ptr
-            self.e.do(f"store <{n} x {t}> {part}, ptr {at}, align {itemsize}")
+            v = f"<{n} x {t}>" if n > 1 else t
+            self.e.do(f"store {v} {part}, ptr {at}, {how}")
 
     def load_splat(self, d: DType, ptr: str) -> str:
         """The element at `ptr` in every lane."""

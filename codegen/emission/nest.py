@@ -45,7 +45,9 @@ class NestKernel:
         """together: points of all nests that a task writes, where this is one of several; that task
         ends with a fence if results go past the caches (see `past`)."""
         self.job, self.module, self.target, self.name = job, job.module, job.target, job.name
-        self.schedule = plan(coalesce(nest), job.target, beside=beside)
+        self.schedule = plan(
+            coalesce(nest), job.target, beside=beside, fused=job.fastmath
+        )
         if self.schedule.columns and cycles is not None:  # of the kernel whose cuts it keeps
             self.schedule.cycles = cycles
         self.nest = self.schedule.nest

@@ -58,6 +58,12 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.arch in X86 and self.registers == 16
 
     @property
+    def adds_beside(self) -> bool:
+        """Whether two sums and two products of whole vectors are begun in a cycle, for which eight
+        chains are too few (`nests.costs`)."""
+        return self.core == ZEN5 and self.vector_bits == 512
+
+    @property
     def reads_apart(self) -> bool:
         """Whether pieces of rows come as fast as whole ones (see `matmul.block`)."""
         return self.core in (ZEN5, GOLDEN_COVE)

@@ -64,6 +64,13 @@ MOST_DIVIDED = 0.4
 # the other instructions, of which it computes three halves at a time or two whole ones, wait then.
 # Of 1k to 128k elements quotients, roots and what is made of them take Golden Cove 7 to 10 % less.
 HALVED = (0.4, 0.3)
+# Chains of sums and products, where both have units of their own (`Target.adds_beside`): each waits
+# three or four cycles for the other, in which four may begin. A polynomial of degree 12 and 2^16
+# elements takes Zen 5 11.0 us in f32 and 22.5 in f64 by eight vectors in step, 9.0 and 19.4 by
+# twelve; one of degree 16 11.3 and 22.6, 9.2 and 18.7; a quotient of two of degree 10 16.1 and 32,
+# 13.7 and 28. What has more values at a time than IN_TWELVE is spilled: 13.7 and 18.2.
+TWELVE, IN_TWELVE, FOUR = 12, 3, 4
+SPILLED = 4  # vectors in step that may lie in memory at a time
 LEAST_STEPPED = 10  # a choice between a product and a sum takes 0.26 ns, in step 0.38
 HELD = 4  # registers that a function holds for each vector
 
@@ -100,9 +107,10 @@ def is_by_constant(e: Expr) -> bool:
 
 def interleaved(
     nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int,
-    stepped: bool,
+    stepped: bool, fused: bool,
 ) -> int:
-    """How many vectors of an elementwise nest go side by side, `stepped` or not.
+    """How many vectors of an elementwise nest go side by side, `stepped` or not. `fused`: products
+    and sums may be one instruction.
 
     One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
     looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
@@ -137,6 +145,8 @@ def interleaved(
     limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
     while most > 1 and most * cost > limit:
         most //= 2
+    if most == 8 and target.adds_beside and not fused and _adds_up(nest, vector, cost):
+        return 8 if isinstance(size, int) and size < 4 * TWELVE * width else TWELVE
     return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
 
 
@@ -159,6 +169,24 @@ def in_steps(exprs: Iterable[Expr], cost: int, least: int = LEAST_STEPPED) -> bo
         return False
     ops = [e.attrs[0] for e in exprs if e.kind == "op"]
     return sum([DIVIDED[op] for op in ops if op in DIVIDED]) <= MOST_DIVIDED * cost
+
+
+def outnumber(nest: Nest, vector: str, interleave: int, target: Target) -> bool:
+    """Whether vectors side by side leave some of 32 registers to what they share, but not enough.
+
+    LLVM computes one vector after the other then, as where there are 16 (`Target.steps`): a
+    polynomial of degree 16 and 2^16 elements takes Zen 5 19.2 us in f32 and 38.3 in f64, in step
+    11.3 and 22.7. Functions have steps of their own and share less: erf of f64 takes half as long
+    again in step, a sine a sixth.
+    """
+    if interleave < 8 or target.vector_bits < 512:
+        return False
+    if any(e.kind == "op" and e.name in FUNCTIONS for e in nest.exprs):
+        return False
+    moving = [e for e in nest.exprs if vector in e.axes]
+    shared = {a for e in moving for a in e.args if vector not in a.axes}
+    held = interleave * _most_live(nest, vector)
+    return held - SPILLED <= target.registers < held + len(shared)
 
 
 def halved(nest: Nest, target: Target, bits: int, cost: int) -> bool:
@@ -209,6 +237,17 @@ def _most_live(nest: Nest, vector: str) -> int:
         live += 1
         most = max(most, live)
     return most
+
+
+def _adds_up(nest: Nest, vector: str, cost: int) -> bool:
+    """Whether a nest of floats mostly adds and multiplies, with few values at a time."""
+    ops = [e for e in nest.exprs if e.kind == "op"]
+    if any(not e.dtype.is_float or e.dtype.bits < 32 for e in nest.exprs):
+        return False
+    if any(e.name in FUNCTIONS for e in ops):
+        return False
+    sums = sum(e.name in ("add", "sub", "mul") for e in ops)
+    return sums >= MOSTLY * cost and _most_live(nest, vector) <= IN_TWELVE
 
 
 def _abreast(nest: Nest, bits: int, cost: int, most: int) -> int:

@@ -25,6 +25,7 @@ from graphc.codegen.nests.costs import (
     halved,
     in_steps,
     interleaved,
+    outnumber,
     reads_neighbours,
 )
 from graphc.codegen.nests.flattened import rows
@@ -147,10 +148,12 @@ class Schedule:
 
 
 def plan(
-    nest: Nest, target: Target, vector: str | None = None, beside: bool = False
+    nest: Nest, target: Target, vector: str | None = None, beside: bool = False,
+    fused: bool = False,
 ) -> Schedule:
     """Decide how a coalesced nest is run; `vector` fixes the vector axis ("": none). `beside`: rows
-    of an elementwise nest may be written some at a time."""
+    of an elementwise nest may be written some at a time. `fused`: products and sums may be one
+    instruction."""
     if nest.columns:
         vector = rows(nest, nest.columns)
     fixed = vector is not None
@@ -193,8 +196,10 @@ def plan(
         [e for e in nest.exprs if vector in e.axes], cost
     )
     interleave = 1 if scattered or woven else interleaved(
-        nest, target, vector, width, bits, cost, stepped
+        nest, target, vector, width, bits, cost, stepped, fused
     )
+    if vector is not None and outnumber(nest, vector, interleave, target):
+        stepped = True
     unroll = min(unroll_of(cost), 2 if woven else 4)
     schedule = Schedule(
         nest, vector, width, lanes=VIRTUAL_BITS // bits, grid=grid,

@@ -10,8 +10,10 @@ import pytest
 
 import graphc as gx
 from graphc.codegen.compile import compile_graph
+from graphc.codegen.emission import streaming
 from graphc.codegen.machine import llvm, target
-from graphc.codegen.machine.target import GOLDEN_COVE, host, x86
+from graphc.codegen.machine.target import GOLDEN_COVE, ZEN5, host, x86
+from graphc.codegen.nests.costs import TWELVE
 
 SIDE_BY_SIDE = 4 if host().vector_bits >= 256 else 2
 
@@ -174,20 +176,82 @@ def test_functions_keep_whole_registers(dtype: str, vectors: int, formula, core:
     assert not computes(text, f"{lanes // 2} x {kind}")
 
 
+def horner(x, steps: int):
+    """A polynomial in x, each coefficient of which differs."""
+    y = x * 0.5 + 1.0
+    for k in range(steps):
+        y = y * x + (0.25 - 0.0625 * k)
+    return y
+
+
 @pytest.mark.skipif(host().arch != "x86_64", reason="LLVM may have no code for x86-64 here")
-def test_vectors_stay_in_step_where_registers_are_few() -> None:
+@pytest.mark.parametrize("level, core, steps, most, fastmath", [
+    ("v3", "", 15, 8, False),
+    ("v4", "", 15, 8, False),     # eight hold 16 registers, and 17 numbers no room in the others
+    ("v4", ZEN5, 15, 12, False),
+    ("v4", ZEN5, 12, 12, False),  # these have: no steps, and LLVM keeps the order
+    ("v4", ZEN5, 15, 8, True),
+])  # fmt: skip
+def test_vectors_stay_in_step_where_registers_are_few(
+    level: str, core: str, steps: int, most: int, fastmath: bool
+) -> None:
     """LLVM would compute one vector to its end after the other, to save registers."""
     x = gx.input("x", ("n",))
-    y = x * 0.5 + 1.0
-    for _ in range(15):
-        y = y * x + 0.25
-    f = gx.function([x], y, name="f")
-    v3 = x86("v3")
-    code = llvm.assembly(compile_graph(f.graph, v3).llvm, v3)
-    ops = re.findall(r"^\t(vmulps|vaddps)\t.*ymm", code, re.MULTILINE)
-    runs = [len([*run]) for _, run in groupby(ops)]
-    assert max(runs) == 8  # vectors, of which each takes a product and a sum in turn
-    assert runs.count(8) >= 30
+    f = gx.function([x], horner(x, steps), name="f", fastmath=fastmath)
+    machine = x86(level)._replace(core=core)
+    text = compile_graph(f.optimized, machine, fastmath=fastmath).llvm
+    code = llvm.assembly(text, machine)
+    found = r"^\t(vmulps|vaddps|vfmadd\d+ps)\t.*[yz]mm"
+    ops = re.findall(found, code, re.MULTILINE)
+    runs = [len([*run]) for _, run in groupby(op[:5] for op in ops)]
+    if fastmath:  # one instruction for both, which has no twelve to wait for
+        assert f"<{16 * most} x float>" in text and f"<{16 * TWELVE} x float>" not in text
+        return
+    assert max(runs) == most  # vectors, of which each takes a product and a sum in turn
+    assert runs.count(most) >= 2 * steps
+
+
+@pytest.mark.parametrize("core", ["", ZEN5])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_twelve_vectors_side_by_side(dtype: str, core: str, monkeypatch) -> None:
+    """A polynomial, a quotient of two and one that goes back and forth, in each number of vectors
+    that is left, from any place of a line; bits are NumPy's."""
+    monkeypatch.setattr(target, "host", lambda: host()._replace(core=core))
+    x = gx.input("x", ("n",), dtype)
+
+    def formulas(x):
+        z = x
+        for _ in range(9):
+            z = z * 3.5 * (1.0 - z)
+        return [horner(x, 14), horner(x, 9) / horner(x * 0.5, 10), z]
+
+    lanes = host().vector_bits // (8 * np.dtype(dtype).itemsize)
+    data = np.random.default_rng(11).uniform(0.1, 0.9, 40 * lanes).astype(dtype)
+    for k, want in enumerate(formulas(data)):
+        f = gx.function([x], formulas(x)[k])
+        twelve = f"<{TWELVE * lanes} x " in f.llvm_ir()
+        assert twelve == (host().vector_bits == 512 and core == ZEN5)
+        for n in (0, 1, *(c * lanes + d for c in (1, 4, 8, 12, 16, 20, 28) for d in (-1, 0, 1))):
+            got = np.full(n + 9, 7, dtype)
+            f(data[n % 7 : n % 7 + n], out=got[n % 5 : n % 5 + n])
+            np.testing.assert_array_equal(got[n % 5 : n % 5 + n], want[n % 7 : n % 7 + n])
+            assert (got[: n % 5] == 7).all() and (got[n % 5 + n :] == 7).all()
+
+
+def test_results_of_twelve_vectors_go_past_the_caches(monkeypatch) -> None:
+    monkeypatch.setattr(streaming, "BYTES", 0)
+    monkeypatch.setattr(streaming, "NEAR", 0)
+    monkeypatch.setattr(target, "host", lambda: host()._replace(core=ZEN5))
+    x = gx.input("x", ("n",))
+    f = gx.function([x], horner(x, 14))
+    if host().vector_bits == 512:  # by vectors, or LLVM would hand them on lane by lane
+        assert len(re.findall(r"store <16 x float> .*nontemporal", f.llvm_ir())) >= TWELVE
+    data = np.random.default_rng(12).uniform(-1, 1, 5003).astype("float32")
+    for n in (1, 191, 192, 200, 5003):
+        got = np.full(n + 16, 7, "float32")
+        f(data[:n], out=got[5 : n + 5])
+        np.testing.assert_array_equal(got[5 : n + 5], horner(data[:n], 14))
+        assert (got[:5] == 7).all() and (got[n + 5 :] == 7).all()
 
 
 @pytest.mark.skipif(host().arch != "x86_64", reason="LLVM may have no code for x86-64 here")

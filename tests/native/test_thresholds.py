@@ -35,7 +35,8 @@ PLACES = {
         "PARALLEL": (1, 100), "LONG_CHAIN": (1, 100), "MAX_INTERLEAVED": (1, 9999),
         "MAX_AVX2": (1, 9999), "ALIASED": (0,), "CARRIED": (1, 4), "CARRIED_LONG": (1,),
         "MOST_LONG": (0,), "MOST_DIVIDED": (0, 1), "HALVED": ((0, 0), (9, 9)),
-        "LEAST_STEPPED": (0, 1000), "HELD": (0, 100), "WINDOW": (0, 9999),
+        "LEAST_STEPPED": (0, 1000), "HELD": (0, 100), "WINDOW": (0, 9999), "IN_TWELVE": (0, 99),
+        "SPILLED": (-99, 0, 99),
     },
     "codegen.nests.tiles": {
         "ROWS_BYTES": (512, 1 << 14), "BESIDE": (1, 3, 8), "LEAST_SHARED": (0, 1, 99),
