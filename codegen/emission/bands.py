@@ -37,7 +37,7 @@ ROWS = 256        # elements that are added up before they join the total: keeps
 MOST_LINES = 128  # of memory for the states of a chunk: the rows of a band are much more
 MOST_ROW = 8      # lines of a row of results: longer ones go by as they stand (`stripes`)
 FAR_BYTES = 20 << 20  # of rows that no cache holds,
-FAR_ROW = (32, 64)    # and of one of them, of sums and of what waits longer
+FAR_ROW = 32          # and of one of them
 
 
 def suit(s: Schedule) -> bool:
@@ -93,11 +93,10 @@ def stretches(f: Frame, sides: int) -> list[tuple[int, str]]:
 
     `sides` of them do not wait for their sums, but Zen 4 reads far memory faster in order than from
     some places in turns: sums of 1M x 8 f32 take 760 us by one block and 1,100 by four, of 2M x 4
-    f64 1,880 and 2,690, variances 3,940 and 5,770; of 128k x 8 f32, in the cache, 84 and 48. What
-    waits longer keeps up by longer rows: greatest elements of 2M x 4 f32 take 2,160 and 1,940, of
-    512k x 16 940 and 1,140. Zen 5 does so where rows are less than a line: sums of 1M x 8 f32 take
-    600 us and 678, variances 1,277 and 1,607, of 2M x 4 f64 1,410 and 1,545, of 1M x 8 1,395 and
-    1,181.
+    f64 1,880 and 2,690, variances 3,940 and 5,770; of 128k x 8 f32, in the cache, 84 and 48. Zen 5
+    does so where rows are less than a line: sums of 1M x 8 f32 take 600 us and 678, variances 1,277
+    and 1,607, of 2M x 4 f64 1,410 and 1,545, of 1M x 8 1,395 and 1,181. What does not round goes
+    through blocks in order anyway (`down`).
     """
     s, nest = f.schedule, f.nest
     rows, row = s.loops[0], nest.sizes[s.vector or ""]
@@ -108,7 +107,7 @@ def stretches(f: Frame, sides: int) -> list[tuple[int, str]]:
         x.attrs[:2]: x.dtype.itemsize for x in nest.exprs if x.kind == "load" and rows in x.axes
     }
     each = sum(read.values())
-    if row * each < FAR_ROW[any(r.name != "reduce_sum" for r in s.sweep)]:
+    if row * each < FAR_ROW or all(reduction_of(r).associative for r in s.sweep):
         return apart
     if row * each >= LINE and not f.target.reads_in_order:
         return apart

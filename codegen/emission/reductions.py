@@ -93,6 +93,17 @@ class Reduction:
         return self.name == "reduce_prod" and not self.dtype.is_float
 
     @property
+    def associative(self) -> bool:
+        """Whether neighbours may be merged first: a float's sums and products round."""
+        return not self.dtype.is_float or self.name not in ("reduce_sum", "reduce_prod")
+
+    @property
+    def unordered(self) -> bool:
+        """Whether elements may come in any order. Of zeros that differ in their signs the last one
+        is the greatest, and the least, so that order tells."""
+        return self.name == "argmax" or not self.dtype.is_float
+
+    @property
     def short(self) -> bool:
         """Whether elements are integers of few enough bits to be counted within a block alone."""
         return not self.dtype.is_float and self.dtype.bits <= 16

@@ -77,11 +77,13 @@ def test_short_columns_have_the_bits_of_these_at_any_distance(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 @pytest.mark.parametrize("what", [gx.sum, gx.max, gx.argmax])
 def test_a_vector_of_columns_is_added_up_in_blocks_side_by_side(what, dtype):
-    """One chain of sums would wait for each of them; the order of each block's is as ever."""
+    """One chain of sums would wait for each of them; the order of each block's is as ever. Rows of
+    greatest elements of floats are merged first."""
     x = gx.input("x", ("n", "m"), dtype)
     f = gx.function([x], what(x, axis=0))
     chains = re.findall(r"((?:  %loop\S+ = phi <\d+ x \w+> .*\n)+)", f.llvm_ir())
-    assert max(c.count("phi") for c in chains) >= 4
+    merged = what is gx.max and dtype != "int8"
+    assert (max(c.count("phi") for c in chains) >= 4) == (not merged)
     for n in (1, 300, 1023, 1024, 1025, 2600):
         a = (RNG.normal(size=(n, 70)) * 30).astype(dtype)
         many = f(a)
