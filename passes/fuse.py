@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
-from graphc.passes import both, chains, copies, repeated
+from graphc.passes import both, chains, copies, one_sweep, repeated
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group, combine, own_label
 from graphc.passes.joining import Joining
@@ -158,7 +158,7 @@ class Fusion(Joining):
 
 def run(g: Graph) -> Graph:
     """Group the nodes of g into kernels, and kernels into chains."""
-    return chains.run(both.run(_kernels(g)), _kernels)
+    return chains.run(both.run(one_sweep.run(_kernels(g))), _kernels)
 
 
 def _kernels(g: Graph) -> Graph:

@@ -262,7 +262,9 @@ def unify(g: Group, h: Group, uses: list[Use]) -> dict[int, int] | None:
 def complete(g: Group, h: Group, to: dict[int, int]) -> dict[int, int] | None:
     """`to` with g's remaining axes given to h's reduced axes of equal size, or to new ones.
 
-    New axes may only be added where h is a plain map whose values nobody else needs.
+    What size alone says keeps the order of axes: sums over (199, 200) and (200, 199) would go
+    through one of their operands against its layout. New axes may only be added where h is a plain
+    map whose values nobody else needs.
     """
     free = [a for a in sorted(h.reduced) if a not in to.values()]
     full = dict(to)
@@ -271,7 +273,7 @@ def complete(g: Group, h: Group, to: dict[int, int]) -> dict[int, int] | None:
             continue
         match = next((b for b in free if h.axes[b] == size), None)
         if match is not None:
-            free.remove(match)
+            free = [b for b in free if b > match]
             full[a] = match
         elif h.reduced:
             return None

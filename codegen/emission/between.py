@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 MOST = 8    # stretches of an axis: each has its own loops
-LONG = 512  # elements of a row that is one of many, from which its vectors are told apart
+LONG = 128  # elements of a row that is one of many, from which its vectors are told apart
 
 Cut = tuple[Stretch, dict[Pred, bool]]
 

@@ -23,14 +23,21 @@ def below(L: Lanes, start: str, end: str, bits: int = 32) -> str:
     return L.cmp("slt", t, L.constants(t, range(L.width)), L.spread(t, left))
 
 
-def between(L: Lanes, low: str, high: str, bits: int) -> tuple[str, Span]:
-    """The lanes k with low <= k < high, any i64, as a mask for lanes of so many bits."""
+def between(
+    L: Lanes, low: str, high: str, bits: int, after: bool = False, before: bool = False
+) -> tuple[str, Span]:
+    """The lanes k with low <= k < high, any i64, as a mask for lanes of so many bits. `after`: none
+    is below low, `before`: none is beyond high."""
     t = _counting(L, bits)
-    span = Span(clamped(L, low), clamped(L, high))
-    first, last = (L.spread(t, L.e(f"trunc i64 {k} to {t}") if t != "i64" else k) for k in span)
-    lanes = L.constants(t, range(L.width))
-    mask = L.op("and", "i1", L.cmp("sge", t, lanes, first), L.cmp("slt", t, lanes, last))
-    return mask, span
+    span = Span("0" if after else clamped(L, low), str(L.width) if before else clamped(L, high))
+    lanes, asked = L.constants(t, range(L.width)), []
+    for predicate, k, known in (("sge", span.first, after), ("slt", span.end, before)):
+        if not known:
+            number = L.spread(t, k if t == "i64" else L.e(f"trunc i64 {k} to {t}"))
+            asked.append(L.cmp(predicate, t, lanes, number))
+    if len(asked) == 2:
+        return L.op("and", "i1", *asked), span
+    return asked[0] if asked else L.k("i1", True), span
 
 
 def common(L: Lanes, a: Span, b: Span) -> Span:

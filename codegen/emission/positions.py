@@ -14,6 +14,7 @@ from graphc import dims
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import between
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.nests import ranges
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Pred, by_data
 from graphc.dims import Apply, Dim, Size
@@ -250,7 +251,8 @@ class Positions(ABC):
             elif lanes and self._step(first) == 1 and self.frame.bits < 64:  # of positions one does
                 low = self.e(f"sub nsw i64 0, {self.size(first)}")
                 end = self.e(f"add nsw i64 {low}, {self.size(size)}")
-                c, span = between(L, low, end, self.frame.bits)
+                after, before = ranges.sides(p, self.frame.nest.sizes)
+                c, span = between(L, low, end, self.frame.bits, after, before)
                 if self.frame.copies_parts:
                     self.frame.spans[c] = span
             else:

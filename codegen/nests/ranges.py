@@ -46,13 +46,22 @@ def _last(a: Atom, sizes: Sizes) -> Size | None:
     return a.b - 1 if a.fn == "mod" and isinstance(a.b, int) and a.b > 0 else None
 
 
+def sides(p: Pred, sizes: Sizes) -> tuple[bool, bool]:
+    """Whether what a condition asks for is never below its lower bound, and never beyond the upper
+    one."""
+    found = bounds(p.index, sizes)
+    if found is None:
+        return False, False
+    return dims.is_nonnegative(found[0] - p.lo), dims.is_nonnegative(p.hi - 1 - found[1])
+
+
 def holds(p: Pred, sizes: Sizes) -> bool | None:
     """Whether a condition always holds, or never; None where neither is certain."""
     found = bounds(p.index, sizes)
     if found is None:
         return None
     low, high = found
-    if dims.is_nonnegative(low - p.lo) and dims.is_nonnegative(p.hi - 1 - high):
+    if all(sides(p, sizes)):
         return True
     never = dims.is_nonnegative(p.lo - 1 - high) or dims.is_nonnegative(low - p.hi)
     return False if never else None

@@ -107,6 +107,10 @@ PLACES = {
     "codegen.machine.units": {"AROUND_BYTES": (0,)},
     "codegen.calling.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},
+    "passes.one_sweep": {
+        "LEAST_ROW": (1, 9999), "LONG_ROW": (1, 9999), "LEAST_SHARE": (0, 2),
+        "MOST_NODES": (1, 9999),
+    },
     "passes.chains": {
         "LEAST_BYTES": (64, 4096), "BLOCK_ROWS": (16, 64), "GAIN": (1, 3),
         "AGAIN_BYTES": (64, 4096), "MOST_KERNELS": (2, 100),

@@ -1,0 +1,222 @@
+"""Kernels that walk over the same elements become one: sums, and maps of what the sums read.
+
+A value and its gradient read the same operands, and often compute the same of them, but neighbours
+meet over one place less than there are, so that the loops of the two are not the same. `fuse` runs
+this when kernels have been made. Sums over a little less than others walk over are padded by zeros,
+which change no sum; the loops are cut where these begin (`codegen.emission.between`).
+
+    %0: f64[] = fused %x {sum of (x[1:] - x[:-1])**2; axes=(n-1), reduced=(0)}
+    %1: f64[n] = fused %x {pad(..., low=1) - pad(..., high=1); axes=(n)}
+->
+    %0: f64[], %1: f64[n] = fused %x {sum of pad((x[1:] - x[:-1])**2, high=1), ...; axes=(n)}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from graphc import dims
+from graphc.dims import Size
+from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
+from graphc.ops.row import OPS, Kind
+from graphc.passes.bodies import operand
+
+LEAST_ROW = 32     # elements of the last axis, and of one that is padded, most vectors of which
+LONG_ROW = 512     # would have conditions otherwise
+LEAST_SHARE = 0.8  # of the places that are walked over, that a sum is over
+MOST_NODES = 150   # of a kernel: values of a vector that need registers at a time
+BETWEEN = 100      # nodes among which a path is looked for
+TYPICAL = 256      # what a symbolic dimension counts as
+
+LOOPED = (Kind.ELEMENTWISE, Kind.LAYOUT, Kind.LEAF, Kind.META)
+
+
+@dataclass(eq=False)
+class Sweep:
+    """Kernels that may become one, in the order of the program."""
+
+    axes: tuple[Size, ...]  # what all of them walk over
+    nodes: list[Node] = field(default_factory=list)
+    size: int = 0           # nodes of their bodies
+
+    @property
+    def reads(self) -> set[Value]:
+        return {a for n in self.nodes for a in n.args}
+
+
+def run(g: Graph) -> Graph:
+    """Join the kernels of g that sum, or map and sum, the same operands."""
+    sweep_of = _sweeps(g)
+    return _joined(g, sweep_of) if sweep_of else g
+
+
+def _sweeps(g: Graph) -> dict[Node, Sweep]:
+    """The kernels that become one, by each of their nodes."""
+    changed = {v for _, v in g.updates}
+    sweep_of: dict[Node, Sweep] = {}
+    readers: dict[Value, list[Sweep]] = {}
+    for n in g.nodes:
+        if not _is_simple(n) or not changed.isdisjoint(n.outs):
+            continue
+        near = dict.fromkeys(s for a in n.args for s in readers.get(a, ())[-4:])
+        home = next((s for s in near if _may_join(n, s, sweep_of)), None)
+        if home is None:
+            home = Sweep(n.attrs["axes"])
+        home.axes = _both(home.axes, n.attrs["axes"]) or home.axes
+        home.nodes.append(n)
+        home.size += len(n.attrs["body"].nodes)
+        sweep_of[n] = home
+        for a in n.args:
+            if home not in readers.setdefault(a, []):
+                readers[a].append(home)
+    return {
+        n: s for n, s in sweep_of.items()
+        if len(s.nodes) > 1 and any(m.attrs["reduced"] for m in s.nodes)
+    }
+
+
+def _is_simple(n: Node) -> bool:
+    """Whether a kernel maps all elements of its axes, sums them, or both in one sweep."""
+    if n.op.name != "fused":
+        return False
+    axes, body = n.attrs["axes"], n.attrs["body"]
+    every = tuple(range(len(axes)))
+    if not axes or n.attrs["reduced"] not in ((), every) or not _is_long(axes[-1]):
+        return False
+    if any(label not in ((), every) for label in n.attrs["outputs"]):
+        return False
+    if any(o.type.shape not in ((), axes) for o in body.outputs):
+        return False
+    totals: set[Value] = set()  # sums, and numbers that are made of them
+    for m in body.nodes:
+        if m.op.kind is Kind.REDUCE:
+            if m.op.name != "reduce_sum" or m.attrs["axes"] != every or m.args[0] in totals:
+                return False
+            if m.args[0].type.shape != axes or not m.out.type.dtype.is_float:
+                return False
+            totals.add(m.out)
+        elif m.op.kind not in LOOPED or m.can_fail:
+            return False
+        elif not totals.isdisjoint(m.args):
+            if m.out.type.shape != ():
+                return False
+            totals.add(m.out)
+    return True
+
+
+def _is_long(row: Size) -> bool:
+    return not isinstance(row, int) or row >= LEAST_ROW
+
+
+def _may_join(n: Node, s: Sweep, sweep_of: dict[Node, Sweep]) -> bool:
+    """Whether a kernel behind those of a sweep may become one with them."""
+    axes = _both(s.axes, n.attrs["axes"])
+    if axes is None or s.size + len(n.attrs["body"].nodes) > MOST_NODES:
+        return False
+    return all(_is_covered(m, axes) for m in (*s.nodes, n)) and not _waits(n, s, sweep_of)
+
+
+def _both(a: tuple[Size, ...], b: tuple[Size, ...]) -> tuple[Size, ...] | None:
+    """The least axes that have the places of both, where it is known which these are."""
+    if len(a) != len(b):
+        return None
+    found: list[Size] = []
+    for x, y in zip(a, b, strict=True):
+        if dims.is_nonnegative(x - y):
+            found.append(x)
+        elif dims.is_nonnegative(y - x):
+            found.append(y)
+        else:
+            return None
+    return tuple(found)
+
+
+def _is_covered(n: Node, axes: tuple[Size, ...]) -> bool:
+    """Whether a kernel may walk over `axes`: a map has no other places, and a sum few more."""
+    own = n.attrs["axes"]
+    if own == axes:
+        return True
+    if any(label for label in n.attrs["outputs"]):
+        return False
+    if own[-1] != axes[-1] and isinstance(axes[-1], int) and axes[-1] < LONG_ROW:
+        return False
+    all_, some = (dims.estimate(dims.product(x), TYPICAL) for x in (axes, own))
+    return some >= LEAST_SHARE * all_
+
+
+def _waits(n: Node, s: Sweep, sweep_of: dict[Node, Sweep]) -> bool:
+    """Whether a kernel needs what a sweep makes, or the way to find out is long."""
+    seen: set[Node] = set()
+    stack = [a.node for a in n.args]
+    while stack:
+        m = stack.pop()
+        if m in seen:
+            continue
+        seen.add(m)
+        if m in s.nodes or len(seen) > BETWEEN:
+            return True
+        group = sweep_of[m].nodes if m in sweep_of else [m]
+        stack += [a.node for k in group for a in k.args]
+    return False
+
+
+def _joined(g: Graph, sweep_of: dict[Node, Sweep]) -> Graph:
+    """g with each sweep as one node, at its first kernel's place; what it needs comes before."""
+    b = Builder()
+    env: dict[Value, Value] = {v: v for v in g.inputs}
+    for node in g.nodes:
+        stack = [node]
+        while stack:
+            n = stack[-1]
+            if n.outs and n.outs[0] in env:
+                stack.pop()
+                continue
+            group = sweep_of[n].nodes if n in sweep_of else [n]
+            missing = [a.node for m in group for a in m.args if a not in env]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if n not in sweep_of:
+                b.repeat(n, env)
+                continue
+            args, attrs = _body(sweep_of[n])
+            new = b.emit(OPS["fused"], [env[a] for a in args], group[0], **attrs)
+            env.update(zip((o for m in group for o in m.outs), new, strict=True))
+    return finish_as(b, g, env)
+
+
+def _body(s: Sweep) -> tuple[list[Value], dict[str, object]]:
+    """Operands and attributes of the node that is all of a sweep's."""
+    b = Builder()
+    given: dict[Value, Value] = {}
+    outputs: list[Value] = []
+    for n in s.nodes:
+        body: Graph = n.attrs["body"]
+        env: dict[Value, Value] = {}
+        for v, a in zip(body.inputs, n.args, strict=True):
+            if a not in given:
+                given[a] = operand(f"p{len(given)}", v.type, v.node.loc)
+            env[v] = given[a]
+        for m in body.nodes:
+            if m.op.kind is Kind.REDUCE:
+                env[m.out] = b.one(m.op, [_padded(b, m, env[m.args[0]], s.axes)], m, **m.attrs)
+            else:
+                b.repeat(m, env)
+        outputs += [env[o] for o in body.outputs]
+    return list(given), {
+        "body": finish(b, "body", list(given.values()), outputs), "axes": s.axes,
+        "reduced": tuple(range(len(s.axes))),
+        "outputs": tuple(label for n in s.nodes for label in n.attrs["outputs"]),
+    }
+
+
+def _padded(b: Builder, n: Node, x: Value, axes: Iterable[Size]) -> Value:
+    """What a reduction sums, with zeros behind it up to the axes of the sweep."""
+    high = tuple(a - own for a, own in zip(axes, x.type.shape, strict=True))
+    if not any(h != 0 for h in high):
+        return x
+    zero = b.constant(x.type.dtype.numpy.type(0), n)
+    none = (0,) * len(high)
+    return b.one("pad", [x, zero], n, low=none, high=high, interior=none)
