@@ -27,6 +27,7 @@ from graphc.types import DType
 
 DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
+ALIGNED_ROWS = 32  # from which x is copied where its vectors lie across lines: 2 to 7 % on Zen 5
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 # Bytes of an A, part of one that is cut in eight, from which some streams are asked for where far
@@ -59,7 +60,10 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     size = dtype.itemsize
     row = f.add(f.mul(f.min("%k", str(DOT_BLOCK)), size), str(LINE))
     copies = f.at("%scratch", row)
-    scattered = f.cmp("ne", "%x_row", str(size))
+    apart = f.cmp("ne", "%x_row", str(size))
+    across = f.cmp("ne", f(f"and i64 {f('ptrtoint ptr %x to i64')}, {LINE - 1}"), "0")
+    many = f.cmp("sge", "%m", str(ALIGNED_ROWS))
+    scattered = f(f"or i1 {apart}, {f(f'and i1 {across}, {many}')}")
     unit = f.cmp("eq", "%a_col", str(size))
     with f.each("0", "%k", DOT_BLOCK) as block:
         depth = f.min(f.sub("%k", block.index), str(DOT_BLOCK))

@@ -326,3 +326,26 @@ def test_products_of_a_program_that_one_can_serve_are_one(columns, kinds):
         for got, f, b in zip(together(a, *bs), alone, bs, strict=True):
             np.testing.assert_array_equal(got, f(a, b))
             np.testing.assert_allclose(got, np.tanh(a @ b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_vector_may_lie_across_lines(dtype):
+    """It is copied for many rows; the bits are those of one that begins a line."""
+    a = gx.input("a", ("m", "k"), dtype)
+    x = gx.input("x", ("k",), dtype)
+    f = gx.function([a, x], a @ x)
+    assert "ptrtoint ptr %x" in f.llvm_ir()
+    rng, tolerance = np.random.default_rng(23), 1e-4 if dtype == "float32" else 1e-11
+    for m, k in ((31, 70), (32, 1), (33, 200), (64, 4099), (100, 64)):
+        rows, room = rng.normal(size=(m, k)).astype(dtype), np.empty(k + 64, dtype)
+        start = -(room.ctypes.data // room.itemsize) % (64 // room.itemsize)
+        found = []
+        for offset in (0, 1, 5):
+            vector = room[start + offset : start + offset + k]
+            vector[:] = np.random.default_rng(k).normal(size=k)
+            found.append(f(rows, vector).tobytes())
+            np.testing.assert_allclose(
+                f(rows, vector), rows.astype("f8") @ vector.astype("f8"),
+                rtol=tolerance, atol=tolerance * 10,
+            )
+        assert found[0] == found[1] == found[2]
