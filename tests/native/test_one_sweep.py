@@ -185,3 +185,19 @@ def test_masks_with_one_end_or_none(monkeypatch):
     assert span.first != "0" and span.end == "8"
     every, span = lane_masks.between(L, "%a", "%b", 32, after=True, before=True)
     assert every == L.k("i1", True) and (span.first, span.end) == ("0", "8")
+
+
+@pytest.mark.parametrize("made, kernels", [
+    (lambda x: [gx.sum(x), gx.exp(x)], 1),
+    (lambda x: [gx.sum(x), gx.sin(x)], 2),            # goes faster by itself,
+    (lambda x: [gx.sum(gx.sin(x)), gx.sin(x) * x], 1),  # but is not computed twice
+    (lambda x: [gx.sum(x * x), gx.sum(x), x * 2.0], 1),
+])  # fmt: skip
+def test_what_is_beside_sums(made, kernels):
+    x = gx.input("x", ("n",), "float64")
+    f = gx.function([x], made(x))
+    assert len(f.kernels) == kernels
+    a = np.random.default_rng(3).uniform(-2, 2, 1003)
+    wanted = gx.function([x], made(x), mode="interpret")(a)
+    for got, want in zip(f(a), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)

@@ -110,7 +110,7 @@ PLACES = {
     "passes.both": {"LEAST_ROWS": (2, 16), "ROW_BYTES": ((8, 1 << 17),), "LEAST_BYTES": (1, 1024)},
     "passes.one_sweep": {
         "LEAST_ROW": (1, 9999), "LONG_ROW": (1, 9999), "LEAST_SHARE": (0, 2),
-        "MOST_NODES": (1, 9999),
+        "MOST_NODES": (1, 9999), "MOST_COST": (0, 9999),
     },
     "passes.chains": {
         "LEAST_BYTES": (64, 4096), "BLOCK_ROWS": (16, 64), "GAIN": (1, 3),
