@@ -71,7 +71,13 @@ def _sweeps(g: Graph) -> dict[Node, Sweep]:
         for a in n.args:
             if home not in readers.setdefault(a, []):
                 readers[a].append(home)
-    return {n: s for n, s in sweep_of.items() if len(s.nodes) > 1}
+    return {n: s for n, s in sweep_of.items() if len(s.nodes) > 1 and _pays(s)}
+
+
+def _pays(s: Sweep) -> bool:
+    """Whether sums go with a map, or none of them is padded for others alone: those of an image of
+    64 x 64 named f32 would take a quarter longer, of 1024 x 1024 a fifth less, by AVX2 the same."""
+    return any(map(_maps, s.nodes)) or all(n.attrs["axes"] == s.axes for n in s.nodes)
 
 
 def _is_simple(n: Node) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.sweep import greatest, least
-from graphc.codegen.nests.conditions import bounds, conditions
+from graphc.codegen.nests.conditions import bounds, conditions, typical
 from graphc.codegen.nests.index_splitting import Stretch, holds_in, stretches
 from graphc.codegen.nests.loops import Nest, Pred
 
@@ -43,15 +43,17 @@ def cuts(nest: Nest, name: str) -> list[Cut]:
 
 
 def each(f: Frame, name: str, first: str, last: str, body: Callable[[str], None]) -> None:
-    """A loop over a scalar axis from first to last, between bounds where it has any."""
+    """A loop over a scalar axis from first to last, between bounds where it has any. Vectors within
+    are told apart in the longest stretch alone: what others have is few rows."""
     found = [] if f.decided else cuts(f.nest, name)
     if not found:
         f.e.for_each(first, last, body)
         return
-    for (_, known), low, high in _spans(f, found, first, last):
-        f.decided = known
+    lengths = [typical(x.end - x.begin) for x, _ in found]
+    for k, ((_, known), low, high) in enumerate(_spans(f, found, first, last)):
+        f.decided, f.inside = known, k == lengths.index(max(lengths))
         f.e.for_each(low, high, body)
-    f.decided = {}
+    f.decided, f.inside = {}, False
 
 
 def _spans(
@@ -73,6 +75,7 @@ def whole(
     stretch, and where these begin: `decided` ones in stretches, `some` between these. Rows that
     turn out to be short have none of them."""
     e, s = f.e, f.schedule
+    outside = f.decided
     length = e(f"sub nsw i64 {end}, {begin}")
     vectors = e(f"sub nsw i64 {end}, {e(f'srem i64 {length}, {s.width}')}")
     before, rest, at = e.block, e.fresh("rest"), begin
@@ -86,9 +89,9 @@ def whole(
         some(at, after)
         none = e.fresh("none")
         e.require(e(f"icmp slt i64 {after}, {until}"), none)
-        f.decided = known
+        f.decided = outside | known
         decided(after, until)
-        f.decided = {}
+        f.decided = outside
         e.do(f"br label %{none}")
         e.label(none)
         at = until
