@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from graphc import dims
 from graphc.dims import Size
-from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
-from graphc.ops.row import OPS, Kind
-from graphc.passes.bodies import operand
+from graphc.ir import Builder, Graph, Node, Value
+from graphc.ops.row import Kind
 from graphc.passes.grouping import EXPENSIVE, cost
+from graphc.passes.merging import Kernel, merged, merged_body
 
 LEAST_ROW = 32     # elements of the last axis, and of one that is padded, most vectors of which
 LONG_ROW = 512     # would have conditions otherwise
@@ -43,13 +43,20 @@ class Sweep:
 
     axes: tuple[Size, ...]  # what all of them walk over
     nodes: list[Node] = field(default_factory=list)
-    size: int = 0           # nodes of their bodies
+
+    @property
+    def size(self) -> int:
+        """Nodes of their bodies."""
+        return sum(len(n.attrs["body"].nodes) for n in self.nodes)
 
 
 def run(g: Graph) -> Graph:
     """Join the kernels of g that sum, or map and sum, the same operands."""
     sweep_of = _sweeps(g)
-    return _joined(g, sweep_of) if sweep_of else g
+    if not sweep_of:
+        return g
+    together = {n: s.nodes for n, s in sweep_of.items()}
+    return merged(g, together, lambda nodes: _kernel(sweep_of[nodes[0]]))
 
 
 def _sweeps(g: Graph) -> dict[Node, Sweep]:
@@ -66,7 +73,6 @@ def _sweeps(g: Graph) -> dict[Node, Sweep]:
             home = Sweep(n.attrs["axes"])
         home.axes = _both(home.axes, n.attrs["axes"]) or home.axes
         home.nodes.append(n)
-        home.size += len(n.attrs["body"].nodes)
         sweep_of[n] = home
         for a in n.args:
             if home not in readers.setdefault(a, []):
@@ -184,53 +190,17 @@ def _waits(n: Node, s: Sweep, sweep_of: dict[Node, Sweep]) -> bool:
     return False
 
 
-def _joined(g: Graph, sweep_of: dict[Node, Sweep]) -> Graph:
-    """g with each sweep as one node, at its first kernel's place; what it needs comes before."""
-    b = Builder()
-    env: dict[Value, Value] = {v: v for v in g.inputs}
-    for node in g.nodes:
-        stack = [node]
-        while stack:
-            n = stack[-1]
-            if n.outs and n.outs[0] in env:
-                stack.pop()
-                continue
-            group = sweep_of[n].nodes if n in sweep_of else [n]
-            missing = [a.node for m in group for a in m.args if a not in env]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            if n not in sweep_of:
-                b.repeat(n, env)
-                continue
-            args, attrs = _body(sweep_of[n])
-            new = b.emit(OPS["fused"], [env[a] for a in args], group[0], **attrs)
-            env.update(zip((o for m in group for o in m.outs), new, strict=True))
-    return finish_as(b, g, env)
-
-
-def _body(s: Sweep) -> tuple[list[Value], dict[str, object]]:
+def _kernel(s: Sweep) -> Kernel:
     """Operands and attributes of the node that is all of a sweep's."""
-    b = Builder()
-    given: dict[Value, Value] = {}
-    outputs: list[Value] = []
-    for n in s.nodes:
-        body: Graph = n.attrs["body"]
-        env: dict[Value, Value] = {}
-        for v, a in zip(body.inputs, n.args, strict=True):
-            if a not in given:
-                given[a] = operand(f"p{len(given)}", v.type, v.node.loc)
-            env[v] = given[a]
-        for m in body.nodes:
-            if m.op.kind is Kind.REDUCE:
-                env[m.out] = b.one(m.op, [_padded(b, m, env[m.args[0]], s.axes)], m, **m.attrs)
-            else:
-                b.repeat(m, env)
-        outputs += [env[o] for o in body.outputs]
-    return list(given), {
-        "body": finish(b, "body", list(given.values()), outputs), "axes": s.axes,
-        "reduced": tuple(range(len(s.axes))),
+    def repeat(b: Builder, n: Node, env: dict[Value, Value]) -> None:
+        if n.op.kind is Kind.REDUCE:
+            env[n.out] = b.one(n.op, [_padded(b, n, env[n.args[0]], s.axes)], n, **n.attrs)
+        else:
+            b.repeat(n, env)
+
+    given, body = merged_body(s.nodes, repeat)
+    return given, {
+        "body": body, "axes": s.axes, "reduced": tuple(range(len(s.axes))),
         "outputs": tuple(label for n in s.nodes for label in n.attrs["outputs"]),
     }
 

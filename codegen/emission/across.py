@@ -246,7 +246,8 @@ class Across(Body):
     def _stretches(self, n: object) -> list[between.Cut]:
         """The stretches between bounds of conditions along the row, if it is long."""
         s = self.s
-        if s.vector is None or self.blocks or s.narrow or (self.f.decided and not self.f.inside):
+        few = self.f.decided and not self.f.in_longest
+        if s.vector is None or self.blocks or s.narrow or few:
             return []
         short = isinstance(n, int) and n < between.LONG
         if short and (s.loops or not s.flat):

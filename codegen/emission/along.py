@@ -88,7 +88,7 @@ class Along(Body):
         last = high
         if inner is not None:
             begin, last = limits(self, inner, begin, high, lines=heads is not None)
-        widths = [] if few else [width, *self._less(width, fits)]
+        widths = [] if few else [width, *self._rest_widths(width, fits)]
         stops = [begin]  # of groups of each width, behind where they begin
         for w in widths:
             length = "" if fits else e(f"sub nsw i64 {last}, {stops[-1]}")
@@ -118,7 +118,7 @@ class Along(Body):
 
         e.for_each("0", "2", with_head, some=True)
 
-    def _less(self, width: int, fits: bool) -> list[int]:
+    def _rest_widths(self, width: int, fits: bool) -> list[int]:
         """The widths by which what wide groups leave goes before single vectors."""
         s = self.s
         if s.interleave == TWELVE:

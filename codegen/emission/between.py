@@ -51,9 +51,9 @@ def each(f: Frame, name: str, first: str, last: str, body: Callable[[str], None]
         return
     lengths = [typical(x.end - x.begin) for x, _ in found]
     for k, ((_, known), low, high) in enumerate(_spans(f, found, first, last)):
-        f.decided, f.inside = known, k == lengths.index(max(lengths))
+        f.decided, f.in_longest = known, k == lengths.index(max(lengths))
         f.e.for_each(low, high, body)
-    f.decided, f.inside = {}, False
+    f.decided, f.in_longest = {}, False
 
 
 def _spans(

@@ -131,7 +131,7 @@ class Frame:
         self.bands: Bands | None = None  # where sums stand between bands of rows
         self.streaming: Streaming | None = None  # where stores may go past the caches
         self.decided: dict[Pred, bool] = {}  # conditions, in what is being written
-        self.inside = False  # whether vectors are told apart nevertheless (`between`)
+        self.in_longest = False  # whether that is the longest stretch of rows (`between`)
         self.copies_parts = not self.target.masked and schedule.width >= LANES
         self.spans: dict[str, Span] = {}  # of masks of lanes side by side, if these are copied
         self.rows = interleaving.rows(schedule)  # loads that read whole rows together

@@ -171,7 +171,7 @@ def in_steps(exprs: Iterable[Expr], cost: int, least: int = LEAST_STEPPED) -> bo
     return sum([DIVIDED[op] for op in ops if op in DIVIDED]) <= MOST_DIVIDED * cost
 
 
-def outnumber(nest: Nest, vector: str, interleave: int, target: Target) -> bool:
+def short_of_registers(nest: Nest, vector: str, interleave: int, target: Target) -> bool:
     """Whether vectors side by side leave some of 32 registers to what they share, but not enough.
 
     LLVM computes one vector after the other then, as where there are 16 (`Target.steps`): a

@@ -25,8 +25,8 @@ from graphc.codegen.nests.costs import (
     halved,
     in_steps,
     interleaved,
-    outnumber,
     reads_neighbours,
+    short_of_registers,
 )
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
@@ -198,7 +198,7 @@ def plan(
     interleave = 1 if scattered or woven else interleaved(
         nest, target, vector, width, bits, cost, stepped, fused
     )
-    if vector is not None and outnumber(nest, vector, interleave, target):
+    if vector is not None and short_of_registers(nest, vector, interleave, target):
         stepped = True
     unroll = min(unroll_of(cost), 2 if woven else 4)
     schedule = Schedule(

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from scalar_harness import at_level, levels
 
 import graphc as gx
 from graphc.codegen.emission import bands, nest
@@ -78,15 +79,13 @@ def test_bands_of_few_columns_go_side_by_side(m, what, dtype, schedules):
         np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("m", [8, "m"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_rows_of_extremes_are_read_in_order(m, dtype, level, monkeypatch):
     """Several at a time: of zeros the last one has its sign, of NaN and of equals the first its
     place, whatever rows are merged first and whatever the registers' width."""
-    if target.host().arch != "x86_64" or target.level_of(target.host()) < level:
-        pytest.skip("this machine cannot run it")
-    here = target.x86(level, target.host().triple)
+    here = at_level(level)
     monkeypatch.setattr(target, "host", lambda: here)
     x = gx.input("x", ("n", m), dtype)
     both = [gx.max(x, axis=0), gx.argmax(x, axis=0)]
