@@ -37,5 +37,6 @@
     literals         one element as text: scalar types and constants
     parts            part of a vector, copied where the machine has no masks
     lane_masks       which lanes of a vector count, by their numbers
-    lanes            registers of several elements: types, memory access, plain instructions
+    registers        registers of several elements: types, plain instructions, shuffles
+    lanes            how such registers are read from and written to memory
 """
