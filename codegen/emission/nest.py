@@ -31,6 +31,7 @@ from graphc.codegen.job import Job
 from graphc.codegen.launch import Launch
 from graphc.codegen.nests.axes import coalesce
 from graphc.codegen.nests.loops import Nest, Store
+from graphc.codegen.nests.ranges import where_run
 from graphc.codegen.nests.schedule import BLOCK, FINAL, plan
 from graphc.dims import Size
 
@@ -46,7 +47,7 @@ class NestKernel:
         ends with a fence if results go past the caches (see `past`)."""
         self.job, self.module, self.target, self.name = job, job.module, job.target, job.name
         self.schedule = plan(
-            coalesce(nest), job.target, beside=beside, fused=job.fastmath
+            where_run(coalesce(nest)), job.target, beside=beside, fused=job.fastmath
         )
         if self.schedule.columns and cycles is not None:  # of the kernel whose cuts it keeps
             self.schedule.cycles = cycles

@@ -1,19 +1,24 @@
-"""What index polynomials are at least and at most, and what follows for their divisions.
+"""What index polynomials are at least and at most, and what follows for their divisions, and for
+sizes that are cut off at 0.
 
     floordiv(4*i + j, 4) -> i        mod(4*i + j, 4) -> j        where j < 4
+    n - max(0, n - 2)    -> 2                                    in a loop of max(0, n - 3) turns
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import gcd
 
 from graphc import dims
-from graphc.codegen.nests.loops import Pred
+from graphc.codegen.nests.axes import expr_polynomials, substitute, with_polynomials
+from graphc.codegen.nests.loops import Expr, Nest, Pred
 from graphc.dims import Apply, Atom, Dim, Size, atom, exact_div
 from graphc.polynomials import from_terms, terms_of
 
 Sizes = Mapping[str, Size]
+Names = dict[str, Size]
 
 
 def bounds(p: Size, sizes: Sizes) -> tuple[Size, Size] | None:
@@ -112,3 +117,53 @@ def _steps(rest: Size, b: Size) -> list[int]:
 def _within(p: Size, b: Size, sizes: Sizes) -> bool:
     """Whether 0 <= p < b for certain."""
     return holds(Pred(p, 0, b), sizes) is True
+
+
+def where_run(nest: Nest) -> Nest:
+    """The nest with its index polynomials as they are wherever its loops run: where these have a
+    turn at least. Neighbours of named dimensions are no more than some elements apart only so:
+    x[2:] begins at n - max(0, n - 2)."""
+    if not any(map(_cut_off, (p for e in nest.exprs for p in expr_polynomials(e)))):
+        return nest
+    exprs: list[Expr] = []
+    for e in nest.exprs:
+        least = _least(nest.sizes[n] for n in {*nest.outer, *e.axes})
+        above = {n: atom(n) + k for n, k in least.items()}
+        back = {n: atom(n) - k for n, k in least.items()}
+
+        def change(p: Size, above: Names = above, back: Names = back) -> Size:
+            return substitute(substitute(p, above), back) if _cut_off(p) else p
+
+        args = tuple(exprs[x.id] for x in e.args)
+        attrs = with_polynomials(e, change)
+        exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes, e.node))
+    stores = [s._replace(expr=exprs[s.expr.id]) for s in nest.stores]
+    return replace(nest, exprs=exprs, stores=stores)
+
+
+def _cut_off(p: Size) -> bool:
+    """Whether a size is, or has in it, one that would else be below or beyond another."""
+    return any(
+        isinstance(a, Apply) and (a.fn in ("max", "min") or _cut_off(a.a) or _cut_off(a.b))
+        for m, _ in terms_of(p) for a in m
+    )
+
+
+def _least(sizes: Iterable[Size]) -> dict[str, int]:
+    """What dimensions are at least where none of these sizes is 0."""
+    found: dict[str, int] = {}
+    for size in sizes:
+        terms = terms_of(size)
+        for p in map(_above_0, terms[0][0]) if len(terms) == 1 else (size,):
+            for n in dims.names(p)[:1]:
+                rest = p - atom(n)
+                if isinstance(rest, int):
+                    found[n] = max(found.get(n, 0), 1 - rest)
+    return found
+
+
+def _above_0(a: Atom) -> Size:
+    """What is above 0 where an atom is."""
+    if isinstance(a, Apply) and a.fn == "max" and 0 in (a.a, a.b):
+        return a.b if a.a == 0 else a.a
+    return atom(a)
