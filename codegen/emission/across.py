@@ -21,12 +21,13 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, memory_of
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import unroll_of
-from graphc.codegen.nests.sweeps import in_step, sweep_cost
+from graphc.codegen.nests.sweeps import counts, in_step, sweep_cost
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
+MOSTLY_LOADS = 3  # cycles of a sweep for each of its loads up to which these are what it waits for
 
 
 class Across(Body):
@@ -270,6 +271,13 @@ class Across(Body):
             return 1
         return group if reduces else max(s.unroll, unroll_of(cost))
 
+    def _shifts(self) -> bool:
+        """Whether a sweep goes by vectors side by side to shift one from the other (`shifted`):
+        where it mostly reads. Others gain nothing, and a tenth longer takes what computes some four
+        times for each load, such as Rosenbrock's function."""
+        s, p = self.s, self.f.sweeping
+        return not counts(s, p) and sweep_cost(s, p) <= MOSTLY_LOADS * len(self.f.shifted)
+
     def _unrolled(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, group: int,
@@ -287,7 +295,7 @@ class Across(Body):
                         yield L.vec(t), self._cell(base, t, str(k * s.width))
 
         kinds = {r: self.kind(r).in_registers(self.f.target) for r in reduces}
-        abreast = min(group, in_step(s, self.f.sweeping))
+        abreast = group if self._shifts() else min(group, in_step(s, self.f.sweeping))
 
         def body(i: str, state: list[str]) -> list[str]:
             left = iter(state)

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphc.codegen.elementwise import philox
 from graphc.codegen.elementwise.scalars import emit
-from graphc.codegen.emission import interleaving
+from graphc.codegen.emission import interleaving, shifted
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import common
 from graphc.codegen.emission.lanes import Lanes, most_apart
@@ -44,6 +44,7 @@ class Scope(Positions):
         self.vectors: dict[Expr, str] = {}
         self.splats: dict[tuple[Expr, int], str] = {}
         self.rows: dict[Expr, list[str]] = {}  # of rows that are read together, by its first
+        self.wholes: dict[Expr, str] = {}  # from which others are shifted
         self.running: dict[Expr, str] = {}  # states of running reductions, from here on after it
         self.rounds: dict[tuple[int | str, ...], list[str]] = {}  # keys of Philox's, by lanes
         self.sides: tuple[Scope, ...] = ()  # of a row and a vector of several: theirs alone
@@ -246,6 +247,8 @@ class Scope(Positions):
             return self._spread(L, x, base)
         if step == 1:
             at = self.element(base, d.itemsize, offset)
+            if x in self.frame.shifted and L.in_order and L.mask is None and not preds:
+                return self._shifted(L, x, at)
             if preds and reaches_far(self.frame.nest, x):
                 at = self._where_read(L, preds, at)
             return L.load(d, at)
@@ -258,6 +261,21 @@ class Scope(Positions):
         if isinstance(step, int) and 1 < step <= most_apart(d) and not preds:
             return L.load_apart(d, self.element(base, d.itemsize, offset), step)
         return L.gather(d, base, self.lane_size(offset))
+
+    def _shifted(self, L: Lanes, x: Expr, at: str) -> str:
+        """A load that others begin beside, read with these."""
+        whole, by = self.frame.shifted[x]
+        words, t = shifted.words(x.dtype), register_type(x.dtype)
+        if self.undecided(whole.preds) != ():
+            return L.load(x.dtype, at)
+        if whole not in self.wholes:
+            base = self.frame.params[x.param]
+            self.wholes[whole] = L.load(
+                words, self.element(base, words.itemsize, whole.offset))
+        value = self.wholes[whole]
+        if by:
+            value = shifted.shift(L, words, value, by, at)
+        return L.convert("bitcast", value, register_type(words), t)
 
     def _where_read(self, L: Lanes, preds: tuple[Pred, ...], at: str) -> str:
         """An address, or, where no lane is read, that of the call's arguments. A masked load that

@@ -43,9 +43,12 @@ def steps(s: Schedule, p: int) -> bool:
 
 def in_step(s: Schedule, p: int) -> int:
     """How many vectors of a row, or of columns, sweep p computes in step."""
-    reduces = [r for r, q in s.sweep.items() if q == p]
-    counts = any(r.name == "argmax" or r in s.narrow for r in reduces)
-    return IN_STEP if s.stepped[p] and not counts else 1
+    return IN_STEP if s.stepped[p] and not counts(s, p) else 1
+
+
+def counts(s: Schedule, p: int) -> bool:
+    """Whether states of sweep p stand for single vectors: places, or numbers of few bits."""
+    return any(q == p and (r.name == "argmax" or r in s.narrow) for r, q in s.sweep.items())
 
 
 def columns_in_step(s: Schedule, p: int) -> int:

@@ -24,6 +24,7 @@ from graphc import codegen, passes
 PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
+    "codegen.emission.across": {"MOSTLY_LOADS": (0, 999)},
     "codegen.emission.between": {"MOST": (0, 64), "LONG": (0, 64, 1 << 40)},
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": ((0, 0), (99, 99))},
     "codegen.emission.prefetch": {
