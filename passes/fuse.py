@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
-from graphc.passes import both, chains, copies, one_sweep, repeated
+from graphc.passes import both, chains, copies, few_columns, one_sweep, repeated
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import Group, combine, own_label
 from graphc.passes.joining import Joining
@@ -76,7 +76,7 @@ class Fusion(Joining):
             return groups, set()
         self.scalars.difference_update(found.made)
         self.computed.update(found.made)
-        g = Group(self.count, "loops", [], found.host.level)
+        g = Group(self.count, "loops", [], found.host.level, self.once)
         g.nodes = found.made
         for n in found.made:
             g.labels[n.outs[0]] = own_label(n)[1]
@@ -158,7 +158,8 @@ class Fusion(Joining):
 
 def run(g: Graph) -> Graph:
     """Group the nodes of g into kernels, and kernels into chains."""
-    return chains.run(both.run(one_sweep.run(_kernels(g))), _kernels)
+    kernels = few_columns.run(_kernels(g), lambda body: Fusion(body, once=True).run())
+    return chains.run(both.run(one_sweep.run(kernels)), _kernels)
 
 
 def _kernels(g: Graph) -> Graph:

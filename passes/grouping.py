@@ -80,12 +80,13 @@ class Group:
     """Nodes that will be one kernel."""
 
     __slots__ = (
-        "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "open",
-        "pulled", "read", "reduced", "scan", "work",
+        "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "once",
+        "open", "pulled", "read", "reduced", "scan", "work",
     )
 
-    def __init__(self, ident: int, kind: str, axes: list[Size], level: int):
+    def __init__(self, ident: int, kind: str, axes: list[Size], level: int, once: bool = False):
         self.ident = ident
+        self.once = once                       # no second sweep over what it reduces
         self.kind = kind                       # loops | dot | alone: never merged
         self.axes = axes
         self.level = level
@@ -108,7 +109,7 @@ class Group:
         return g
 
     def copy(self) -> Group:
-        g = Group(self.ident, self.kind, list(self.axes), self.level)
+        g = Group(self.ident, self.kind, list(self.axes), self.level, self.once)
         g.nodes, g.labels, g.read = list(self.nodes), dict(self.labels), dict(self.read)
         g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
         g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
@@ -155,10 +156,13 @@ class Group:
             return True
         return n > FEW_COLUMNS and bool(read) and all(order[-1] in self.reduced for order in read)
 
-    def rows_are_small(self) -> bool:
-        """Whether a kernel without outer axes may still make several sweeps over its one row."""
+    def is_swept_once(self) -> bool:
+        """Whether a kernel may make no more than one sweep over what it reduces, such as one long
+        row."""
+        if self.outer or self.once:
+            return self.once
         n = product(self.axes[a] for a in self.reduced)
-        return isinstance(n, int) and n <= MAX_ROW
+        return not isinstance(n, int) or n > MAX_ROW
 
 
 def own_label(n: Node) -> tuple[list[Size], Label, frozenset[int], Label]:
@@ -316,14 +320,17 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
     if not h.reduced and not g.reduced:
         return not partial or (h.open == len(uses) and h.work < EXPENSIVE)
     if not h.reduced:  # g reduces what h maps
-        return not partial
+        stored = h.open > len(uses) and h.work >= EXPENSIVE
+        return not partial and not (stored and g.once)
     if not g.reduced:  # g maps what h reduces: per row, or per element of the row
         sweeps_again = mapped == h.outer | h.reduced and bool(h.reduced)
-        if not h.outer and sweeps_again and not h.rows_are_small():
+        if sweeps_again and h.is_swept_once():
             return _whole(uses, h)
         return sweeps_again or mapped == h.outer
     if g_reduced == h.reduced and not partial:
-        return bool(h.outer) or h.rows_are_small() or _independent(uses, h)
+        if not h.is_swept_once() or _is_behind(node, uses, h):
+            return True
+        return _whole(uses, h) if h.outer else _independent(uses, h)
     if g_reduced == h.outer and mapped == h.outer | h.reduced:
         return node.op.name == "reduce_sum" and len(g.nodes) == 1 and h.columns_fit()
     last = g_reduced == h.outer and mapped == h.outer
@@ -333,6 +340,13 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
 def _independent(uses: list[Use], h: Group) -> bool:
     """Whether the uses do not wait for a reduction of h (so one sweep serves both)."""
     return not any(n.op.kind is Kind.REDUCE for n in h.nodes) and _whole(uses, h)
+
+
+def _is_behind(node: Node, uses: list[Use], h: Group) -> bool:
+    """Whether a node, which nothing reads yet, wants sums of h when they are over, as those of its
+    own group: max(x) - min(x) takes one sweep."""
+    labels = (h.labels[u.value] for u in uses)
+    return node.op.kind is Kind.ELEMENTWISE and all(map(h.reduced.isdisjoint, labels))
 
 
 def _whole(uses: list[Use], h: Group) -> bool:

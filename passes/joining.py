@@ -40,8 +40,9 @@ SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 class Joining:
     """Groups the nodes of one graph."""
 
-    def __init__(self, g: Graph):
-        self.g = g
+    def __init__(self, g: Graph, once: bool = False):
+        """once: no kernel makes more than one sweep over what it reduces."""
+        self.g, self.once = g, once
         in_place = written_in_place(g)
         self.opaque = {n for n in g.nodes if is_opaque(n) or n in in_place}
         self.lazy = {n for n in g.nodes if is_lazy(n)}
@@ -181,7 +182,7 @@ class Joining:
         """A group of n alone, and by group what n uses of others."""
         sizes, _, reduced, result = self.proto[n]
         kind = "dot" if n.op.kind is Kind.CONTRACT else "alone" if self.is_opaque(n) else "loops"
-        g = Group(self.count, kind, sizes, 0)
+        g = Group(self.count, kind, sizes, 0, self.once)
         self.count += 1
         g.nodes.append(n)
         g.reduced = reduced

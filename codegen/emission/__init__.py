@@ -19,6 +19,7 @@
     running          running sums and products down columns
     between          sums between the bounds of conditions, which are decided there
     bands            long sums with few results
+    packed           sums of short rows, several in a vector
     flat             short rows by numbers of rows or columns, several in a vector
     turned           transposed operands, several rows side by side
     columns          column sums beside a row kernel

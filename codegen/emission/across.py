@@ -15,6 +15,7 @@ from graphc.codegen.elementwise import casts
 from graphc.codegen.emission import between, blocks, narrow, whole_row, written
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.packed import Packed
 from graphc.codegen.emission.prefetch import RowPrefetch, Streams
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -98,7 +99,10 @@ class Across(Body):
                 for r in self.totals for t in reduction_of(r).types
             )
             e.leave(e.all_of(zero), done)
-        self.add_up(self.sweep(scope, 0, low, high))
+        packed = self.s.packed
+        self.add_up(
+            Packed(self, scope).totals(low, high) if packed else self.sweep(scope, 0, low, high)
+        )
         if done:
             e.do(f"br label %{done}")
             e.label(done)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.emission import ahead, held, pieces, running, short, stripes
 from graphc.codegen.emission.down import ReducedLoops, abreast
 from graphc.codegen.emission.interior import limits
+from graphc.codegen.emission.packed import Packed
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body, least, under
@@ -208,6 +209,8 @@ class Along(Body):
         span: tuple[str, str] | None = None,
     ) -> list[dict[Expr, list[str]]]:
         """The states of sweep p's reductions, over all rows or those of a span."""
+        if self.s.packed and span is not None:
+            return [Packed(self, grid, c).columns(*span) for c in scopes]
         if self.s.tree and any(r.name in short.ROUNDED for r in self.reduces[p]):
             return short.reduce_rows(self, grid, scopes, p, wide)
         return ReducedLoops(self, scopes, p, wide, span).run(grid)
@@ -221,7 +224,7 @@ class Along(Body):
     def bands_abreast(self) -> int:
         """How many bands of a nest of these go side by side."""
         s = self.s
-        return 1 if s.tile is not None else abreast(s, group_of(s) * len(s.sweep))
+        return 1 if s.tile is not None or s.packed else abreast(s, group_of(s) * len(s.sweep))
 
     def evaluate_row(
         self, c: Scope, reduces: Sequence[Expr], stores: Sequence[Store], wide: bool

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from graphc import dims
 from graphc.aligned import LINE
+from graphc.codegen.emission import packed
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.sweep import least, read_states, write_states
@@ -49,26 +50,22 @@ def suit(s: Schedule) -> bool:
     length, row = nest.sizes[rows], nest.sizes[vector]
     if isinstance(length, int) and length <= 2 * ROWS:
         return False
-    if not isinstance(row, int) or row >= MOST_ROW * _line(s):
+    if not isinstance(row, int) or row >= MOST_ROW * s.line:
         return False
     if any(e.kind == "scan" for e in nest.exprs) or any(rows in x.axes for x in nest.stores):
         return False
     if any(r.name == "argmax" or vector not in r.axes for r in s.sweep):
         return False
     places = _places(s)
-    return isinstance(places, int) and len(s.sweep) * places <= MOST_LINES * _line(s)
+    return isinstance(places, int) and len(s.sweep) * places <= MOST_LINES * s.line
 
 
 def take(s: Schedule) -> None:
     """Make items of bands of rows, each for all results."""
-    s.bands = True
-    s.items = dims.ceildiv(s.nest.sizes[s.loops[0]], ROWS)
-    s.cycles = dims.floordiv(ROWS * s.cost * s.nest.points, _line(s)) + 20
-
-
-def _line(s: Schedule) -> int:
-    """Elements of 64 bytes: whatever the registers' width, states stand as far apart."""
-    return s.lanes // 4
+    s.bands, s.band = True, ROWS
+    packed.take(s)
+    s.items = dims.ceildiv(s.nest.sizes[s.loops[0]], s.band)
+    s.cycles = dims.floordiv(s.band * s.cost * s.nest.points, s.line) + 20
 
 
 def _places(s: Schedule) -> Size:
@@ -79,7 +76,7 @@ def _places(s: Schedule) -> Size:
 def _pitch(s: Schedule) -> Size:
     """Places of a row of results: whole lines."""
     assert s.vector is not None
-    return dims.round_up(s.nest.sizes[s.vector], _line(s))
+    return dims.round_up(s.nest.sizes[s.vector], s.line)
 
 
 def chunk_bytes(s: Schedule) -> Size:
@@ -140,8 +137,8 @@ class Bands:
         self.base = self._of(chunk)
 
         def bands(i: str, sides: int) -> None:
-            low = e(f"mul nsw i64 {i}, {ROWS}")
-            high = e(f"add nsw i64 {low}, {ROWS}")
+            low = e(f"mul nsw i64 {i}, {self.s.band}")
+            high = e(f"add nsw i64 {low}, {self.s.band}")
             self.rows = (low, high if sides else least(e, high, rows))
             self.first, self.sides = e(f"icmp eq i64 {i}, {first}"), sides
             tiles()

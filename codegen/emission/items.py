@@ -105,7 +105,8 @@ def item(
             low = e(f"mul nsw i64 {places[0]}, {BLOCK}")
             high = least(e, e(f"add nsw i64 {low}, {BLOCK}"), size)
         else:
-            low, high = places[0], e(f"add nsw i64 {places[0]}, 1")
+            low = e(f"mul nsw i64 {places[0]}, {s.band}")
+            high = least(e, e(f"add nsw i64 {low}, {s.band}"), size)
     elif s.vector is not None and not s.across:
         n = nest.sizes[s.vector]
         high = f.top.size(n)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from graphc import dims
-from graphc.codegen.emission import bands, interleaving, narrow
+from graphc.codegen.emission import bands, interleaving, narrow, packed
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.nests import tiles
 from graphc.codegen.nests.axes import coefficient
@@ -81,11 +81,18 @@ class Schedule:
     block: int = BLOCK         # elements of the vector axis in an item
     tile: Tile | None = None   # an axis of the grid of which an item takes several rows
     bands: bool = False        # items are bands of the rows summed over, for all of the grid
+    band: int = 1              # rows of an item that are swept down, or of a part of all
+    packed: bool = False       # whose vectors hold several rows
     narrow: dict[Expr, int] = field(default_factory=dict)  # bits of lanes, of `narrow.sums`
     passing: bool = True       # stores may go past the caches
     turned_rows: TurnedRows | None = None  # of rows that are swept one by one
     filled: bool = False       # vectors side by side leave no register to operands
     tree: str = ""             # rows in lanes are added up as if this were the vector axis
+
+    @property
+    def line(self) -> int:
+        """Elements of 64 bytes, whatever the registers' width."""
+        return self.lanes // 4
 
     @property
     def place(self) -> Size:
@@ -228,7 +235,9 @@ def plan(
             if tile is None and beside and target.registers >= 32:
                 tile = tiles.beside(nest, vector, grid)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
-    if across and width > 1 and not nest.columns:
+    if across and flat:
+        packed.take(schedule)
+    if across and width > 1 and not (nest.columns or schedule.packed):
         assert vector is not None
         follow = nest.reduced[0] if flat else grid[-1] if grid else vector
         schedule.turned_rows = tiles.turned_rows(nest, vector, follow, schedule.loops)

@@ -201,3 +201,42 @@ def test_what_is_beside_sums(made, kernels):
     wanted = gx.function([x], made(x), mode="interpret")(a)
     for got, want in zip(f(a), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("shape", [("n",), ("n", 3), ("n", 16), ("n", "m"), (5001,), (70, 33)])
+def test_reductions_of_the_same_elements(shape, dtype) -> None:
+    """Are one kernel, whichever axis they are over, also where one result is made of several."""
+    rng = np.random.default_rng(len(shape))
+    sizes = {"n": 700, "m": 40}
+    a = rng.integers(-9, 10, [sizes.get(s, s) for s in shape]).astype(dtype)
+    x = gx.input("x", shape, dtype)
+    for axis in (None, *range(len(shape))):
+        f = gx.function([x], [gx.min(x, axis=axis), gx.max(x, axis=axis)])
+        spread = gx.function([x], gx.max(x, axis=axis) - gx.min(x, axis=axis))
+        assert len(f.kernels) == len(spread.kernels) == 1
+        for got, want in zip(f(a), (a.min(axis), a.max(axis)), strict=True):
+            np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(spread(a), np.ptp(a, axis=axis))
+        if dtype != "int32":
+            sums = gx.function([x], [gx.sum(x, axis=axis), gx.sum(x * x, axis=axis)])
+            assert len(sums.kernels) == 1
+            for got, want in zip(sums(a), (a.sum(axis), (a * a).sum(axis)), strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+def test_reductions_that_stay_apart() -> None:
+    """Over other axes or operands, in other lanes, of places, and where one waits for another."""
+    x, y = gx.input("x", ("n", 40)), gx.input("y", ("n", 40))
+    a, b = np.random.default_rng(4).normal(size=(2, 70, 40)).astype("float32")
+    for first, second, want in (
+        (gx.sum(x, axis=0), gx.sum(x, axis=1), (a.sum(0), a.sum(1))),
+        (gx.sum(x, axis=0), gx.sum(y, axis=0), (a.sum(0), b.sum(0))),
+        (gx.max(x, axis=1), gx.sum(gx.astype(x, "float64"), axis=1), (a.max(1), a.sum(1))),
+        (gx.max(x, axis=1), gx.argmax(x, axis=1), (a.max(1), a.argmax(1))),
+        (gx.sum(x), gx.max(x - gx.mean(x)), (a.sum(), (a - a.mean()).max())),
+    ):
+        f = gx.function([x, y], [first, second])
+        assert len(f.kernels) == 2
+        for got, w in zip(f(a, b), want, strict=True):
+            np.testing.assert_allclose(got, w, rtol=1e-4, atol=1e-5)
