@@ -28,6 +28,7 @@ MAX_NODES = 400
 MAX_SWEEPS = 16  # reductions of a kernel that wait for each other: each may repeat all before it
 MAX_COLUMNS = 4096  # elements of a row that may be summed over all rows beside a row kernel
 FEW_COLUMNS = 8  # that are still walked one after the other, for the sums of rows beside theirs
+SHORT_ROW = 16  # elements of a row that has a lane to itself, with others
 MAX_ROW = 1 << 16  # elements that a lone row may have and still run in one multi-phase kernel
 
 # Cycles an element costs, roughly; anything not listed costs 1. At 8 and above an op is not worth
@@ -155,6 +156,14 @@ class Group:
         if made[-1] in self.reduced or (isinstance(width, int) and width <= FEW_COLUMNS):
             return True
         return n > FEW_COLUMNS and bool(read) and all(order[-1] in self.reduced for order in read)
+
+    def has_short_rows(self) -> bool:
+        """Whether rows are so short that lanes have one each (`codegen.nests.unrolled_rows`), but,
+        unless they compute functions, not where what they give is added up: a loss of 20,000 rows
+        of 8 f32 by their norms, with its gradient, takes Zen 5 45 us with the sum in their kernel,
+        17 with one of its own."""
+        row = product(self.axes[a] for a in self.reduced)
+        return isinstance(row, int) and row <= SHORT_ROW and self.work <= EXPENSIVE
 
     def is_swept_once(self) -> bool:
         """Whether a kernel may make no more than one sweep over what it reduces, such as one long
@@ -333,7 +342,7 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
         return _whole(uses, h) if h.outer else _independent(uses, h)
     if g_reduced == h.outer and mapped == h.outer | h.reduced:
         return node.op.name == "reduce_sum" and len(g.nodes) == 1 and h.columns_fit()
-    last = g_reduced == h.outer and mapped == h.outer
+    last = g_reduced == h.outer and mapped == h.outer and not h.has_short_rows()
     return last and bool(h.outer) and node.op.name != "argmax" and len(g.nodes) == 1
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from graphc.codegen.nests.schedule import Schedule
 
 PART = 1 << 12  # elements of a part of all rows
-CHAINS = 4  # vectors that wait for themselves alone: blocks of fewer go side by side
+CHAINS = 4  # vectors that wait for themselves alone: 8 at most, or rows would not meet by halves
 MOST = 16   # vectors of a block
 
 

@@ -125,6 +125,7 @@ PLACES = {
 ORDERS = {
     "codegen.emission.across": {"CHEAP": (0, 400)},
     "codegen.emission.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
+    "codegen.emission.packed": {"CHAINS": (1, 8), "MOST": (0, 64), "PART": (1, 1 << 16)},
     "codegen.emission.places": {"ROWS": (1, 2, 64)},
     "codegen.nests.costs": {"COSTLY": (1, 100), "BY_CONSTANT": (1, 100)},
     "codegen.emission.dot": {"SHORT_ROW": (0, 9999)},
@@ -170,7 +171,7 @@ ORDERS = {
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
         "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
-        "FEW_COLUMNS": (1, 100),
+        "FEW_COLUMNS": (1, 100), "SHORT_ROW": (0, 99),
     },
     "passes.pulling": {
         "MAX_DEPTH": (0, 2), "SPREAD": (0, 100), "AGAIN": (0, 100), "AGAIN_FAR": (0, 100),
@@ -189,6 +190,11 @@ ORDERS = {
     "passes.recompute": {"CHEAP": (1, 200)},
     "passes.stacks": {"MAX_PLACES": (0, 3)},
     "passes.straighten": {"SEVERAL": (1, 2)},
+    "passes.few_columns": {
+        "PART": (0, 999), "LEAST": (0, 1 << 30), "LINE": (0, 999), "FEW_LINES": (0, 9999),
+        "MANY": (0, 1 << 30),
+    },
+    "passes.narrow_products": {"ALONG": (0, 64), "DOWN_BYTES": (0, 512), "ROWS": (1, 1000)},
     "passes.unstored": {"LEAST": (1, 1 << 20), "LESS": (0, 1)},
 }
 SHARED = {"SHARED_CYCLES": 300, "CHUNK_CYCLES": 50, "COLUMN_CHUNK_CYCLES": 100}  # together
