@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 PART = 1 << 12  # elements of a part of all rows
 CHAINS = 4  # vectors that wait for themselves alone: 8 at most, or rows would not meet by halves
-MOST = 16   # vectors of a block
+CHEAP = 24  # cycles of a vector beyond which one does not wait for its sum
+MOST, MOST_CODE = 16, 400  # vectors of a block, and cycles of all, which are written out
 
 
 def take(s: Schedule) -> None:
@@ -71,7 +72,8 @@ def _suits(s: Schedule) -> bool:
         return False
     if s.grid or nest.sites or s.narrow or any(r.name == "argmax" for r in s.sweep):
         return False
-    if (s.bands and length >= s.line) or _block(s)[1] > MOST:
+    vectors = _block(s)[1]
+    if (s.bands and length >= s.line) or vectors > MOST or vectors * s.cost > MOST_CODE:
         return False
     return all(_is_row(s, e) for e in moving(s)) and all(
         coefficient(x.offset, s.loops[0]) == length and coefficient(x.offset, str(columns)) == 1
@@ -100,7 +102,7 @@ def _block(s: Schedule) -> tuple[int, int]:
     """How many rows make whole vectors, and how many of these."""
     shared = gcd(_length(s), s.line)
     rows, vectors = s.line // shared, _length(s) // shared
-    copies = max(1, CHAINS // vectors)
+    copies = max(1, CHAINS // vectors) if s.cost <= CHEAP else 1
     return rows * copies, vectors * copies
 
 

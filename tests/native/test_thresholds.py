@@ -125,7 +125,10 @@ PLACES = {
 ORDERS = {
     "codegen.emission.across": {"CHEAP": (0, 400)},
     "codegen.emission.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
-    "codegen.emission.packed": {"CHAINS": (1, 8), "MOST": (0, 64), "PART": (1, 1 << 16)},
+    "codegen.emission.packed": {
+        "CHAINS": (1, 8), "CHEAP": (0, 999), "MOST": (0, 64), "MOST_CODE": (0, 9999),
+        "PART": (1, 1 << 16),
+    },
     "codegen.emission.places": {"ROWS": (1, 2, 64)},
     "codegen.nests.costs": {"COSTLY": (1, 100), "BY_CONSTANT": (1, 100)},
     "codegen.emission.dot": {"SHORT_ROW": (0, 9999)},
