@@ -121,9 +121,8 @@ def _are_alike(n: Node, m: Node) -> bool:
 
 
 def _widest(n: Node) -> int:
-    """Bytes of the widest of what a kernel computes."""
-    body: Graph = n.attrs["body"]
-    return max(v.type.dtype.itemsize for m in body.nodes for v in m.outs)
+    """Bytes of the widest of what a kernel adds up, and into."""
+    return max(v.type.dtype.itemsize for m in _reductions(n) for v in (*m.args, m.out))
 
 
 def _is_simple(n: Node) -> bool:
