@@ -12,13 +12,12 @@ from dataclasses import replace
 from math import gcd
 
 from graphc import dims
-from graphc.codegen.nests.axes import expr_polynomials, substitute, with_polynomials
+from graphc.codegen.nests.axes import substitute
 from graphc.codegen.nests.loops import Expr, Nest, Pred
 from graphc.dims import Apply, Atom, Dim, Size, atom, exact_div
 from graphc.polynomials import from_terms, terms_of
 
 Sizes = Mapping[str, Size]
-Names = dict[str, Size]
 
 
 def bounds(p: Size, sizes: Sizes) -> tuple[Size, Size] | None:
@@ -120,22 +119,21 @@ def _within(p: Size, b: Size, sizes: Sizes) -> bool:
 
 
 def where_run(nest: Nest) -> Nest:
-    """The nest with its index polynomials as they are wherever its loops run: where these have a
-    turn at least. Neighbours of named dimensions are no more than some elements apart only so:
-    x[2:] begins at n - max(0, n - 2)."""
-    if not any(map(_cut_off, (p for e in nest.exprs for p in expr_polynomials(e)))):
+    """The nest with its loads at places as they are wherever its loops run: where these have a turn
+    at least. Neighbours of named dimensions are no more than some elements apart only so: x[2:]
+    begins at n - max(0, n - 2). Conditions stay, between whose bounds loops are cut: these must lie
+    in them without a turn, too."""
+    if not any(e.kind == "load" and _cut_off(e.offset) for e in nest.exprs):
         return nest
     exprs: list[Expr] = []
     for e in nest.exprs:
         least = _least(nest.sizes[n] for n in {*nest.outer, *e.axes})
         above = {n: atom(n) + k for n, k in least.items()}
         back = {n: atom(n) - k for n, k in least.items()}
-
-        def change(p: Size, above: Names = above, back: Names = back) -> Size:
-            return substitute(substitute(p, above), back) if _cut_off(p) else p
-
+        attrs = e.attrs
+        if e.kind == "load" and _cut_off(e.offset):
+            attrs = e.param, substitute(substitute(e.offset, above), back), e.preds
         args = tuple(exprs[x.id] for x in e.args)
-        attrs = with_polynomials(e, change)
         exprs.append(Expr(e.id, e.kind, e.dtype, args, attrs, e.axes, e.node))
     stores = [s._replace(expr=exprs[s.expr.id]) for s in nest.stores]
     return replace(nest, exprs=exprs, stores=stores)

@@ -1,3 +1,17 @@
+import pytest
+
+from graphc.codegen.emission import nest
+
+
+@pytest.fixture
+def schedules(monkeypatch):
+    """The schedules of what is compiled meanwhile."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    made, plan = [], nest.plan
+    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
+    return made
+
+
 def pytest_terminal_summary(terminalreporter):
     """What the random graphs were, over all shards and worker processes."""
     counts, total = {}, {}

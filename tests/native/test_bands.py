@@ -9,20 +9,11 @@ import pytest
 from scalar_harness import at_level, levels
 
 import graphc as gx
-from graphc.codegen.emission import bands, nest, packed
+from graphc.codegen.emission import bands, packed
 from graphc.codegen.machine import target
 
 RNG = np.random.default_rng(31)
 ROWS = (0, 1, 255, 257, 700, 20_011)
-
-
-@pytest.fixture
-def schedules(monkeypatch):
-    """The schedules of what is compiled meanwhile."""
-    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
-    return made
 
 
 def tiles(dtype, m, k):

@@ -9,19 +9,9 @@ import pytest
 from scalar_harness import at_level, levels
 
 import graphc as gx
-from graphc.codegen.emission import nest
 from graphc.codegen.machine import target
 
 ROWS = (1, 2, 15, 16, 17, 31, 512, 513, 700, 4095, 4096, 4097, 4111, 9001)
-
-
-@pytest.fixture
-def schedules(monkeypatch):
-    """The schedules of what is compiled meanwhile."""
-    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    made, plan = [], nest.plan
-    monkeypatch.setattr(nest, "plan", lambda *a, **k: made.append(plan(*a, **k)) or made[-1])
-    return made
 
 
 def whole(n, c, dtype):
