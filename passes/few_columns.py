@@ -12,10 +12,10 @@ by bands that threads share, and by vectors of several rows (`codegen.emission.p
 vectors of whatever rows (`codegen.emission.flat`). In us on Zen 5, f32, as one kernel and apart:
 
                         524288 x 2    131072 x 8    104857 x 10    16384 x 64
-    softmax            2017    414     496   248    1167    259     232   222
-      two threads      1938    250     494   180    1145    189     261   155
-    standardised        550    289     179   153     169    165     135   143
-      two threads       539    164     160    99     163    101     169    88
+    softmax            2017    245     496   227    1167    238     232   211
+      two threads      1938    131     494   128    1145    128     261   123
+    standardised        550    143     179   140     169    140     135   136
+      two threads       539     84     160    82     163     84     169    81
 
 What is stored between them costs less than that: the gradient of standardised rows, which stores
 five arrays, takes of 5000 x 3 28 us in the place of 41, of 20000 x 8 as long as before.
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphc.dims import product
-from graphc.ir import Builder, Graph, Node, Value, finish_as
+from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.passes.grouping import EXPENSIVE, cost
 
@@ -38,33 +38,27 @@ FEW_LINES, MANY = 512, 1 << 19
 
 def run(g: Graph, kernels: Callable[[Graph], Graph]) -> Graph:
     """g with such kernels as several; `kernels` makes kernels of one sweep of their bodies."""
-    apart = {n: body for n in g.nodes if (body := _apart(n, kernels)) is not None}
-    if not apart:
+    if not any(map(_has_few_columns, g.nodes)):
         return g
-    b = Builder()
-    env: dict[Value, Value] = {v: v for v in g.inputs}
-    for n in g.nodes:
-        if n not in apart:
-            b.repeat(n, env)
-            continue
-        body = apart[n]
-        inside = {v: env[a] for v, a in zip(body.inputs, n.args, strict=True)}
+
+    def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> list[Value] | None:
+        if not _has_few_columns(n):
+            return None
+        body = kernels(n.attrs["body"])
+        if sum(m.op.name == "fused" for m in body.nodes) < 2:
+            return None
+        inside = dict(zip(body.inputs, args, strict=True))
         for m in body.nodes:
             b.repeat(m, inside)
-        env.update(zip(n.outs, (inside[o] for o in body.outputs), strict=True))
-    return finish_as(b, g, env)
+        return [inside[o] for o in body.outputs]
 
-
-def _apart(n: Node, kernels: Callable[[Graph], Graph]) -> Graph | None:
-    """What a kernel is as several, where it is better off so."""
-    if n.op.name != "fused" or not n.attrs["reduced"] or not _has_few_columns(n):
-        return None
-    found = kernels(n.attrs["body"])
-    return found if sum(m.op.name == "fused" for m in found.nodes) > 1 else None
+    return rebuild(g, rewrite)
 
 
 def _has_few_columns(n: Node) -> bool:
     """Whether all that a kernel reduces are few long columns beside each other."""
+    if n.op.name != "fused" or not n.attrs["reduced"]:
+        return False
     body: Graph = n.attrs["body"]
     found = _reductions(n)
     if any(m.op.name in ("argmax", "transpose") or m.can_fail for m in body.nodes):

@@ -11,10 +11,10 @@ taken off) are vectors made once, and numbers of rows (their weights) are spread
 `flat`. A line of 64 bytes is a vector at every CPU level, so that all add up in one order. In us on
 Zen 5, 2^16 f32 in rows of 2, 3, 8 and 12, before and so:
 
-    sums down columns                4.8  1.5     3.7  1.3     1.9  1.2     1.9  1.2
-    greatest elements                 10  2.2     7.6  2.8     3.1  1.4     3.3  1.3
-    sums of exponentials              66  6.6      46  6.7      16  6.4     9.5  6.5
-    all of (x - m)**2, m of columns   90           61           21           14
+    sums down columns                4.8  1.5     3.6  1.2     2.0  1.5     2.0  1.5
+    greatest elements                 10  2.2     7.6  2.8     3.2  2.2     3.3  2.7
+    sums of exponentials              66  6.7      46  6.8      16  6.7     9.5  6.7
+    all of (x - m)**2, m of columns   90  1.3      60  1.3      21  1.3      15  1.4
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _suits(s: Schedule) -> bool:
     vectors = _block(s)[1]
     if (s.bands and length >= s.line) or vectors > MOST or vectors * s.cost > MOST_CODE:
         return False
-    return all(_is_row(s, e) for e in moving(s)) and all(
+    return all(_is_row(s, e) for e in _moving(s)) and all(
         coefficient(x.offset, s.loops[0]) == length and coefficient(x.offset, str(columns)) == 1
         for x in nest.stores if s.loops[0] in x.axes
     )
@@ -93,7 +93,7 @@ def _is_row(s: Schedule, e: Expr) -> bool:
     return by_row == _length(s) and by_column == 1
 
 
-def moving(s: Schedule) -> list[Expr]:
+def _moving(s: Schedule) -> list[Expr]:
     """What is computed for each row, and each element."""
     return [e for e in s.nest.exprs if s.loops[0] in e.axes]
 
@@ -119,6 +119,7 @@ class Packed:
         self.body, self.f, self.e, self.s, self.grid = body, body.f, body.e, body.s, grid
         self.length = _length(self.s)
         self.rows, self.vectors = _block(self.s)
+        self.moving = _moving(self.s)
         self.kinds: list[tuple[Expr, Reduction]] = [(r, reduction_of(r)) for r in body.reduces[0]]
         self.stores = body.row_stores[0]
         self.L = Lanes(self.e, self.s.line, self.f.target)
@@ -153,9 +154,8 @@ class Packed:
     def _states(self, low: str, high: str) -> list[dict[Expr, list[str]]]:
         """The states of a block's vectors after all of these blocks."""
         e, L = self.e, self.L
-        inside = moving(self.s)
-        asked = [a for x in [*inside, *(r for r, _ in self.kinds)] for a in x.args]
-        self.c.demand({*asked, *(x.expr for x in self.stores)} - {*inside})
+        asked = [a for x in [*self.moving, *(r for r, _ in self.kinds)] for a in x.args]
+        self.c.demand({*asked, *(x.expr for x in self.stores)} - {*self.moving})
         rest = e(f"srem i64 {e(f'sub nsw i64 {high}, {low}')}, {self.rows}")
         whole = e(f"sub nsw i64 {high}, {rest}")
         found: list[dict[Expr, list[str]]] = []
@@ -213,7 +213,7 @@ class Packed:
     def _numbers(self, rows: Scope, left: str) -> dict[Expr, str]:
         """What depends on the row alone, a lane for each of a block."""
         found = dict[Expr, str]()
-        own = [x for x in moving(self.s) if self.s.vector not in x.axes]
+        own = [x for x in self.moving if self.s.vector not in x.axes]
         if not own:
             return found
         L = self._lanes(self.rows, None)
@@ -244,7 +244,7 @@ class Packed:
     ) -> dict[Expr, str]:
         """What the k-th vector of a block computes."""
         values = dict[Expr, str]()
-        for x in moving(self.s):
+        for x in self.moving:
             if x in numbers:
                 continue
             self.e.note(x.node)

@@ -57,9 +57,10 @@ def loads(s: Schedule, target: Target) -> dict[Expr, Shifted]:
         first, most = left[0], target.vector_bits // (8 * left[0].dtype.itemsize)
         near = []
         for x in left:
+            if x.param != first.param or x.axes != first.axes:
+                continue
             by = x.offset - first.offset
-            alike = x.param == first.param and x.axes == first.axes
-            if alike and isinstance(by, int) and abs(by) < most:
+            if isinstance(by, int) and abs(by) < most:
                 near.append((by, x))
         left = [x for x in left if all(x is not y for _, y in near)]
         near.sort(key=lambda pair: pair[0])
