@@ -26,6 +26,7 @@ from graphc.codegen.nests.index_splitting import pieces
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
 from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.stacked_rows import write_stacked
 from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
 from graphc.codegen.nests.unrolled_rows import unrolled_rows
@@ -108,6 +109,7 @@ def _define(
     attrs = job.node.attrs
     backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
+    nest = write_stacked(nest) or nest
     whole, *rest = strips(nest)
     if rest:
         parts = [p for n in (whole, *rest) for p in pieces(unroll(n) or n, job.target)]

@@ -65,24 +65,30 @@ def is_against(order: Label, label: Label) -> bool:
 class Use:
     """How a node uses a computed value: at which axes of the node, or None if it moves about."""
 
-    __slots__ = ("injective", "label", "value")
+    __slots__ = ("injective", "label", "part", "reader", "value")
 
-    def __init__(self, value: Value, label: Label | None, injective: bool):
+    def __init__(
+        self, value: Value, label: Label | None, injective: bool, part: Value,
+        reader: Node | None = None,
+    ):
+        """part: the operand, which is `value` but for index arithmetic; reader: the node, if it
+        moves what it reads."""
         self.value, self.label, self.injective = value, label, injective
+        self.part, self.reader = part, reader
 
     def renamed(self, to: dict[int, int]) -> Use:
         """The same use when the node's axes are called otherwise."""
         if self.label is None:
             return self
-        return Use(self.value, renamed(self.label, to), self.injective)
+        return Use(self.value, renamed(self.label, to), self.injective, self.part, self.reader)
 
 
 class Group:
     """Nodes that will be one kernel."""
 
     __slots__ = (
-        "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "nodes", "once",
-        "open", "pulled", "read", "reduced", "scan", "work",
+        "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "met", "nodes",
+        "once", "open", "others", "pulled", "read", "reduced", "scan", "work",
     )
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int, once: bool = False):
@@ -94,6 +100,8 @@ class Group:
         self.nodes: list[Node] = []
         self.labels: dict[Value, Label] = {}
         self.read: dict[tuple[Value, Label], None] = {}  # what it reads, as memory has it
+        self.others: dict[Value, int] = {}     # uses of what other groups make, ..
+        self.met: dict[Value, None] = {}       # .. of which there are more since it was asked
         self.reduced: frozenset[int] = frozenset()
         self.finals: set[Value] = set()        # scalars made after the loops
         self.pulled: set[Value] = set()        # computed at other indices than the group's own
@@ -112,6 +120,7 @@ class Group:
     def copy(self) -> Group:
         g = Group(self.ident, self.kind, list(self.axes), self.level, self.once)
         g.nodes, g.labels, g.read = list(self.nodes), dict(self.labels), dict(self.read)
+        g.others, g.met = dict(self.others), dict(self.met)
         g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
         g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
         return g
@@ -124,6 +133,13 @@ class Group:
         """Remember how an operand from outside is read, where its axes are the group's."""
         if u.label is not None and WILD not in u.label:
             self.read[u.value, u.label] = None
+
+    def use(self, others: Mapping[Value, int]) -> None:
+        """Count uses of what other groups make."""
+        for v, n in others.items():
+            if v in self.others:
+                self.met[v] = None
+            self.others[v] = self.others.get(v, 0) + n
 
     def is_whole(self, label: Label) -> bool:
         """Whether a label has all axes."""
@@ -383,6 +399,8 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     mine.update(h.labels) if big is g else h.labels.update(mine)
     big.labels = mine if big is g else h.labels
     big.read = h.read | read
+    big.use(small.others)
+    big.met.update(small.met)
     big.axes, big.finals = axes, finals
     big.reduced = h.reduced if sums_rows else h.reduced | g_reduced
     big.scan = h.scan if g.scan is None else g.scan

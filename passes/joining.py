@@ -29,11 +29,11 @@ from graphc.passes.grouping import (
     through_layout,
     unify,
 )
-from graphc.passes.pulling import absorb, can_pull, is_conditional
+from graphc.passes.pulling import absorb, can_pull, is_conditional, places
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 from graphc.passes.stacks import is_stack, written_out
 
-MOST_READERS = 4  # of a kernel's values that are computed again at several moved indices
+MOST_READERS = 4  # places of a kernel's values at moved indices, at which they are computed
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 
 
@@ -102,14 +102,17 @@ class Joining:
             return not self.is_view(n) and n.outs[0] in self.needed
         return True
 
-    def resolve(self, v: Value, label: Label | None, injective: bool) -> Use:
+    def resolve(
+        self, v: Value, label: Label | None, injective: bool, reader: Node | None = None
+    ) -> Use:
         """The computed or given value behind lazy layout ops, and the label it is used at."""
+        part = v
         while v.node in self.lazy and v.node not in self.computed and v.node not in self.scalars:
             if v.node.op.name == "broadcast":
                 injective = False
             label = through_layout(v.node, label)
             v = v.node.args[0]
-        return Use(v, label, injective)
+        return Use(v, label, injective, part, reader)
 
     def plan(self) -> list[Group]:
         """The groups, in the order of their first nodes."""
@@ -121,7 +124,8 @@ class Joining:
             opaque = self.is_opaque(n)
             labels = [(None, False)] * len(n.args) if opaque else operand_labels(n, space)
             self.uses[n] = [
-                self.resolve(a, lab, inj) for a, (lab, inj) in zip(n.args, labels, strict=True)
+                self.resolve(a, lab, inj, n if lab is None else None)
+                for a, (lab, inj) in zip(n.args, labels, strict=True)
             ]
             for u in self.uses[n]:
                 self.remaining[u.value] = self.remaining.get(u.value, 0) + 1
@@ -249,11 +253,11 @@ class Joining:
                 continue
             if h.open == len(by_group[h]):
                 g = self.join(n, g, [h], by_group, g.level) or g
-            elif h.open <= MOST_READERS:
-                self.take_back(g, h)
-        self.take_shared(n, g)
         for u in (u for h, us in by_group.items() if h.root() is not g for u in us):
             g.note_read(u)
+            g.use({u.value: 1})
+            g.met[u.value] = None
+        self.take_shared(g)
         if n.op.kind is Kind.REDUCE and len(g.nodes) == 1:
             self.join_reader(n, g)
         waits = [
@@ -273,23 +277,24 @@ class Joining:
         """
         found = {m: [u for u in self.uses[m] if u.value in h.labels] for m in g.nodes}
         readers, uses = [m for m in g.nodes if found[m]], [u for m in g.nodes for u in found[m]]
-        if any(u.label is None for u in uses) and can_pull(readers, g, h, uses):
+        if places(uses) > MOST_READERS or all(u.label is not None for u in uses):
+            return
+        if can_pull(readers, g, h, uses):
             for key in [k for k in g.read if k[0] in h.labels]:
                 del g.read[key]
             h.merged = absorb(readers, g, h, len(uses))
 
-    def take_shared(self, n: Node, g: Group) -> None:
-        """The same of what n's operands read, if n has brought them together.
+    def take_shared(self, g: Group) -> None:
+        """The same of all that g reads, where its last node has brought readers together.
 
             pad(s, ((1, 0), (0, 0))) - pad(s, ((0, 1), (0, 0)))  the gradient of t[1:] - t[:-1]
         """
-        inside = [u.value for u in self.uses[n] if self.is_in(u.value, g)]
-        read = [u.value for m in dict.fromkeys(v.node for v in inside) for u in self.uses[m]]
-        for v in dict.fromkeys(read):
-            if v in self.group_of and not self.is_in(v, g):
-                h = self.group_of[v].root()
-                if h.open <= MOST_READERS:
-                    self.take_back(g, h)
+        while g.met:
+            v = next(iter(g.met))
+            del g.met[v]
+            h = self.group_of[v].root()
+            if h is not g and h.open == sum(g.others.get(x, 0) for x in h.labels):
+                self.take_back(g, h)
 
     def is_in(self, v: Value, g: Group) -> bool:
         """Whether g computes v."""

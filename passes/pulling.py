@@ -5,13 +5,17 @@
 
 Other values of a group are used at the very index at which they are made (`grouping`); pulled ones
 are made once for each place that reads them, which is less work than to store them as long as it is
-little, or the place is one.
+little, or the place is one. Columns that are read apart are one place together: of differences of
+points, which a cross product reads six times, each is made once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
 
+from graphc.dims import exact_div
 from graphc.ir import Node
 from graphc.ops.row import Kind
 from graphc.passes.grouping import EXPENSIVE, MAX_NODES, Group, Use
@@ -38,8 +42,8 @@ def can_pull(readers: Sequence[Node], g: Group, h: Group, uses: Sequence[Use]) -
         return False
     if g.reduced and len(g.nodes) > 1 and any(n.op.kind is Kind.REDUCE for n in readers):
         return False
-    again, nodes = len(uses) - 1, len(h.nodes)
-    if not again and uses[0].injective:
+    again, nodes = places(uses) - 1, len(h.nodes)
+    if len(uses) == 1 and uses[0].injective:
         return True
     size = uses[0].value.type.bytes
     far = isinstance(size, int) and size >= FAR_BYTES
@@ -48,10 +52,22 @@ def can_pull(readers: Sequence[Node], g: Group, h: Group, uses: Sequence[Use]) -
     )
 
 
+def places(uses: Sequence[Use]) -> int:
+    """How often elements are read, at different indices: three parts that are all of a value are
+    one place together."""
+    total = Fraction(0)
+    for part, whole, _ in dict.fromkeys((u.part, u.value, u.reader) for u in uses):
+        times = 1 if part.type.size == 0 else exact_div(whole.type.size, part.type.size)
+        total += Fraction(1, times) if isinstance(times, int) and times > 1 else 1
+    return ceil(total)
+
+
 def absorb(readers: Sequence[Node], g: Group, h: Group, uses: int) -> Group:
     """g, the group of h's readers, with h's nodes computed at g's indices."""
     g.pulled |= h.labels.keys() | h.pulled
     g.nodes.extend(h.nodes)
+    g.others = {v: n for v, n in g.others.items() if v not in h.labels}
+    g.use(h.others)
     g.work, g.depth = max(g.work, h.work), max(g.depth, _depth(readers, h))
     g.open += h.open - uses
     return g

@@ -8,7 +8,9 @@
     ranges           what indices are at least and at most, and their divisions by it
     strip_mining     axes cut in two where index arithmetic divides them
     unrolling        short innermost axes written out, so that vectors run along a longer one
-    unrolled_rows    short reduced axes written out, so that vectors run along rows
+    writing_out      a short reduced axis written out, element by element
+    stacked_rows     .. where the elements are parts that are put together
+    unrolled_rows    .. and so that vectors run along rows
     conditions       where conditions on an axis hold, and the stretch of a row without any
     index_splitting  nests cut where conditions on an axis change
     ends             what a short row has once, apart from what its elements take

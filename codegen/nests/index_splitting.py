@@ -252,7 +252,7 @@ class Piece:
         for e in whole.exprs:
             if e in wanted:
                 args = tuple(made[self.final(a)] for a in e.args)
-                made[e] = self._moved(e, len(made), args)
+                made[e] = self.moved(e, len(made), args)
         stores = [
             Store(
                 s.output, substitute(s.offset, self.env), made[self.final(s.expr)],
@@ -307,7 +307,7 @@ class Piece:
                 stack += [self.final(a) for a in e.args]
         return wanted
 
-    def _moved(self, e: Expr, number: int, args: tuple[Expr, ...]) -> Expr:
+    def moved(self, e: Expr, number: int, args: tuple[Expr, ...]) -> Expr:
         """e in the piece, on these operands."""
         kind, attrs, left = e.kind, e.attrs, self.kept(preds_of(e))
         if kind == "inside" and not left:

@@ -1,13 +1,8 @@
 """Short rows unrolled, sums and all: every element of a row is a vector of rows.
 
-    for i0<n reduce i1<3:                 for i0<n:
-      e1 = reduce_sum over i1 of e0   ->    e3 = (e0 + e2) + e1            e0 = in0[3*i0], ..
-      out0[3*i0+i1] = e0 / e1               out0[3*i0] = e0 / e3;  out0[3*i0+1] = e1 / e3;  ..
-
 A register of one row has lanes that hold nothing and is folded for each of its sums, and what
 follows of a sum is a scalar. Here all lanes are full, nothing is folded, and quotients and
-logarithms of rows are vectors; shuffles bring rows into registers and out (`interleaving`).
-Elements meet in the order of a row that vectors sweep (`emission.short`), so that bits stay. 65,536
+logarithms of rows are vectors; shuffles bring rows into registers and out (`interleaving`). 65,536
 elements take Zen 5 so many us as they are and unrolled:
 
     rows of                       f32  3       8      10      16    f64  3       8      16
@@ -23,15 +18,15 @@ faster as they are: the kernel chooses when it runs. It compiles 10 to 25 ms lon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from graphc.codegen.machine.target import Target
-from graphc.codegen.nests.axes import coalesce, coefficient, substitute, with_polynomials
+from graphc.codegen.nests.axes import coalesce, coefficient
 from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, is_long
-from graphc.codegen.nests.loops import Expr, Nest, Store, position
+from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.schedule import plan
+from graphc.codegen.nests.writing_out import OPS, adds_up, written_out
 from graphc.dims import Size
 from graphc.types import bool_, f32, f64, i64
 
@@ -40,9 +35,6 @@ FEW = 4            # so few that registers of one row are nearly empty,
 SLOW = 12          # and where a root follows a sum
 MOST_EXPRS = 400   # of the unrolled nest
 LEAST, LEAST_LIGHT = 16, 64  # rows: whole vectors on every target, and where little is computed
-OPS = {
-    "reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum",
-}
 
 
 class UnrolledRows(NamedTuple):
@@ -60,12 +52,12 @@ def unrolled_rows(nest: Nest, target: Target, sparing: bool) -> UnrolledRows | N
     if not isinstance(n, int) or not 2 <= n <= MOST or len((nest := coalesce(nest)).reduced) != 1:
         return None
     (k,) = nest.reduced
-    exprs = sum(n if k in e.axes or _adds_up(e, k) else 1 for e in nest.exprs)
+    exprs = sum(n if k in e.axes or adds_up(e, k) else 1 for e in nest.exprs)
     if exprs > MOST_EXPRS or not all(_can_be(nest, e, k) for e in nest.exprs):
         return None
     long = any(e.kind == "op" and is_long(e) for e in nest.exprs)
     # what is added up over rows depends on how these go, so not on the target
-    total = any(e.kind == "reduce" and not _adds_up(e, k) for e in nest.exprs)
+    total = any(e.kind == "reduce" and not adds_up(e, k) for e in nest.exprs)
     least = LEAST if long or _sums(nest) > 1 else LEAST_LIGHT
     rows = next((i for i in nest.outer if _follow(nest, i, k, n, least)), None)
     if rows is None:
@@ -74,7 +66,7 @@ def unrolled_rows(nest: Nest, target: Target, sparing: bool) -> UnrolledRows | N
         return None
     if not _met_in_halves(nest, target):
         return None
-    unrolled = replace(_unrolled(nest, k, n), overlaps=not total)
+    unrolled = replace(written_out(nest, k), overlaps=not total)
     return UnrolledRows(unrolled, nest.sizes[rows], least)
 
 
@@ -82,11 +74,6 @@ def _met_in_halves(nest: Nest, target: Target) -> bool:
     """Whether elements of rows would meet in the order of lanes, not one after the other."""
     s = plan(nest, target)
     return s.across or bool(s.tree)
-
-
-def _adds_up(e: Expr, k: str) -> bool:
-    """Whether an expression is a reduction of rows."""
-    return e.kind == "reduce" and k in e.over
 
 
 def _sums(nest: Nest) -> int:
@@ -135,72 +122,3 @@ def _follow(nest: Nest, i: str, k: str, n: int, least: int) -> bool:
         and all(suits(e.offset, False) for e in loads)
         and all(suits(s.offset, True) for s in nest.stores if s.axes)
     )
-
-
-def _unrolled(nest: Nest, k: str, n: int) -> Nest:
-    """The nest with expressions and stores for each element along k."""
-    exprs: list[Expr] = []
-    table: dict[tuple[object, ...], Expr] = {}
-    made: dict[Expr, list[Expr]] = {}  # one for each element, or one for all
-    positions: dict[str, Size] = {}
-
-    def add(
-        e: Expr, kind: str, args: tuple[Expr, ...], attrs: tuple[Any, ...],
-        axes: frozenset[str],
-    ) -> Expr:
-        exact = repr(attrs) if kind == "op" else ""  # 0.0 is not -0.0 (`ir.attr_key`)
-        key = (kind, e.dtype, args, attrs, exact)
-        if key not in table:
-            table[key] = Expr(len(exprs), kind, e.dtype, args, attrs, axes, e.node)
-            exprs.append(table[key])
-        return table[key]
-
-    def of(e: Expr, at: int) -> Expr:
-        return made[e][at if len(made[e]) > 1 else 0]
-
-    def element(e: Expr, at: int) -> Expr:
-        env = positions | {k: at}
-        attrs = with_polynomials(e, lambda p: substitute(p, env))
-        return add(e, e.kind, tuple(of(a, at) for a in e.args), attrs, e.axes - {k})
-
-    def total(e: Expr) -> Expr:
-        def meet(a: Expr, b: Expr) -> Expr:
-            return add(e, "op", (a, b), (OPS[e.name], ()), e.axes)
-
-        found = _tree([of(e.args[0], at) for at in range(n)], meet)
-        if e.name != "reduce_sum":
-            return found
-        # a sum begins with 0, so that it is never -0
-        zero = add(e, "const", (), (e.dtype.numpy.type(0).tobytes(),), frozenset())
-        return meet(zero, found)
-
-    for e in nest.exprs:
-        if _adds_up(e, k):
-            made[e] = [total(e)]
-        else:
-            made[e] = [element(e, at) for at in (range(n) if k in e.axes else (0,))]
-        if e.kind == "position":
-            positions[f"%e{e.id}"] = position(made[e][0])
-
-    def stores(s: Store) -> list[Store]:
-        axes = tuple(a for a in s.axes if a != k)
-        return [
-            Store(s.output, substitute(s.offset, {k: at}), of(s.expr, at), axes)
-            for at in (range(n) if k in s.axes else (0,))
-        ]
-
-    return replace(
-        nest, reduced=[], exprs=exprs, stores=[x for s in nest.stores for x in stores(s)],
-        sizes={a: size for a, size in nest.sizes.items() if a != k},
-    )
-
-
-def _tree(elements: Sequence[Expr], meet: Callable[[Expr, Expr], Expr]) -> Expr:
-    """All elements met in the order of lanes that meet in halves."""
-    def over(first: int, step: int) -> Expr:
-        """Of elements first, first + step, .."""
-        if first + step >= len(elements):
-            return elements[first]
-        return meet(over(first, 2 * step), over(first + step, 2 * step))
-
-    return over(0, 1)

@@ -185,6 +185,7 @@ ORDERS = {
         "COLUMNS_BYTES": (0, 1 << 20), "LEAST_TERMS": (0, 1 << 20),
         "PAIRS": (0, 99), "LONG": (1, 9999),
     },
+    "codegen.nests.stacked_rows": {"MOST": (1, 4, 32), "MOST_EXPRS": (1, 9999)},
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
         "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
@@ -307,7 +308,7 @@ class Program:
 
     def regression(self):
         x = self.input(self.size("n"), self.size("m"))
-        w, y = self.input("m" if self.named else self.sizes["m"]), self.input(x.shape[0])
+        w, y = (self.input(k if self.named else self.sizes[k]) for k in "mn")
         e = gx.nn.sigmoid(x @ w) - y
         return [x.T @ e, gx.sum(e * e), x.T @ y]
 
@@ -326,10 +327,21 @@ class Program:
         z = self.input(b, n, k) @ gx.matrix_transpose(self.input(b, m, k)) * 0.1
         return [gx.tanh(z), gx.sum(z, axis=2), gx.max(z, axis=1)]
 
-    KINDS = (rows, three, pieces, training, regression, attention, batched)
+    def points(self):
+        n = self.size("n")
+        a, b = self.input(n, 3), self.input(n, 3) - self.input(3)
+        c = gx.linalg.cross(a - b, b)
+        outs = [
+            gx.sum(c * a, axis=1), c / gx.sqrt(gx.sum(c * c, axis=1, keepdims=True) + 1),
+            gx.sum((c - a) ** 2), gx.grad(gx.sum(gx.sqrt(gx.sum(c * c, axis=1) + 1)), a),
+            gx.max(gx.concat([a, c], axis=1), axis=1), gx.mean(c, axis=0),
+        ]
+        return self.rng.sample(outs, 4)
+
+    KINDS = (rows, three, pieces, training, regression, attention, batched, points)
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(16))
 @pytest.mark.parametrize("places", [True, False])
 def test_thresholds_change_no_result(monkeypatch, seed, places):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")  # which knows programs by their source

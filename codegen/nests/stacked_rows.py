@@ -1,0 +1,57 @@
+"""Short rows that are put together of parts, and added up: written out, element by element.
+
+    for i0<n reduce i1<3:                               for i0<n:
+      e0 = in0[i0] if i1 == 0 else in1[i0]        ->      e1 = in0[i0] * in0[i0];  e2 = in1[i0] ..
+           if i1 == 1 else in2[i0]                        out0[i0] = (e1 + e3) + e2
+      out0[i0] = reduce_sum over i1 of e0 * e0
+
+Cross products, quaternions and rotations are stacks along a short axis, of which norms and products
+are sums. A vector of such a row computes each element for all of them, and chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphc import dims
+from graphc.codegen.nests.axes import coalesce
+from graphc.codegen.nests.conditions import conditions
+from graphc.codegen.nests.loops import Expr, Nest
+from graphc.codegen.nests.writing_out import OPS, written_out
+from graphc.types import bool_, f32, f64, i32, i64
+
+MOST = 16         # elements of the axes that are written out
+MOST_EXPRS = 512  # expressions of the nest, and of the one that is written
+NUMBERS = (f32, f64, i32, i64)
+
+
+def write_stacked(nest: Nest) -> Nest | None:
+    """The nest with the short reduced axes written out on which something depends by a condition;
+    sums of all rows are of what these give. None where there are none, or other reductions."""
+    if len(nest.exprs) > MOST_EXPRS or nest.sites or not nest.reduced:
+        return None
+    asked = {n for p in conditions(nest) for size in p.sizes for n in dims.names(size)}
+    if not asked & {*nest.reduced}:
+        return None
+    nest = coalesce(nest)
+    short = [k for k in nest.reduced if k in asked] if not nest.outer else nest.reduced
+    rows = [k for k in nest.reduced if k not in short]
+    length = dims.product(nest.sizes[k] for k in short)
+    if not isinstance(length, int) or not 2 <= length <= MOST or not (nest.outer or rows):
+        return None
+    if not all(_can_be(nest, e) for e in nest.exprs):
+        return None
+    for k in short:
+        nest = written_out(nest, k, in_halves=k == short[-1])
+    if len(nest.exprs) > MOST_EXPRS:
+        return None
+    return replace(nest, outer=nest.outer or rows, reduced=[])
+
+
+def _can_be(nest: Nest, e: Expr) -> bool:
+    """Whether an expression can be written for each element, and its sums for all of them."""
+    if e.kind == "reduce":
+        whole = {*e.over} == {*nest.reduced} or (not e.axes and {*e.over} == {*nest.outer})
+        return whole and e.name in OPS and e.dtype in NUMBERS
+    known = e.kind in ("load", "const", "op", "index", "inside", "position")
+    return known and e.dtype in (*NUMBERS, bool_)
