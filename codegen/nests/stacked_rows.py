@@ -6,7 +6,13 @@
       out0[i0] = reduce_sum over i1 of e0 * e0
 
 Cross products, quaternions and rotations are stacks along a short axis, of which norms and products
-are sums. A vector of such a row computes each element for all of them, and chooses.
+are sums. A vector of such a row computes each element for all of them, and chooses. 20,000 rows of
+f32 take Zen 5 so many us as they are and written out:
+
+    a volume, sum(cross(a, b) * c)    155    4    areas of triangles, by cross products    168    5
+    the square of all cross(a, b) - c 153    5    normals of them                          333    8
+    products of quaternions, of length 1  1,098   10
+    softmax of four formulas           73   15    the greatest of three, 40,000 of them    156    4
 """
 
 from __future__ import annotations
