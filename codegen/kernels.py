@@ -27,6 +27,7 @@ from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
 from graphc.codegen.nests.schedule import Schedule
 from graphc.codegen.nests.stacked_rows import write_stacked
+from graphc.codegen.nests.stages import Stages
 from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
 from graphc.codegen.nests.unrolled_rows import unrolled_rows
@@ -109,7 +110,7 @@ def _define(
     attrs = job.node.attrs
     backwards = frozenset(attrs["reduced"] if any(map(_runs_back, job.body.nodes)) else ())
     nest = lowering.lower(job.body, attrs["axes"], attrs["reduced"], attrs["outputs"], backwards)
-    nest = write_stacked(nest) or nest
+    nest = write_stacked(nest, job.module.sparing) or nest
     whole, *rest = strips(nest)
     if rest:
         parts = [p for n in (whole, *rest) for p in pieces(unroll(n) or n, job.target)]
@@ -190,6 +191,8 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     in_place: dict[int, list[int]] = {}
     if not s.final and (s.sweeps <= 1 or _stores_last(s)):
         in_place = _in_place(kernel.nest, set(), len(job.node.args), None)
+        if s.stages is not None:
+            in_place = _behind_stages(s, s.stages, in_place)
         for e, x in s.lent.items():
             allowed = in_place.get(x.output, [])
             in_place[x.output] = [p for p in allowed if not _reads_after(s, p, e)]
@@ -198,6 +201,17 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
         nest=kernel.nest, work=s.items * s.cycles, splits=s.items != 1, launch=launch,
         in_place=in_place,
     )
+
+
+def _behind_stages(
+    s: Schedule, stages: Stages, in_place: dict[int, list[int]]
+) -> dict[int, list[int]]:
+    """Those operands that are not read any more when a stage writes the result."""
+    written = {x.output: stages.end(x.expr) for x in s.nest.stores}
+    return {
+        output: [p for p in found if stages.reads(s.nest, p) <= written[output]]
+        for output, found in in_place.items()
+    }
 
 
 def _reads_after(s: Schedule, param: int, kept: Expr) -> bool:

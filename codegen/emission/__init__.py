@@ -11,6 +11,7 @@
     along            every lane is a row of its own
     down             the loops down the axes that these reduce
     held             rows that few vectors hold, without loops of their own
+    staged           long formulas, a stage after the other for a block of vectors
     interior         the part of a row where vectors have no conditions
     short            short rows in lanes, each added up as `across` would
     aliasing         sums in memory, half a page from the rows added to them

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
-from graphc.codegen.emission import between, blocks, narrow, whole_row, written
+from graphc.codegen.emission import between, blocks, narrow, staged, whole_row, written
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.packed import Packed
 from graphc.codegen.emission.prefetch import RowPrefetch, Streams
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import Body, memory_of
+from graphc.codegen.emission.sweep import Body
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import unroll_of
 from graphc.codegen.nests.sweeps import counts, in_step, sweep_cost
@@ -136,7 +136,11 @@ class Across(Body):
 
         def nested(depth: int, around: Scope) -> None:
             if depth == len(outer):
-                self.row(around, reduces, stores, cells, begin, end, n)
+                if s.stages is None:
+                    self.row(around, reduces, stores, cells, begin, end, n)
+                else:
+                    staged.blocks(self, around, begin, end, lambda inner, low, high: self.row(
+                        inner, reduces, stores, cells, low, high, n))
                 return
             name = outer[depth]
             first, last = "0", self.f.top.size(self.nest.sizes[name])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from graphc.codegen.emission import ahead, held, pieces, running, short, stripes
+from graphc.codegen.emission import ahead, held, pieces, running, short, staged, stripes
 from graphc.codegen.emission.down import ReducedLoops, abreast
 from graphc.codegen.emission.interior import limits
 from graphc.codegen.emission.packed import Packed
@@ -39,6 +39,9 @@ class Along(Body):
         s, e = self.s, self.e
         if s.vector is None:
             self.rows(grid, [Scope(self.f, grid, e.section(), {})])
+            return
+        if s.stages is not None:
+            staged.run(self, grid, low, high)
             return
         if s.tile is None and not (partial or s.bands) and pieces.fits(self):
             stripes.run(self, grid, low, high)

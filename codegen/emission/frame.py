@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 from graphc import dims
 from graphc.codegen.emission import interleaving, shifted
 from graphc.codegen.emission.emitter import Emitter
-from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.parts import LANES, Span
 from graphc.codegen.emission.positions import Positions
 from graphc.codegen.emission.scope import Scope
@@ -140,7 +140,7 @@ class Frame:
         self.early: list[Expr] = []  # operands that are read ahead of stores
         self.first = "0"  # where the vector axis begins in a chunk's first item
         self.sweeping = 0  # the sweep over a row that is being written
-        self._kept: dict[Expr, str] = {}
+        self.kept_at: dict[Expr, str] = {}  # arrays of what is kept, from the row's first element
         self.entry = Emitter(job.module, self.e.numbers)  # what is asked of ctx, loaded once
         self.e.lines.append(self.entry.lines)
         self.params = Loaded(self.entry, "ptr", 0, slots.params)
@@ -180,12 +180,12 @@ class Frame:
 
     def kept(self, x: Expr) -> str:
         """The array that keeps an expression of the row between sweeps, a vector longer than it."""
-        if x not in self._kept:
+        if x not in self.kept_at:
             s = self.schedule
             n = dims.most(s.nest.row)
             assert n is not None
-            self._kept[x] = self.alloca(f"[{n + s.width} x {register_type(x.dtype)}]")
-        return self._kept[x]
+            self.kept_at[x] = self.alloca(f"[{n + s.width} x {memory_of(register_type(x.dtype))}]")
+        return self.kept_at[x]
 
     def report(self, scope: Positions, node: Node, cond: str) -> None:
         """Remember that `cond` (an i1) held at a fallible node."""

@@ -30,6 +30,11 @@ def register_type(d: DType) -> str:
     return f"i{d.bits}"
 
 
+def memory_of(t: str) -> str:
+    """The type by which a scalar type stands in memory."""
+    return "i8" if t == "i1" else t
+
+
 def memory_type(d: DType) -> str:
     """The LLVM scalar type of one element in memory."""
     if d.kind == "b":

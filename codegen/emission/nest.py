@@ -131,7 +131,7 @@ class NestKernel:
             f.places = Places(f)
         if s.bands:
             f.bands = Bands(f, f.params[-1])
-        else:
+        elif s.stages is None:
             f.streaming = streaming.of(f, self.together)
             self.past = f.streaming.most if f.streaming is not None else None
             f.early = ahead.of(f)
@@ -157,7 +157,7 @@ class NestKernel:
         """The items from low to high: written again for rows that few vectors hold, and where rows
         may be so short that what finds the beginnings of lines would take longer than they do."""
         e, streaming, early = f.e, f.streaming, f.early
-        ways = held.ways(body) if isinstance(body, Along) else []
+        ways = held.ways(body) if isinstance(body, Along) and not self.schedule.stages else []
         if streaming is not None and (plain := streaming.plain()):
             ways.append((plain, 0))
         done = e.fresh("walked") if ways else ""

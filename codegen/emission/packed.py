@@ -29,10 +29,10 @@ from graphc.codegen.elementwise.scalars import emit
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope, constant
-from graphc.codegen.emission.sweep import Body, memory_of
+from graphc.codegen.emission.sweep import Body
 from graphc.codegen.machine.target import VIRTUAL_BITS
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr

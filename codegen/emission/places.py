@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import memory_of
 from graphc.codegen.emission.reductions import reduction_of
-from graphc.codegen.emission.sweep import Totals, memory_of, read_states, write_states
+from graphc.codegen.emission.sweep import Totals, read_states, write_states
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.tiles import COLUMNS
 

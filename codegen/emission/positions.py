@@ -67,7 +67,7 @@ class Positions(ABC):
             self.e, width, frame.target, fastmath=frame.fastmath, fail=fail,
             mask=(mask or self.mask) if width > 1 else None, memo=self.memo,
             span=frame.spans.get(mask or self.mask or ""),
-            stepped=several and frame.schedule.stepped[frame.sweeping], in_order=several,
+            stepped=several and frame.schedule.stepped[max(frame.sweeping, 0)], in_order=several,
         )
         return L
 

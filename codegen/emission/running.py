@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from graphc.aligned import LINE
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import memory_of
 from graphc.codegen.emission.pieces import LEAST_COLUMNS, LEAST_VECTORS, NEAR_BYTES
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.stripes import STRIP
-from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
+from graphc.codegen.emission.sweep import least, read_states, under, write_states
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.schedule import BLOCK

@@ -19,7 +19,7 @@ from graphc.codegen.emission import interleaving, shifted
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import common
 from graphc.codegen.emission.lanes import Lanes, most_apart
-from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.positions import Positions
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.nests.axes import coefficient, needs
@@ -101,16 +101,19 @@ class Scope(Positions):
         if x in self.frame.schedule.lent:
             self.lanes(True).store(x.dtype, self.vectors[x], self._kept_at(x))
             return
-        L = Lanes(self.e, self.width, self.frame.target)
-        t = L.reg(x.dtype)
-        self.e.do(f"store {t} {self.vectors[x]}, ptr {self._kept_at(x)}, align 4")
+        L, v = Lanes(self.e, self.width, self.frame.target), self.vectors[x]
+        t, m, size = register_type(x.dtype), _kept_type(x), x.dtype.compute.itemsize
+        v = v if m == t else L.convert("zext", v, t, m)
+        self.e.do(f"store {L.vec(m)} {v}, ptr {self._kept_at(x)}, align {size}")
 
     def read_back(self, x: Expr) -> str:
-        """An element of the row that an earlier sweep kept."""
+        """An element of the row that an earlier sweep, or stage, kept."""
         if x in self.frame.schedule.lent:
             return self.lanes(True).load(x.dtype, self._kept_at(x))
         L = Lanes(self.e, self.width, self.frame.target)
-        return self.e(f"load {L.reg(x.dtype)}, ptr {self._kept_at(x)}, align 4")
+        t, m, size = register_type(x.dtype), _kept_type(x), x.dtype.compute.itemsize
+        v = self.e(f"load {L.vec(m)}, ptr {self._kept_at(x)}, align {size}")
+        return v if m == t else L.convert("trunc", v, m, t)
 
     def _kept_at(self, x: Expr) -> str:
         """Where an element of the row is kept between sweeps."""
@@ -118,8 +121,9 @@ class Scope(Positions):
         if place is not None:
             return self.element(self.frame.outputs[place.output], x.dtype.itemsize, place.offset)
         at = self.size(self.frame.schedule.place)
-        t = register_type(x.dtype)
-        return self.e(f"getelementptr inbounds {t}, ptr {self.frame.kept(x)}, i64 {at}")
+        return self.e(
+            f"getelementptr inbounds {_kept_type(x)}, ptr {self.frame.kept(x)}, i64 {at}"
+        )
 
     def scalar(self, x: Expr) -> str:
         """The register of a demanded expression that does not depend on the vector axis."""
@@ -391,6 +395,12 @@ class Scope(Positions):
         else:
             L.scatter(d.dtype, value, base, self.lane_size(offset))
         self.e.note(None)
+
+
+def _kept_type(x: Expr) -> str:
+    """The type of an element that is kept: bits, which lanes of any number are to find, take a
+    byte."""
+    return memory_of(register_type(x.dtype))
 
 
 def always_inside(x: Expr) -> bool:

@@ -25,11 +25,11 @@ from graphc import dims
 from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.pieces import between, cached_columns, columns_of, waits
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import least, memory_of, read_states, under, write_states
+from graphc.codegen.emission.sweep import least, read_states, under, write_states
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr, dynamic
 from graphc.codegen.nests.schedule import BLOCK

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import below, clamped
 from graphc.codegen.emission.lanes import Lanes
+from graphc.codegen.emission.literals import memory_of
 from graphc.codegen.emission.parts import Span
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -94,11 +95,6 @@ class Body:
             )
             inner.e.note(r.node)
             kind.accumulate(inner.lanes(True), cell, [inner.vector(r.args[0])])
-
-
-def memory_of(t: str) -> str:
-    """The type by which a scalar type stands in memory."""
-    return "i8" if t == "i1" else t
 
 
 def read_states(L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:

@@ -17,6 +17,7 @@
     versions         versions of a nest for some lengths of rows
     row_parts        rows of several parts, written part by part
     schedule         vector width, sweeps over a row, what tasks are made of
+    stages           long formulas cut, so that the CPU looks ahead to other vectors
     sweeps           what each sweep over a row computes, and keeps for later ones
     vector_axis      the axis along which vectors run
     tiles            register blocking: several rows at a time, operands turned

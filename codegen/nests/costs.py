@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
+
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Nest
@@ -29,6 +31,10 @@ VECTOR_COST = {
 # of CPU and then 8; a call with 16 or 4,096 rows of 16 takes 5% longer, with 4,096 as much as a
 # fifth where the core is shared, since fewer vectors are under way at a time.
 MOST_LONG = 100
+# Of powers that are known (`vecmath.powers`): those of products, quotients and roots alone, and
+# others up to MOST_POWER.
+POWERS = {4.0: 2, -1.0: 8, -2.0: 9, 0.5: 10, -0.5: 18}
+POWER, MOST_POWER = 14, 16
 BY_CONSTANT = 6  # a product takes the place of an integer's quotient or remainder then
 PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
 COSTLY = 8  # from which reading back beats computing again
@@ -88,13 +94,23 @@ CARRIED, CARRIED_LONG = 2, 8  # one in so many registers
 def cost_of(e: Expr) -> int:
     """Of a vector of one expression, in cycles."""
     if e.kind == "op":
-        return BY_CONSTANT if is_by_constant(e) else VECTOR_COST.get(e.name, 1)
+        known = BY_CONSTANT if is_by_constant(e) else _power(e)
+        return VECTOR_COST.get(e.name, 1) if known is None else known
     return 0 if e.kind in ("const", "index") else PHILOX if e.kind == "philox" else 1
 
 
 def is_long(e: Expr) -> bool:
     """Whether an op takes a scalar dozens of instructions."""
-    return e.name in FUNCTIONS and not is_by_constant(e)
+    return e.name in FUNCTIONS and not is_by_constant(e) and _power(e) is None
+
+
+def _power(e: Expr) -> int | None:
+    """The cost of a power whose exponent is known and small, whole or half; else None."""
+    if e.name != "pow" or e.args[1].kind != "const" or not e.dtype.is_float:
+        return None
+    y = float(np.frombuffer(e.args[1].attrs[0], e.args[1].dtype.numpy)[0])
+    small = 1 < abs(y) <= MOST_POWER and (2 * y).is_integer()
+    return POWERS.get(y, POWER if small else None)
 
 
 def is_by_constant(e: Expr) -> bool:
@@ -142,12 +158,16 @@ def interleaved(
     crowded = target.steps and not (stepped and _most_live(nest, vector) * 8 <= target.registers)
     if target.vector_bits >= 256 and cost >= LONG_CHAIN and not (short or crowded):
         most = 8
-    limit = MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
-    while most > 1 and most * cost > limit:
+    while most > 1 and most * cost > most_interleaved(target):
         most //= 2
     if most == 8 and target.adds_beside and not fused and _adds_up(nest, vector, cost):
         return 8 if isinstance(size, int) and size < 4 * TWELVE * width else TWELVE
     return most if target.vector_bits < 512 else _abreast(nest, bits, cost, most)
+
+
+def most_interleaved(target: Target) -> int:
+    """The most that vectors side by side may cost together."""
+    return MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
 
 
 def reads_neighbours(nest: Nest, vector: str) -> bool:

@@ -30,9 +30,10 @@ from graphc.codegen.nests.costs import (
 )
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
+from graphc.codegen.nests.stages import Stages, stages_of
 from graphc.codegen.nests.sweeps import columns_in_step, keep, steps, sweeps_of, wanted
 from graphc.codegen.nests.tiles import Tile, TurnedRows
-from graphc.codegen.nests.vector_axis import axis_and_tile, lane_bits
+from graphc.codegen.nests.vector_axis import axis_and_tile, is_less, lane_bits
 from graphc.dims import Size
 
 BLOCK = 4096              # elements of the vector axis in a grid item
@@ -87,6 +88,7 @@ class Schedule:
     passing: bool = True       # stores may go past the caches
     turned_rows: TurnedRows | None = None  # of rows that are swept one by one
     filled: bool = False       # vectors side by side leave no register to operands
+    stages: Stages | None = None  # in which blocks of vectors are computed
     tree: str = ""             # rows in lanes are added up as if this were the vector axis
 
     @property
@@ -97,6 +99,8 @@ class Schedule:
     @property
     def place(self) -> Size:
         """Where an element of a row is kept: beside those that stand in a vector with it."""
+        if self.stages is not None and self.vector:
+            return axis(self.vector)
         total: Size = 0
         for name in [*self.loops, self.vector] if self.across and self.vector else self.loops:
             total = total * self.nest.sizes[name] + axis(name)
@@ -237,6 +241,8 @@ def plan(
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
     if across and flat:
         packed.take(schedule)
+    if not (fixed or woven or nest.overlaps or schedule.tile or schedule.bands):
+        _take_stages(schedule, target)
     if across and width > 1 and not (nest.columns or schedule.packed):
         assert vector is not None
         follow = nest.reduced[0] if flat else grid[-1] if grid else vector
@@ -246,6 +252,26 @@ def plan(
         if sweeps and reads_neighbours(nest, vector):
             schedule.interleave = max(columns_in_step(schedule, p) for p in range(sweeps))
     return schedule
+
+
+def _take_stages(s: Schedule, target: Target) -> None:
+    """Compute a long formula by stages."""
+    vector, width = s.vector, s.width
+    if vector is None or width == 1 or is_less(s.nest.sizes[vector], 2 * width) or s.cached:
+        return
+    if (s.sweeps and not (s.across and s.sweeps == 1)) or any(
+        e.kind == "scan" for e in s.nest.exprs
+    ):
+        return
+    if s.across and (s.straight or s.written or s.narrow or s.packed or s.turned_rows):
+        return
+    if any(r.name == "argmax" for r in s.sweep) or s.columns or (s.sums and not s.flat):
+        return
+    s.stages = stages_of(s.nest, vector, target)
+    if s.stages is not None:
+        s.cached = s.stages.kept
+        if not s.across:
+            s.interleave, s.unroll = s.stages.abreast, 1
 
 
 def filled(size: Size, lanes: int) -> int:

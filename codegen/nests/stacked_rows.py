@@ -22,18 +22,22 @@ from dataclasses import replace
 from graphc import dims
 from graphc.codegen.nests.axes import coalesce
 from graphc.codegen.nests.conditions import conditions
+from graphc.codegen.nests.costs import cost_of
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.writing_out import OPS, written_out
 from graphc.types import bool_, f32, f64, i32, i64
 
-MOST = 16         # elements of the axes that are written out
+MOST, FEW = 16, 4  # elements of the axes that are written out,
+MOST_COST = 400    # and cycles of what is, unless these are few: 16 of a sine, an exponential and a
+                   # tanh, rolled, take 153 ms to compile in the place of 22
 MOST_EXPRS = 512  # expressions of the nest, and of the one that is written
 NUMBERS = (f32, f64, i32, i64)
 
 
-def write_stacked(nest: Nest) -> Nest | None:
+def write_stacked(nest: Nest, sparing: bool) -> Nest | None:
     """The nest with the short reduced axes written out on which something depends by a condition;
-    sums of all rows are of what these give. None where there are none, or other reductions."""
+    sums of all rows are of what these give. None where there are none, or other reductions.
+    `sparing`: in a program of many kernels, whose text must not grow, few elements alone."""
     if len(nest.exprs) > MOST_EXPRS or nest.sites or not nest.reduced:
         return None
     asked = {n for p in conditions(nest) for size in p.sizes for n in dims.names(size)}
@@ -45,11 +49,14 @@ def write_stacked(nest: Nest) -> Nest | None:
     length = dims.product(nest.sizes[k] for k in short)
     if not isinstance(length, int) or not 2 <= length <= MOST or not (nest.outer or rows):
         return None
+    if sparing and length > FEW:
+        return None
     if not all(_can_be(nest, e) for e in nest.exprs):
         return None
     for k in short:
         nest = written_out(nest, k, in_halves=k == short[-1])
-    if len(nest.exprs) > MOST_EXPRS:
+    many = length > FEW and sum(map(cost_of, nest.exprs)) > MOST_COST
+    if many or len(nest.exprs) > MOST_EXPRS:
         return None
     return replace(nest, outer=nest.outer or rows, reduced=[])
 

@@ -70,7 +70,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     if row >= LONG_ROW:
         inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
         offsets = inner or offsets  # what is done once for a row matters little
-        wide = [n for n in nest.outer if not _is_less(nest.sizes[n], SIDE_ROWS)]
+        wide = [n for n in nest.outer if not is_less(nest.sizes[n], SIDE_ROWS)]
         if any(coefficient(p, n) == 1 for p, _ in inner for n in wide):  # nor what rows share
             offsets = [x for x in inner if any(coefficient(x[0], n) != 0 for n in nest.outer)]
     # Elements of a row are read as often as it has some: 8,192 rows of 24 f32, whose sums are
@@ -89,7 +89,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     best = max(names, key=lambda n: (score[n], order[n]))
     if nest.reduced or not _few_lanes(nest, best, offsets):
         return best
-    long = [n for n in names if not _is_less(nest.sizes[n], LONG_ROW)]
+    long = [n for n in names if not is_less(nest.sizes[n], LONG_ROW)]
     even = [
         n for n in long if all(isinstance(coefficient(p, n), int) for p, _ in offsets)
         and all(coefficient(s.offset, n) == 1 for s in nest.stores)
@@ -97,7 +97,7 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     return max(even, key=lambda n: (score[n], order[n]), default=best)
 
 
-def _is_less(size: Size, n: int) -> bool:
+def is_less(size: Size, n: int) -> bool:
     """Whether a size is known to be less than n."""
     return isinstance(size, int) and size < n
 

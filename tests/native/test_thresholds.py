@@ -150,6 +150,12 @@ ORDERS = {
     "codegen.nests.sweeps": {
         "MAX_CACHED_ROW": (8, 64), "MAX_LENT": (0, 1 << 30), "IN_STEP": (1, 2, 8),
     },
+    "codegen.nests.stages": {
+        "COST": (4, 16, 999), "MOST_KEPT": (1, 999), "BIT": (1, 9), "BYTES": (1, 1 << 16),
+        "ABREAST": (1, 2, 8), "OF_ONE_CHAIN": (1, 4), "NEARLY": (1, 9), "MOST_CODE": (1, 1 << 20),
+        "WINDOW": (1, 9999), "GAIN": (0, 99), "LATENCY": (1, 9), "COUNT": (1, 9),
+        "LATENCY_SIMPLE": (1, 9), "CYCLES_SIMPLE": (0, 1), "CYCLES_KEPT": (0, 9), "CALL": (9, 999),
+    },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
     "codegen.nests.unrolled_rows": {
@@ -185,7 +191,9 @@ ORDERS = {
         "COLUMNS_BYTES": (0, 1 << 20), "LEAST_TERMS": (0, 1 << 20),
         "PAIRS": (0, 99), "LONG": (1, 9999),
     },
-    "codegen.nests.stacked_rows": {"MOST": (1, 4, 32), "MOST_EXPRS": (1, 9999)},
+    "codegen.nests.stacked_rows": {
+        "MOST": (1, 4, 32), "FEW": (1, 16), "MOST_COST": (1, 9999), "MOST_EXPRS": (1, 9999),
+    },
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
         "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
