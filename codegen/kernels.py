@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import reduce
@@ -27,7 +27,6 @@ from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
 from graphc.codegen.nests.schedule import Schedule
 from graphc.codegen.nests.stacked_rows import write_stacked
-from graphc.codegen.nests.stages import Stages
 from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
 from graphc.codegen.nests.unrolled_rows import unrolled_rows
@@ -191,8 +190,7 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     in_place: dict[int, list[int]] = {}
     if not s.final and (s.sweeps <= 1 or _stores_last(s)):
         in_place = _in_place(kernel.nest, set(), len(job.node.args), None)
-        if s.stages is not None:
-            in_place = _behind_stages(s, s.stages, in_place)
+        in_place = _behind_stages([s], in_place)
         for e, x in s.lent.items():
             allowed = in_place.get(x.output, [])
             in_place[x.output] = [p for p in allowed if not _reads_after(s, p, e)]
@@ -204,14 +202,17 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
 
 
 def _behind_stages(
-    s: Schedule, stages: Stages, in_place: dict[int, list[int]]
+    schedules: Iterable[Schedule], in_place: dict[int, list[int]]
 ) -> dict[int, list[int]]:
     """Those operands that are not read any more when a stage writes the result."""
-    written = {x.output: stages.end(x.expr) for x in s.nest.stores}
-    return {
-        output: [p for p in found if stages.reads(s.nest, p) <= written[output]]
-        for output, found in in_place.items()
-    }
+    for s in schedules:
+        if s.stages is None:
+            continue
+        read = [s.stages.reads(s.nest, p) for p in range(len(s.nest.params))]
+        for x in s.nest.stores:
+            end = s.stages.end(x.expr)
+            in_place[x.output] = [p for p in in_place.get(x.output, []) if read[p] <= end]
+    return in_place
 
 
 def _reads_after(s: Schedule, param: int, kept: Expr) -> bool:
@@ -247,6 +248,7 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
     slots = slots_of(nest)
     work: Size = 0
     calls = []
+    schedules: list[Schedule] = []
     for k, part in enumerate(parts):
         small = job.part(f"p{k}")
         rows = unrolled_rows(part, job.target, job.module.sparing)
@@ -259,8 +261,9 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
         if versions is None:
             kernel = NestKernel(small, part, slots, beside=True)
             kernel.define()
+            schedules.append(kernel.schedule)
         else:
-            kernel = _write_versions(small, versions, slots)
+            kernel = _write_versions(small, versions, slots, schedules)
         work = work + kernel.schedule.items * kernel.schedule.cycles
         calls.append(f"  call void @{small.name}(ptr %ctx, ptr %scratch)\n")
     job.module.define(
@@ -269,16 +272,19 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
         "  ret void\n}",
     )
     in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
+    in_place = _behind_stages(schedules, in_place)
     return Call(job.name, job.node, slots, nest=nest, in_place=in_place, work=work)
 
 
 def _define_delayed(job: Job, nest: Nest, kernel: DelayedKernel) -> Call:
     """A nest that makes states over what it reads beside the written element."""
     kernel.define()
-    in_place = _in_place(nest, set(), len(job.node.args), None) | kernel.in_place
+    in_place = _in_place(nest, set(), len(job.node.args), None)
+    parts = [p.kernel.schedule for p in (*kernel.near, *kernel.far)]
     return Call(
         job.name, job.node, kernel.slots, workspace=kernel.workspace, nest=nest,
-        in_place=in_place, work=kernel.cycles, splits=kernel.chunks > 1,
+        in_place=_behind_stages(parts, in_place) | kernel.in_place,
+        work=kernel.cycles, splits=kernel.chunks > 1,
     )
 
 
@@ -293,19 +299,25 @@ def _define_ends(job: Job, nest: Nest, parts: Cut) -> Call:
 
 def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
     """A nest as several kernels, of which the length of the rows chooses."""
-    other = _write_versions(job, versions, slots_of(nest))
+    schedules: list[Schedule] = []
+    other = _write_versions(job, versions, slots_of(nest), schedules)
     s = other.schedule
     in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
+    in_place = _behind_stages(schedules, in_place)
     return Call(
         job.name, job.node, other.slots, workspace=other.workspace, fallible=job.fallible,
         nest=nest, work=s.items * s.cycles, in_place=in_place,
     )
 
 
-def _write_versions(job: Job, versions: Versions, slots: Slots) -> NestKernel:
-    """The function that chooses, and what it calls; the kernel of all other lengths."""
+def _write_versions(
+    job: Job, versions: Versions, slots: Slots, schedules: list[Schedule]
+) -> NestKernel:
+    """The function that chooses, and what it calls; the kernel of all other lengths. The schedules
+    of all of them are added to some."""
     other = NestKernel(job.part("other"), versions.other, slots)
     other.define()
+    schedules.append(other.schedule)
     slots = other.slots  # with a workspace where rows go in bands
     f = Function(job.module, job.name, "ptr %ctx, ptr %scratch", job.target)
     first = slots.params + slots.outputs
@@ -318,9 +330,13 @@ def _write_versions(job: Job, versions: Versions, slots: Slots) -> NestKernel:
             branches = ends.enter_context(f.either(fits))
             part = job.part(version.name)
             if isinstance(version.nest, list):
-                RowParts(part, version.nest, slots).define()
+                parts = RowParts(part, version.nest, slots)
+                parts.define()
+                schedules += [k.schedule for k in parts.kernels]
             else:
-                NestKernel(part, version.nest, slots).define()
+                short = NestKernel(part, version.nest, slots)
+                short.define()
+                schedules.append(short.schedule)
             f.do(f"call void @{part.name}(ptr %ctx, ptr %scratch)")
             f.otherwise(*branches)
         f.do(f"call void @{other.name}(ptr %ctx, ptr %scratch)")

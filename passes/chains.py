@@ -33,7 +33,7 @@ from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as, reachable
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
-from graphc.passes.grouping import ONE, Label
+from graphc.passes.groups import ONE, Label
 from graphc.passes.labels import agree, is_block, kernel_labels, operands, summed_operands
 from graphc.passes.roles import buffer_of
 from graphc.types import TensorType

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from graphc.dims import exact_div
 from graphc.ir import Node, Value
 from graphc.ops.row import Kind
-from graphc.passes.grouping import Group, cost
+from graphc.passes.groups import Group, cost
 from graphc.passes.pulling import AGAIN
 from graphc.passes.roles import is_free
 

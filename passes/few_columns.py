@@ -28,7 +28,7 @@ from collections.abc import Callable
 from graphc.dims import product
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
-from graphc.passes.grouping import EXPENSIVE, cost
+from graphc.passes.groups import EXPENSIVE, cost
 
 # Bytes of a row that fills half a register at most, and elements of all; of one that does not fill
 # it, where more than sums is computed; and of rows, and elements, that threads share.

@@ -23,7 +23,8 @@ from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
 from graphc.passes import both, chains, copies, few_columns, one_sweep, repeated
 from graphc.passes.bodies import operand
-from graphc.passes.grouping import Group, combine, own_label
+from graphc.passes.grouping import combine, own_label
+from graphc.passes.groups import Group
 from graphc.passes.joining import Joining
 from graphc.passes.ordering import Step, in_order
 from graphc.passes.roles import in_memory, is_free, is_kept

@@ -13,22 +13,15 @@ from graphc.ops.row import Kind
 from graphc.passes.grouping import (
     MAX_NODES,
     MAX_SWEEPS,
-    ONE,
-    WILD,
-    Group,
-    Label,
-    Use,
     combine,
     complete,
-    cost,
-    is_against,
     may_merge,
     operand_labels,
     own_label,
-    renamed,
     through_layout,
     unify,
 )
+from graphc.passes.groups import ONE, WILD, Group, Label, Use, cost, is_against, renamed
 from graphc.passes.pulling import absorb, can_pull, is_conditional, places
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 from graphc.passes.stacks import is_stack, written_out

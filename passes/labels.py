@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from graphc.dims import Size, product
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
-from graphc.passes.grouping import ONE, Label, through_layout
+from graphc.passes.grouping import through_layout
+from graphc.passes.groups import ONE, Label
 from graphc.types import f32, f64
 
 # Of a product that is added up block by block: registers are whole at every CPU level, and a block

@@ -22,7 +22,7 @@ from graphc import dims
 from graphc.dims import Size
 from graphc.ir import Builder, Graph, Node, Value
 from graphc.ops.row import Kind
-from graphc.passes.grouping import EXPENSIVE, cost
+from graphc.passes.groups import EXPENSIVE, cost
 from graphc.passes.merging import Kernel, merged, merged_body
 
 LEAST_ROW = 32     # elements of the last axis, and of one that is padded, most vectors of which

@@ -18,7 +18,8 @@ from math import ceil
 from graphc.dims import exact_div
 from graphc.ir import Node
 from graphc.ops.row import Kind
-from graphc.passes.grouping import EXPENSIVE, MAX_NODES, Group, Use
+from graphc.passes.grouping import MAX_NODES
+from graphc.passes.groups import EXPENSIVE, Group, Use
 
 # How many more times a node, all nodes together, is computed at several places. 10,000 and 100,000
 # elements of chains of 10 nodes at two places take as long either way, of 6 two thirds, of 18 a

@@ -54,7 +54,7 @@ from typing import Any
 from graphc import dims
 from graphc.ir import Builder, Graph, Node, Value, finish_as
 from graphc.ops.row import Kind
-from graphc.passes.grouping import cost
+from graphc.passes.groups import cost
 from graphc.passes.roles import is_lazy
 
 REPRESENTATIVE = 64  # what a named dimension counts as when bytes are compared

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from graphc.ir import Node
 from graphc.ops.row import Kind
-from graphc.passes.grouping import MAX_NODES, Group, cost
+from graphc.passes.grouping import MAX_NODES
+from graphc.passes.groups import Group, cost
 
 # Cycles of repeated work that are worth a store and a load in each kernel. A repetition is code as
 # well: 600 bytes and 2 ms of compile time for the corrections of Adam.

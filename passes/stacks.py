@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from graphc.dims import Size, product
 from graphc.ir import Node
-from graphc.passes.grouping import ONE, Label
+from graphc.passes.groups import ONE, Label
 
 MAX_PLACES = 64  # each is a store, and code
 

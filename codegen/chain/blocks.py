@@ -15,7 +15,7 @@ from graphc.dims import Size, atom
 from graphc.ir import Builder, Graph, Node, Value, finish
 from graphc.ops.row import OPS, Kind
 from graphc.passes.bodies import operand
-from graphc.passes.grouping import ONE, Label
+from graphc.passes.groups import ONE, Label
 from graphc.passes.labels import inner, kernel_labels, operand_labels, sums
 from graphc.types import TensorType, i64
 

@@ -22,7 +22,7 @@ from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
 from graphc.passes.bodies import array_of
 from graphc.passes.folding import evaluate
-from graphc.passes.grouping import Label
+from graphc.passes.groups import Label
 from graphc.passes.labels import operand_labels
 from graphc.passes.roles import counts_right
 from graphc.types import Array, bool_

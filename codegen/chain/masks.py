@@ -28,7 +28,7 @@ from graphc.codegen.chain.dataflow import Dataflow, Fact, Root
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
-from graphc.passes.grouping import ONE, Label
+from graphc.passes.groups import ONE, Label
 from graphc.passes.labels import inner, is_block, operand_labels, sums
 from graphc.types import f32, f64
 

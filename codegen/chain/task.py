@@ -19,7 +19,7 @@ from graphc.codegen.nests.loops import strides
 from graphc.codegen.plan import Place, align
 from graphc.codegen.sizes import SizeCode
 from graphc.ir import Value
-from graphc.passes.grouping import ONE, Label
+from graphc.passes.groups import ONE, Label
 
 if TYPE_CHECKING:
     from graphc.codegen.chain.kernel import ChainKernel

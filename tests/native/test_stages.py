@@ -130,22 +130,43 @@ def test_random_formulas(seed, monkeypatch):
             assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
 
 
+def whole(s):
+    """A new state that is known early, and what is made of both for longer."""
+    new = tanhs(s, gx.sin(s), steps=20)
+    return new, tanhs(new, s, steps=20)
+
+
+def cut(s):
+    """By two nests, one behind the other."""
+    n = s.shape[0] // 3
+    (a, b), (c, d) = whole(s), whole(0.5 * s)
+    return gx.concat([a[:n], c[n:]], axis=0), gx.concat([b[:n], d[n:]], axis=0)
+
+
+def beside(s):
+    """Neighbours, too, so that blocks wait."""
+    new = tanhs(gx.pad(s[1:], ((0, 1),)), s, steps=20) * 0.5
+    return new, tanhs(new, s, steps=20)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_state_is_written_when_nothing_reads_it_any_more(threads, monkeypatch):
-    """The first formula reads the state at its end, the second at its beginning alone."""
+@pytest.mark.parametrize("make", [whole, cut, beside])
+def test_a_state_is_written_when_nothing_reads_it_any_more(make, threads, schedules, monkeypatch):
     monkeypatch.setenv("GRAPHC_NUM_THREADS", "2")
-    a = np.random.default_rng(2).uniform(0.1, 0.9, 20_000).astype("float32")
-    for late in (True, False):
-        s = gx.variable(a, "s")
-        new = tanhs(s, gx.sin(s), steps=20) + (s if late else 0.0)
-        step = gx.function([], [], updates={s: new}, threads=threads)
-        x = gx.input("x", (20_000,))
-        y = gx.function([x], tanhs(x, gx.sin(x), steps=20) + (x if late else 0.0))
-        want = a
-        for _ in range(3):
-            step()
-            want = y(want)
-        np.testing.assert_array_equal(s.value, want)
+    a = np.random.default_rng(2).uniform(0.1, 0.9, 60_000).astype("float32")
+    s = gx.variable(a, "s")
+    new, other = make(s)
+    step = gx.function([], other, updates={s: new}, threads=threads)
+    step.compile()
+    assert any(x.stages is not None for x in schedules)
+    x = gx.input("x", a.shape)
+    y = gx.function([x], make(x), threads=threads)
+    want = a
+    for _ in range(3):
+        got = step()
+        want, also = y(want)
+        np.testing.assert_array_equal(got, also)
+    np.testing.assert_array_equal(s.value, want)
 
 
 def test_positions_that_data_give(schedules):

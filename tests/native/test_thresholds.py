@@ -178,9 +178,9 @@ ORDERS = {
         "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
-    "passes.grouping": {
-        "MAX_NODES": (3, 10), "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "MAX_SWEEPS": (2, 4),
-        "FEW_COLUMNS": (1, 100), "SHORT_ROW": (0, 99),
+    "passes.grouping": {"MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4)},
+    "passes.groups": {
+        "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "FEW_COLUMNS": (1, 100), "SHORT_ROW": (0, 99),
     },
     "passes.pulling": {
         "MAX_DEPTH": (0, 2), "SPREAD": (0, 100), "AGAIN": (0, 100), "AGAIN_FAR": (0, 100),
