@@ -29,7 +29,7 @@ def blocks(
     width = body.s.width * stages.abreast
     block = stages.block(width)
     types = {place: memory_of(register_type(x.dtype)) for x, place in stages.places.items()}
-    arrays = {place: f.alloca(f"[{block + width} x {t}]") for place, t in types.items()}
+    arrays = {place: f.alloca(f"[{block} x {t}]") for place, t in types.items()}
 
     def one(begin: str) -> None:
         back = e(f"sub nsw i64 0, {begin}")
@@ -65,7 +65,7 @@ def _stage(body: Body, grid: Scope, p: int, begin: str, end: str) -> None:
 
     n = body.nest.sizes[s.vector]
     if f.target.masked:
-        even = isinstance(n, int) and n % width == 0
+        even = isinstance(n, int) and n % width == s.block % width == 0
         L = Lanes(e, width, f.target)
         e.for_each(
             begin, end,

@@ -267,7 +267,7 @@ def _take_stages(s: Schedule, target: Target) -> None:
         return
     if any(r.name == "argmax" for r in s.sweep) or s.columns or (s.sums and not s.flat):
         return
-    s.stages = stages_of(s.nest, vector, target)
+    s.stages = stages_of(s.nest, vector, width, target)
     if s.stages is not None:
         s.cached = s.stages.kept
         if not s.across:

@@ -41,7 +41,8 @@ from graphc.types import DType
 COST = 48        # cycles of a vector in a stage, or half more or less,
 MOST_KEPT = 48   # values that one leaves to later ones at most,
 BIT = 4          # for how many of which a bit counts, which is packed and unpacked,
-BYTES = 1 << 14  # of a block of all that is kept
+BYTES = 1 << 14  # of a block of all that is kept, of two groups of vectors at least,
+MOST_BYTES = 1 << 16  # and at most: threads of musl have a stack of 128 KiB
 # Vectors of a stage that go side by side, and where all of it is nearly one chain; less of both
 # where their cost is more than MOST_CODE, which is the code's size.
 ABREAST, OF_ONE_CHAIN, NEARLY, MOST_CODE = 4, 8, 1.25, 2880
@@ -73,10 +74,13 @@ class Stages:
     abreast: int
 
     def block(self, width: int) -> int:
-        """Elements of a block: eight vectors of a width or more, a power of two of them."""
-        arrays = {place: e.dtype.compute.itemsize for e, place in self.places.items()}
-        each = sum(arrays.values()) * width
-        return width << (max(8, BYTES // each).bit_length() - 1)
+        """Elements of a block: two vectors of a width or more, a power of two of them."""
+        return width << (max(2, BYTES // (self.bytes * width)).bit_length() - 1)
+
+    @property
+    def bytes(self) -> int:
+        """What is kept of an element."""
+        return sum({place: e.dtype.compute.itemsize for e, place in self.places.items()}.values())
 
     def end(self, e: Expr) -> int:
         """When an expression is stored: what no stage computes, by the last one."""
@@ -91,7 +95,7 @@ class Stages:
         )
 
 
-def stages_of(nest: Nest, vector: str, target: Target) -> Stages | None:
+def stages_of(nest: Nest, vector: str, width: int, target: Target) -> Stages | None:
     """The stages of a nest without reductions, or with one sweep; None where it is short, or would
     not take longer as a whole."""
     rows = [e for e in nest.exprs if e.kind == "reduce"]
@@ -127,7 +131,8 @@ def stages_of(nest: Nest, vector: str, target: Target) -> Stages | None:
         for a in needs(nest, e):
             if a in kept:
                 until_stage[a] = max(stage[e], until_stage.get(a, stage[e]))
-    return Stages(stage, kept, _places(kept, until_stage), -len(cuts), abreast)
+    found = Stages(stage, kept, _places(kept, until_stage), -len(cuts), abreast)
+    return found if found.block(width * abreast) * found.bytes <= MOST_BYTES else None
 
 
 def _places(kept: dict[Expr, int], until: dict[Expr, int]) -> dict[Expr, int]:

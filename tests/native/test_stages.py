@@ -149,11 +149,13 @@ def beside(s):
     return new, tanhs(new, s, steps=20)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads, size", [(1, 60_000), (2, 60_000), (1, 61_440)])
 @pytest.mark.parametrize("make", [whole, cut, beside])
-def test_a_state_is_written_when_nothing_reads_it_any_more(make, threads, schedules, monkeypatch):
+def test_a_state_is_written_when_nothing_reads_it_any_more(
+    make, threads, size, schedules, monkeypatch
+):
     monkeypatch.setenv("GRAPHC_NUM_THREADS", "2")
-    a = np.random.default_rng(2).uniform(0.1, 0.9, 60_000).astype("float32")
+    a = np.random.default_rng(2).uniform(0.1, 0.9, size).astype("float32")
     s = gx.variable(a, "s")
     new, other = make(s)
     step = gx.function([], other, updates={s: new}, threads=threads)

@@ -152,9 +152,10 @@ ORDERS = {
     },
     "codegen.nests.stages": {
         "COST": (4, 16, 999), "MOST_KEPT": (1, 999), "BIT": (1, 9), "BYTES": (1, 1 << 16),
-        "ABREAST": (1, 2, 8), "OF_ONE_CHAIN": (1, 4), "NEARLY": (1, 9), "MOST_CODE": (1, 1 << 20),
-        "WINDOW": (1, 9999), "GAIN": (0, 99), "LATENCY": (1, 9), "COUNT": (1, 9),
-        "LATENCY_SIMPLE": (1, 9), "CYCLES_SIMPLE": (0, 1), "CYCLES_KEPT": (0, 9), "CALL": (9, 999),
+        "MOST_BYTES": (1, 1 << 20), "ABREAST": (1, 2, 8), "OF_ONE_CHAIN": (1, 4), "NEARLY": (1, 9),
+        "MOST_CODE": (1, 1 << 20), "WINDOW": (1, 9999), "GAIN": (0, 99), "LATENCY": (1, 9),
+        "COUNT": (1, 9), "LATENCY_SIMPLE": (1, 9), "CYCLES_SIMPLE": (0, 1), "CYCLES_KEPT": (0, 9),
+        "CALL": (9, 999),
     },
     "codegen.straight.blocks": {"LEAST": (1, 100), "SHARE": (1, 4), "PATCHES": (0, 100)},
     "codegen.straight.function": {"MAX_BYTES": (0, 1 << 20)},
