@@ -6,6 +6,7 @@ from ..case import Case
 from . import (
     elementwise,
     gradients,
+    long,
     lstm,
     products,
     reductions,
@@ -16,7 +17,7 @@ from . import (
 )
 
 FAMILIES = (
-    elementwise, reductions, products, weights, gradients, training, transformer, lstm, small,
+    elementwise, long, reductions, products, weights, gradients, training, transformer, lstm, small,
 )
 
 LETTERS = {
