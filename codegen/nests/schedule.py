@@ -241,12 +241,12 @@ def plan(
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
     if across and flat:
         packed.take(schedule)
-    if not (fixed or woven or nest.overlaps or schedule.tile or schedule.bands):
-        _take_stages(schedule, target)
     if across and width > 1 and not (nest.columns or schedule.packed):
         assert vector is not None
         follow = nest.reduced[0] if flat else grid[-1] if grid else vector
         schedule.turned_rows = tiles.turned_rows(nest, vector, follow, schedule.loops)
+    if not (fixed or woven or nest.overlaps or schedule.tile or schedule.bands):
+        _take_stages(schedule, target)
     if plain and any(schedule.stepped) and not (scans or woven or schedule.tile or schedule.bands):
         assert vector is not None
         if sweeps and reads_neighbours(nest, vector):

@@ -233,3 +233,16 @@ def test_bits_that_are_kept_are_read_by_vectors_of_another_width(schedules):
         np.testing.assert_array_equal(p[sure], (z > np.sin(a))[sure])
         np.testing.assert_array_equal(q[sure], (np.exp(z) < b)[sure])
         np.testing.assert_allclose(total, np.where(p, z, b).sum(1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_are_read_across_another(dtype, monkeypatch):
+    """Of which blocks are transposed for some rows at a time."""
+    x, y = gx.input("x", ("n", "m"), dtype), gx.input("y", ("m", "n"), dtype)
+    z = tanhs(x.T, y)
+    outputs = [gx.sum(z, axis=1), gx.max(z * y, axis=1), z]
+    f, g = (compiled([x, y], outputs, whole, monkeypatch) for whole in (False, True))
+    for n, m in ((70, 3), (513, 40), (64, 64), (5, 300)):
+        a = np.random.default_rng(n).uniform(0.1, 0.9, (n, m)).astype(dtype)
+        for got, want in zip(f(a, a.T.copy()), g(a, a.T.copy()), strict=True):
+            assert got.tobytes() == want.tobytes()
