@@ -13,6 +13,7 @@ import numpy as np
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Nest
+from graphc.codegen.vecmath import powers
 
 # Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
 # 3.9 GHz, by tests/benchmarks/math_speed.py. Quotients and roots count less than the 14, 20 and 32
@@ -31,10 +32,9 @@ VECTOR_COST = {
 # of CPU and then 8; a call with 16 or 4,096 rows of 16 takes 5% longer, with 4,096 as much as a
 # fifth where the core is shared, since fewer vectors are under way at a time.
 MOST_LONG = 100
-# Of powers that are known (`vecmath.powers`): those of products, quotients and roots alone, and
-# others up to MOST_POWER.
-POWERS = {4.0: 2, -1.0: 8, -2.0: 9, 0.5: 10, -0.5: 18}
-POWER, MOST_POWER = 14, 16
+# Of powers that are known (`vecmath.powers`): those of products, quotients and roots alone, and of
+# others that take products.
+POWERS, POWER = {4.0: 2, -1.0: 8, -2.0: 9, 0.5: 10, -0.5: 18}, 14
 BY_CONSTANT = 6  # a product takes the place of an integer's quotient or remainder then
 PHILOX = 20  # of a vector of words of 32 bits, where elements stand side by side
 COSTLY = 8  # from which reading back beats computing again
@@ -109,7 +109,7 @@ def _power(e: Expr) -> int | None:
     if e.name != "pow" or e.args[1].kind != "const" or not e.dtype.is_float:
         return None
     y = float(np.frombuffer(e.args[1].attrs[0], e.args[1].dtype.numpy)[0])
-    small = 1 < abs(y) <= MOST_POWER and (2 * y).is_integer()
+    small = 1 < abs(y) <= powers.MOST and (2 * y).is_integer()
     return POWERS.get(y, POWER if small else None)
 
 

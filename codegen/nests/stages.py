@@ -63,15 +63,22 @@ class Stages:
     """In which stage expressions are computed, and what is kept for later ones. They are numbered
     from `first` to 0, which is the sweep over a row, if there is one.
 
-    places: the numbers of arrays that keep values, of one type each.
+    places: the numbers of the arrays that keep values, of one type each.
     abreast: vectors of a stage side by side.
     """
 
     stage: dict[Expr, int]
-    kept: dict[Expr, int]
     places: dict[Expr, int]
-    first: int
     abreast: int
+
+    @property
+    def first(self) -> int:
+        return min(self.stage.values())
+
+    @property
+    def kept(self) -> dict[Expr, int]:
+        """What is kept, and the stage that makes it."""
+        return {e: self.stage[e] for e in self.places}
 
     def block(self, width: int) -> int:
         """Elements of a block: two vectors of a width or more, a power of two of them."""
@@ -131,7 +138,7 @@ def stages_of(nest: Nest, vector: str, width: int, target: Target) -> Stages | N
         for a in needs(nest, e):
             if a in kept:
                 until_stage[a] = max(stage[e], until_stage.get(a, stage[e]))
-    found = Stages(stage, kept, _places(kept, until_stage), -len(cuts), abreast)
+    found = Stages(stage, _places(kept, until_stage), abreast)
     return found if found.block(width * abreast) * found.bytes <= MOST_BYTES else None
 
 

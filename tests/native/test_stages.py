@@ -85,7 +85,7 @@ def test_values():
 
 
 class Formula:
-    """A random one, whose values are wanted near and far from where they are made."""
+    """A random chain, whose values are wanted near and far from where they are made, too."""
 
     OPS = (
         gx.sin, gx.tanh, gx.abs, lambda v: gx.exp(-v * v), lambda v: v * 0.75,
@@ -96,19 +96,19 @@ class Formula:
     def __init__(self, seed, inputs):
         rng = random.Random(f"stages {seed}")
         self.values = list(inputs)
-        for _ in range(rng.choice((20, 60, 120))):
+        for _ in range(rng.choice((40, 60, 120))):
             op = rng.choice(self.OPS)
-            reach = rng.choice((2, 4, 30))
-            near = self.values[-reach:]
-            args = 1 if op in self.OPS[:5] else 2
-            self.values.append(gx.clip(op(*rng.choices(near, k=args)), -4.0, 4.0))
+            reach = rng.choice((3, 5, 30))
+            near = self.values[-reach:-1]
+            args = [self.values[-1]] + ([] if op in self.OPS[:5] else [rng.choice(near)])
+            self.values.append(gx.clip(op(*args), -4.0, 4.0))
         self.outputs = [self.values[-1], *rng.sample(self.values[3:], rng.choice((0, 1, 3)))]
         if rng.random() < 0.5:
             self.outputs = [gx.sum(self.outputs[0]), *self.outputs[1:]]
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_formulas(seed, monkeypatch):
+def test_random_formulas(seed, schedules, monkeypatch):
     """Bits by stages of any length that keep as much as they want."""
     rng = random.Random(seed)
     shapes = [("n", "m"), ("m",), ("n", 1)] if seed % 3 == 0 else [("n",)] * 3
@@ -118,8 +118,10 @@ def test_random_formulas(seed, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(stages, "COST", rng.choice((8, 20, 48)))
         m.setattr(stages, "GAIN", 0.0)
+        m.setattr(stages, "most_interleaved", lambda _: 0)
         m.setattr(stages, "BYTES", rng.choice((1, 1 << 14)))
         staged = compiled(inputs, outputs, False, monkeypatch)
+    assert any(s.stages is not None for s in schedules)
     for n, m in ((1, 70), (3, 513), (40, 33)):
         sizes = {"n": n, "m": m, 1: 1}
         args = [
