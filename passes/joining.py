@@ -10,6 +10,7 @@ from __future__ import annotations
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
+from graphc.passes.across import crosses, turns
 from graphc.passes.grouping import (
     MAX_NODES,
     MAX_SWEEPS,
@@ -21,7 +22,7 @@ from graphc.passes.grouping import (
     through_layout,
     unify,
 )
-from graphc.passes.groups import ONE, WILD, Group, Label, Use, cost, is_against, renamed
+from graphc.passes.groups import ONE, WILD, Group, Label, Use, cost
 from graphc.passes.pulling import absorb, can_pull, is_conditional, places
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 from graphc.passes.stacks import is_stack, written_out
@@ -343,45 +344,6 @@ class Joining:
             by_group[k] = uses[k]
         return trial
 
-    def turns(
-        self, n: Node, g: Group, h: Group, to: dict[int, int], full: dict[int, int]
-    ) -> bool:
-        """Whether n would walk what it reads, or stores, against its layout in the loops of h.
-
-        So it is where an axis that nothing ties to a reduced one (`full` has it, `to` has not) is
-        given to it for its size alone, and comes before axes that the reduced one comes after:
-
-            h[i] = sum_j a[i, j],  y[o, i] = b[o, i] * h[i]    would read b[j, i] along j
-
-        as b[i, j] is where a is read as a[j, i]. The transpose of b beside a is walked as a is, and
-        may be a itself, which is read once then. Storing h is nothing beside b: joined, sums of
-        such an y took 1.4 times as long with 40 x 40 of f32, 2.7 with 200 x 200, 14 with
-        1024 x 1024, and y itself 0.85, 2 and 9 times; with both transposed, sums 2.6, 3 and 24
-        times, and y itself 1, 1.1 and 3.3.
-        """
-        if len(full) == len(to) or not h.reduced or n.op.kind is Kind.REDUCE:
-            return False
-        space = self.proto[n][1]
-        own = dict(zip(space, g.labels[n.outs[0]], strict=True))
-        at = {a: full[b] for a, b in own.items() if b >= 0}
-        guessed = {b for a, b in full.items() if a not in to}
-        reads = [renamed(u.label, at) for u in self.uses[n] if u.label is not None]
-        large = [w for w in reads if len({*w} - {ONE, WILD}) > 1 and not guessed.isdisjoint(w)]
-        ways = large or [renamed(space, at)]
-        made, read = h.orders()
-        if all(is_against(order, way) for order in made for way in ways):
-            return True
-        against = bool(read) and all(is_against(order, way) for order in read for way in ways)
-        return against and not self.has_wanted_rows(h)
-
-    def has_wanted_rows(self, h: Group) -> bool:
-        """Whether h makes elements of rows that nodes outside of it read."""
-        left = {v: self.remaining.get(v, 0) for v, label in h.labels.items() if h.is_whole(label)}
-        for u in (u for m in h.nodes for u in self.uses[m]):
-            if u.value in left:
-                left[u.value] -= 1
-        return any(left.values())
-
     def merged(
         self, n: Node, g: Group, h: Group, uses: list[Use], copy: bool
     ) -> tuple[Group, dict[int, int] | None] | None:
@@ -398,9 +360,9 @@ class Joining:
             return absorb([n], g.copy() if copy else g, h, len(uses)), None
         to = unify(g, h, uses)
         full = None if to is None else complete(g, h, to)
-        if to is None or full is None or self.turns(n, g, h, to, full):
+        if to is None or full is None or not may_merge(g, h, full, uses, n):
             return None
-        if not may_merge(g, h, full, uses, n):
+        if turns(self, n, g, h, to, full) or crosses(self, n, g, h, full):
             return None
         if copy:
             g, h = g.copy(), h.copy()
