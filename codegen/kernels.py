@@ -29,6 +29,7 @@ from graphc.codegen.nests.schedule import Schedule
 from graphc.codegen.nests.stacked_rows import write_stacked
 from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
+from graphc.codegen.nests.unrolled_matrices import unrolled_matrices
 from graphc.codegen.nests.unrolled_rows import unrolled_rows
 from graphc.codegen.nests.unrolling import unroll
 from graphc.codegen.nests.versions import Versions, by_length, by_parts, by_rows
@@ -125,6 +126,7 @@ def _define(
     if len(parts) > 1:
         return _define_pieces(job, nest, parts)
     rows = unrolled_rows(nest, job.target, job.module.sparing)
+    rows = rows or unrolled_matrices(nest, job.target, job.module.sparing)
     if rows is not None and isinstance(rows.rows, int):
         return _define_nest(job, rows.nest, driver)
     if rows is not None:
@@ -190,7 +192,7 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     in_place: dict[int, list[int]] = {}
     if not s.final and (s.sweeps <= 1 or _stores_last(s)):
         in_place = _in_place(kernel.nest, set(), len(job.node.args), None)
-        in_place = _behind_stages([s], in_place)
+        in_place = _never_read_after([s], in_place)
         for e, x in s.lent.items():
             allowed = in_place.get(x.output, [])
             in_place[x.output] = [p for p in allowed if not _reads_after(s, p, e)]
@@ -201,11 +203,14 @@ def _define_nest(job: Job, nest: Nest, driver: bool) -> Call:
     )
 
 
-def _behind_stages(
+def _never_read_after(
     schedules: Iterable[Schedule], in_place: dict[int, list[int]]
 ) -> dict[int, list[int]]:
-    """Those operands that are not read any more when a stage writes the result."""
+    """Those operands that nothing reads any more when the result is written: a stage writes it
+    before others, and vectors that overlap another time."""
     for s in schedules:
+        if s.nest.overlaps:
+            return {}
         if s.stages is None:
             continue
         read = [s.stages.reads(s.nest, p) for p in range(len(s.nest.params))]
@@ -272,7 +277,7 @@ def _define_pieces(job: Job, nest: Nest, parts: Sequence[Nest]) -> Call:
         "  ret void\n}",
     )
     in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
-    in_place = _behind_stages(schedules, in_place)
+    in_place = _never_read_after(schedules, in_place)
     return Call(job.name, job.node, slots, nest=nest, in_place=in_place, work=work)
 
 
@@ -283,7 +288,7 @@ def _define_delayed(job: Job, nest: Nest, kernel: DelayedKernel) -> Call:
     parts = [p.kernel.schedule for p in (*kernel.near, *kernel.far)]
     return Call(
         job.name, job.node, kernel.slots, workspace=kernel.workspace, nest=nest,
-        in_place=_behind_stages(parts, in_place) | kernel.in_place,
+        in_place=_never_read_after(parts, in_place) | kernel.in_place,
         work=kernel.cycles, splits=kernel.chunks > 1,
     )
 
@@ -303,7 +308,7 @@ def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
     other = _write_versions(job, versions, slots_of(nest), schedules)
     s = other.schedule
     in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
-    in_place = _behind_stages(schedules, in_place)
+    in_place = _never_read_after(schedules, in_place)
     return Call(
         job.name, job.node, other.slots, workspace=other.workspace, fallible=job.fallible,
         nest=nest, work=s.items * s.cycles, in_place=in_place,

@@ -60,9 +60,13 @@ def groups(stores: Sequence[Store], vector: str | None) -> Iterator[list[Store]]
 
 def rows(s: Schedule) -> dict[Expr, list[Expr]]:
     """Loads that read whole rows together, each with those of its row in their order."""
-    nest, vector = s.nest, s.vector
-    if nest.reduced or vector is None or s.width == 1:
+    if s.nest.reduced or s.vector is None or s.width == 1:
         return {}
+    return whole_rows(s.nest, s.vector)
+
+
+def whole_rows(nest: Nest, vector: str) -> dict[Expr, list[Expr]]:
+    """The same of a nest's loads, where its vectors run along an axis."""
     loads: dict[tuple[int, Size], Expr] = {
         (e.param, e.offset): e for e in nest.exprs
         if e.kind == "load" and not e.preds and not nest.dynamic(e.offset) and e.dtype.itemsize >= 4

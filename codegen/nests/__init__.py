@@ -9,8 +9,9 @@
     strip_mining     axes cut in two where index arithmetic divides them
     unrolling        short innermost axes written out, so that vectors run along a longer one
     writing_out      a short reduced axis written out, element by element
-    stacked_rows     .. where the elements are parts that are put together
+    stacked_rows     .. where the elements are parts that are put together, or lie across rows
     unrolled_rows    .. and so that vectors run along rows
+    unrolled_matrices  .. or along small matrices, all elements of which are written out
     conditions       where conditions on an axis hold, and the stretch of a row without any
     index_splitting  nests cut where conditions on an axis change
     ends             what a short row has once, apart from what its elements take

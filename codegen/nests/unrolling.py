@@ -17,7 +17,7 @@ A formula for each column of a state, or for rows and columns of small matrices,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import overload
 
@@ -54,34 +54,34 @@ def unroll(nest: Nest) -> Nest | None:
         return None
     if len(nest.exprs) > MOST_EXPRS:
         return None
-    if not any(_is_short(nest, name) for name in nest.outer):  # nor is one of several axes, then
+    if not any(is_short(nest, name) for name in nest.outer):  # nor is one of several axes, then
         return None
     nest = coalesce(nest)
-    for block in _blocks(nest):
-        long = _along(nest, block)
-        if long is None or _whole_rows(nest, block):
+    for block in blocks(nest):
+        long = along(nest, block)
+        if long is None or lies_along(nest, block):
             continue
         rows = nest
         for short in block[:-1]:
-            rows = _unrolled(rows, short, None)
-        whole = _unrolled(rows, block[-1], _Effort(nest, block, long))
+            rows = unrolled(rows, short, None)
+        whole = unrolled(rows, block[-1], _Effort(nest, block, long).add)
         if whole is not None and interleaving.axis(found := coalesce(whole)) == long:
             return found
     return None
 
 
-def _is_short(nest: Nest, name: str) -> bool:
+def is_short(nest: Nest, name: str) -> bool:
     n = nest.sizes[name]
     return isinstance(n, int) and 1 < n <= MOST
 
 
-def _blocks(nest: Nest) -> list[tuple[str, ...]]:
+def blocks(nest: Nest) -> list[tuple[str, ...]]:
     """Short axes, the innermost first: single ones, and several that are short together, as rows
     and columns of small matrices, of which elements lie one after the other."""
-    single = [a for a in nest.outer if _is_short(nest, a)]
+    single = [a for a in nest.outer if is_short(nest, a)]
     block: list[str] = []
     while True:
-        n = _size(nest, block)
+        n = elements_of(nest, block)
         inside = (
             a for a in single
             if a not in block and coefficient(nest.stores[0].offset, a) == n
@@ -92,15 +92,15 @@ def _blocks(nest: Nest) -> list[tuple[str, ...]]:
     return [*((a,) for a in single), *(tuple(block[:k]) for k in range(2, len(block) + 1))]
 
 
-def _size(nest: Nest, block: Sequence[str]) -> int:
+def elements_of(nest: Nest, block: Sequence[str]) -> int:
     n = product(nest.sizes[a] for a in block)
     assert isinstance(n, int)
     return n
 
 
-def _along(nest: Nest, block: tuple[str, ...]) -> str | None:
+def along(nest: Nest, block: tuple[str, ...]) -> str | None:
     """The axis whose neighbours are next to each other in memory but for short axes."""
-    n = _size(nest, block)
+    n = elements_of(nest, block)
     if n > MOST:
         return None
     for long in nest.outer:
@@ -115,11 +115,11 @@ def _along(nest: Nest, block: tuple[str, ...]) -> str | None:
     return None
 
 
-def _whole_rows(nest: Nest, block: tuple[str, ...]) -> bool:
+def lies_along(nest: Nest, block: tuple[str, ...]) -> bool:
     """Whether all that is read lies along the short axes as it is written, and is not that short:
     vectors of it do as well."""
     to = nest.stores[0].offset
-    return _size(nest, block) > NEAR and all(
+    return elements_of(nest, block) > NEAR and all(
         all(coefficient(e.offset, a) == coefficient(to, a) for a in block)
         and not any(a in dims.names(size) for p in e.preds for size in p.sizes for a in block)
         for e in nest.exprs if e.kind == "load"
@@ -139,8 +139,8 @@ class _Effort:
             TURNED // max(e.dtype.itemsize, GATHERED) for e in nest.exprs
             if e.kind == "load" and coefficient(e.offset, block[0]) not in range(-1, 3)
         )
-        self.most = (len(nest.exprs) + turned) * _size(nest, block) // len(block)
-        self.small, self.long = _size(nest, block) <= SMALL, long
+        self.most = (len(nest.exprs) + turned) * elements_of(nest, block) // len(block)
+        self.small, self.long = elements_of(nest, block) <= SMALL, long
         if not self.small:
             self.most //= SAVED
         self.one_axis = len(block) == 1
@@ -159,13 +159,16 @@ class _Effort:
         return self.count <= MOST_EXPRS and (near or self.work <= self.most)
 
 
+Effort = Callable[[Nest, Expr], bool]
+
+
 @overload
-def _unrolled(nest: Nest, short: str, effort: None) -> Nest: ...
+def unrolled(nest: Nest, short: str, pays: None) -> Nest: ...
 @overload
-def _unrolled(nest: Nest, short: str, effort: _Effort) -> Nest | None: ...
-def _unrolled(nest: Nest, short: str, effort: _Effort | None) -> Nest | None:
-    """The nest with one store for each element of an axis; None from where it is no use, before
-    all elements of short rows are written."""
+def unrolled(nest: Nest, short: str, pays: Effort) -> Nest | None: ...
+def unrolled(nest: Nest, short: str, pays: Effort | None) -> Nest | None:
+    """The nest with one store for each element of an axis; None from where it is no use, as each
+    expression of it is asked, before all elements of short rows are written."""
     exprs: list[Expr] = []
     table: dict[tuple[object, ...], Expr] = {}
     stores: list[Store] = []
@@ -179,7 +182,7 @@ def _unrolled(nest: Nest, short: str, effort: _Effort | None) -> Nest | None:
             exact = repr(e.attrs) if e.kind == "op" else ""  # 0.0 is not -0.0 (`ir.attr_key`)
             key = (e.kind, e.dtype, args, e.attrs, exact)
             if key not in table:
-                if effort is not None and not effort.add(part, e):
+                if pays is not None and not pays(part, e):
                     return None
                 table[key] = Expr(len(exprs), e.kind, e.dtype, args, e.attrs, e.axes, e.node)
                 exprs.append(table[key])

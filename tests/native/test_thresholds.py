@@ -26,7 +26,7 @@ PLACES = {
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
     "codegen.emission.across": {"MOSTLY_LOADS": (0, 999)},
     "codegen.emission.between": {"MOST": (0, 64), "LONG": (0, 64, 1 << 40)},
-    "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": ((0, 0), (99, 99))},
+    "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": (0, 9999)},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,),
         "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "BLOCK_BYTES": (1 << 12,), "STREAMS": (2,)},
@@ -105,6 +105,11 @@ PLACES = {
         "MOST": (2, 4), "SMALL": (2, 64), "SAVED": (1, 50), "MOST_EXPRS": (4, 20),
         "LEAST": (2, 100), "NEAR": (1, 8), "APART": (4, 100), "TURNED": (0, 1000),
     },
+    "codegen.nests.unrolled_matrices": {
+        "MOST": (1, 16, 99), "FEW": (1, 99), "MOST_ROW": (1, 4), "MOST_COST": (0, 9999),
+        "LEAST": (16, 99), "ROW": (0, 1000), "FOLD": (0, 1000), "ACROSS": (0, 1000),
+        "SQUARE": (0, 9), "GAIN": (0, 9),
+    },
     "codegen.machine.overlap": {"PART_BYTES": (0, 3000), "LONG_NODES": (0, 1 << 20)},
     "codegen.machine.units": {"AROUND_BYTES": (0,)},
     "codegen.calling.wrapper": {"STACK_ARENA": (0,), "RELEASE_BYTES": (0,)},
@@ -179,7 +184,7 @@ ORDERS = {
         "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
-    "passes.grouping": {"MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4)},
+    "passes.grouping": {"MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4), "REPEATED": (0, 999)},
     "passes.groups": {
         "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "FEW_COLUMNS": (1, 100), "SHORT_ROW": (0, 99),
     },
@@ -194,9 +199,11 @@ ORDERS = {
     },
     "codegen.nests.stacked_rows": {
         "MOST": (1, 4, 32), "FEW": (1, 16), "MOST_COST": (1, 9999), "MOST_EXPRS": (1, 9999),
+        "LEAST": (1, 9999),
     },
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
+        "BESIDE": (1, 9),
         "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
     },
     "passes.joining": {"SCALARS": (0, 100), "MOST_READERS": (0, 100)},
