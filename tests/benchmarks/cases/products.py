@@ -42,6 +42,11 @@ def k3mm(xp: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return (a @ b) @ (c @ d)
 
 
+def transforms(xp: Any, a: Any, b: Any, c: Any) -> Any:
+    """Many small matrices: from the tool to the arm, the base and the world."""
+    return a @ b @ c
+
+
 def atax(xp: Any, a: Any, x: Any) -> Any:
     return xp.swap(a) @ (a @ x)
 
@@ -151,6 +156,9 @@ def cases() -> list[Case]:
         made.append(_product(
             f"batched/{dtype}/32x128", product, ((32, 128, 64), (32, 64, 128)),
             (("b", 128, 64), ("b", 64, 128)), threads=(1, 2),
+        ))
+        made.append(_chain(
+            f"transforms/{dtype}/10000x4", transforms, ((10_000, 4, 4),) * 3, (("b", 4, 4),) * 3
         ))
     for what, formula in (("relu_layer", relu_layer), ("gelu_layer", gelu_layer)):
         for rows in (32, 512):
