@@ -59,8 +59,8 @@ class Use:
         self, value: Value, label: Label | None, injective: bool, part: Value,
         reader: Node | None = None,
     ):
-        """part: the operand, which is `value` but for index arithmetic; reader: the node, if it
-        moves what it reads."""
+        """part: what of `value` is read, before it is repeated; reader: the node, if it moves what
+        it reads."""
         self.value, self.label, self.injective = value, label, injective
         self.part, self.reader = part, reader
 

@@ -6,7 +6,8 @@
 Other values of a group are used at the very index at which they are made (`grouping`); pulled ones
 are made once for each place that reads them, which is less work than to store them as long as it is
 little, or the place is one. Columns that are read apart are one place together: of differences of
-points, which a cross product reads six times, each is made once.
+points, which a cross product reads six times, each is made once. So are columns of a product that
+are repeated for the next one: A B C of 10,000 4 x 4 f32 takes 33 us in the place of 42, A B A' 27.
 """
 
 from __future__ import annotations
