@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.nests.axes import coefficient
+from graphc.codegen.nests.axes import coefficient, step
 from graphc.codegen.nests.loops import Expr, Nest, Store
 from graphc.dims import Size
 from graphc.types import DType
@@ -80,6 +80,15 @@ def whole_rows(nest: Nest, vector: str) -> dict[Expr, list[Expr]]:
         if len(row) == n and not any(e in found for e in row):
             found |= dict.fromkeys(row, row)
     return found
+
+
+def reads_rows(nest: Nest, vector: str) -> bool:
+    """Whether vectors along an axis read what lies side by side, or whole rows."""
+    rows = whole_rows(nest, vector)
+    return all(
+        e in rows or step(nest, e.offset, vector) in (-1, 0, 1)
+        for e in nest.exprs if e.kind == "load"
+    )
 
 
 def load(L: Lanes, d: DType, n: int, at: str) -> list[str]:

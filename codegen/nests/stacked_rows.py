@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc import dims
-from graphc.codegen.emission.interleaving import whole_rows
+from graphc.codegen.emission.interleaving import reads_rows
 from graphc.codegen.nests.axes import coalesce, coefficient
 from graphc.codegen.nests.conditions import conditions
 from graphc.codegen.nests.costs import cost_of
@@ -90,14 +90,12 @@ def _is_from(least: int, size: Size | None, most: int | None = None) -> bool:
 
 
 def _reads_rows(nest: Nest) -> bool:
-    """Whether all that is read goes along rows of which there are many, whole or side by side."""
+    """Whether all that is read goes along rows, of which there are many."""
     if len(nest.outer) != 1:
         return False
     (i,) = nest.outer
-    whole, count = whole_rows(nest, i), nest.sizes[i]
-    return (not isinstance(count, int) or count >= LEAST) and all(
-        e in whole or coefficient(e.offset, i) in (0, 1) for e in nest.exprs if e.kind == "load"
-    )
+    count = nest.sizes[i]
+    return (not isinstance(count, int) or count >= LEAST) and reads_rows(nest, i)
 
 
 def _can_be(nest: Nest, e: Expr) -> bool:

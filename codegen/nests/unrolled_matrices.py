@@ -60,7 +60,7 @@ def unrolled_matrices(nest: Nest, target: Target, sparing: bool) -> UnrolledRows
     short = [a for a in nest.outer if a != long]
     if long is None or not short or not all(is_short(nest, a) for a in short):
         return None
-    if not all(_can_be(nest, e) for e in nest.exprs):
+    if len(nest.exprs) > MOST_COST or not all(_can_be(nest, e) for e in nest.exprs):
         return None
     whole = _without_sums(nest, target) if nest.reduced else nest
     if whole is None or (stores := elements_of(nest, short) * len(whole.stores)) > most:
@@ -70,7 +70,7 @@ def unrolled_matrices(nest: Nest, target: Target, sparing: bool) -> UnrolledRows
     found = unrolled(whole, short[0], _Effort(nest, long, stores).add)
     if found is None or interleaving.axis(found := coalesce(found)) != long:
         return None
-    if not _reads_rows(found, long):
+    if not interleaving.reads_rows(found, long):
         return None
     return UnrolledRows(replace(found, overlaps=True), nest.sizes[long], LEAST)
 
@@ -153,12 +153,3 @@ def _cost(nest: Nest, short: str, long: str) -> int:
             rows_alone = False
             total += len(whole[e]).bit_length() if e in whole else ACROSS
     return 0 if rows_alone and not nest.reduced else total
-
-
-def _reads_rows(nest: Nest, long: str) -> bool:
-    """Whether shuffles take all that is not side by side along an axis from whole rows."""
-    rows = interleaving.whole_rows(nest, long)
-    return all(
-        e in rows or step(nest, e.offset, long) in (-1, 0, 1)
-        for e in nest.exprs if e.kind == "load"
-    )

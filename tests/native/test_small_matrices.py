@@ -97,7 +97,9 @@ def test_gradients(k):
     np.testing.assert_array_equal(got[1], np.einsum("ni,nij->nj", r, a))
 
 
-@pytest.mark.parametrize("what", ["of an error", "of errors", "of a product", "three"])
+@pytest.mark.parametrize("what", [
+    "of an error", "of errors", "of a product", "three", "by elements", "of columns", "less it",
+])
 def test_bits_are_the_same_at_all_levels_and_for_any_threads(what, monkeypatch):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     monkeypatch.setenv("GRAPHC_NUM_THREADS", "4")
