@@ -57,9 +57,9 @@ def unroll(nest: Nest) -> Nest | None:
     if not any(is_short(nest, name) for name in nest.outer):  # nor is one of several axes, then
         return None
     nest = coalesce(nest)
-    for block in blocks(nest):
-        long = along(nest, block)
-        if long is None or lies_along(nest, block):
+    for block in _blocks(nest):
+        long = _along(nest, block)
+        if long is None or _whole_rows(nest, block):
             continue
         rows = nest
         for short in block[:-1]:
@@ -75,7 +75,7 @@ def is_short(nest: Nest, name: str) -> bool:
     return isinstance(n, int) and 1 < n <= MOST
 
 
-def blocks(nest: Nest) -> list[tuple[str, ...]]:
+def _blocks(nest: Nest) -> list[tuple[str, ...]]:
     """Short axes, the innermost first: single ones, and several that are short together, as rows
     and columns of small matrices, of which elements lie one after the other."""
     single = [a for a in nest.outer if is_short(nest, a)]
@@ -98,7 +98,7 @@ def elements_of(nest: Nest, block: Sequence[str]) -> int:
     return n
 
 
-def along(nest: Nest, block: tuple[str, ...]) -> str | None:
+def _along(nest: Nest, block: tuple[str, ...]) -> str | None:
     """The axis whose neighbours are next to each other in memory but for short axes."""
     n = elements_of(nest, block)
     if n > MOST:
@@ -115,7 +115,7 @@ def along(nest: Nest, block: tuple[str, ...]) -> str | None:
     return None
 
 
-def lies_along(nest: Nest, block: tuple[str, ...]) -> bool:
+def _whole_rows(nest: Nest, block: tuple[str, ...]) -> bool:
     """Whether all that is read lies along the short axes as it is written, and is not that short:
     vectors of it do as well."""
     to = nest.stores[0].offset
