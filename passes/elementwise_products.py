@@ -35,10 +35,6 @@ TERMS = 4     # numbers that are summed over; 5 x 5 takes twice as long as the t
 # Columns of a matrix that all rows are multiplied with, and rows and columns of those of a batch.
 # 3 x 8 takes as long as the template, and what follows it longer: its vectors are not full.
 NARROW = 4
-# Rows and columns of a matrix for each vector. 5,000 of 6 x 6 f32 take 14 us in the place of 30, of
-# 8 x 8 16 (37), of f64 21 (37) and 26 (34), the sums of squared errors 10 and 20 (34 and 37); of
-# 12 x 12 46 in the place of 80, but these sums 263 (94).
-BESIDE = 8
 
 # Columns of either matrix whose rows are summed over, pairs of them, and rows where their number is
 # known. 50,000 rows of 3 x 3 take 54 us in the place of 150, of 8 f32 by a vector 49 (133); of 16
@@ -53,14 +49,12 @@ def is_elementwise(n: Node) -> bool:
     count = product(n.args[0].type.shape[a] for a in n.attrs["contract"][0])
     if count == 1:
         return _at_least(n, OUTER)
-    if n.out.type.dtype not in (f32, f64) or not _at_least(n, LEAST):
+    if n.out.type.dtype not in (f32, f64) or not _up_to(count, TERMS) or not _at_least(n, LEAST):
         return False
     rows, columns = (product(n.args[s].type.shape[a] for a in free(n, s)) for s in (0, 1))
     if product(n.args[0].type.shape[a] for a in n.attrs["batch"][0]) != 1:
-        if 1 in (rows, columns):
-            return all(_up_to(size, BESIDE) for size in (rows, columns, count))
-        return all(_up_to(size, NARROW) for size in (rows, columns, count))
-    return _up_to(count, TERMS) and (rows == 1 or _up_to(columns, NARROW))
+        return _up_to(rows, NARROW) and _up_to(columns, NARROW)
+    return rows == 1 or _up_to(columns, NARROW)
 
 
 def is_row_sum(n: Node) -> bool:

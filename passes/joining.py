@@ -28,7 +28,7 @@ from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, w
 from graphc.passes.stacks import is_stack, written_out
 
 MOST_READERS = 4  # places of a kernel's values at moved indices, at which they are computed
-ALL_OF = frozenset({"broadcast", "reshape", "transpose"})  # layout ops that leave out no element
+WITHOUT_LOSS = frozenset({"broadcast", "reshape", "transpose"})  # leave out no element
 SCALARS = 16  # ops on single numbers that a kernel may repeat for itself
 
 
@@ -106,7 +106,7 @@ class Joining:
             if v.node.op.name == "broadcast":
                 injective = False
             label = through_layout(v.node, label)
-            if part is v and v.node.op.name in ALL_OF:
+            if part is v and v.node.op.name in WITHOUT_LOSS:
                 part = v.node.args[0]
             v = v.node.args[0]
         return Use(v, label, injective, part, reader)

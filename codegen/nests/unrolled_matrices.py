@@ -45,7 +45,7 @@ MOST_COST = 400     # cycles of the unrolled nest, shuffles apart
 LEAST = 16          # matrices: whole vectors on every target
 # What a row costs that is walked by itself, in expressions, before any is computed; what each of
 # its sums does behind it; and a vector that is read across rows, elements of which are lines apart.
-ROW, FOLD, ACROSS = 4, 8, 32
+ROW, FOLD, ACROSS = 3, 8, 32
 SQUARE = 5          # shuffles of a register, at most
 GAIN = 2            # times that the unrolled nest must cost less
 
@@ -76,7 +76,7 @@ def unrolled_matrices(nest: Nest, target: Target, sparing: bool) -> UnrolledRows
 
 
 def _matrices(nest: Nest) -> str | None:
-    """The axis of matrices, of which there are some."""
+    """The axis that numbers the matrices, of which there are enough."""
     steps = {
         a: by for a in nest.outer if isinstance(by := coefficient(nest.stores[0].offset, a), int)
     }
@@ -140,9 +140,11 @@ def _shuffles(n: int) -> int:
 def _cost(nest: Nest, short: str, long: str) -> int:
     """Of a vector along a short axis; 0 where that reads rows alone, as they lie."""
     whole = interleaving.whole_rows(nest, short)
-    total, rows_alone = len(nest.exprs) + ROW, True
+    along = short in nest.reduced  # else what is not added up comes once for all of a sum
+    each = [e for e in nest.exprs if along or not nest.reduced or e.axes & {*nest.reduced}]
+    total, rows_alone = len(each) + ROW, True
     for e in nest.exprs:
-        if e.kind == "reduce" and short in e.over:
+        if e.kind == "reduce" and along:
             total += FOLD
         if e.kind != "load":
             continue

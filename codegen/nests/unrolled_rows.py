@@ -38,7 +38,8 @@ LEAST, LEAST_LIGHT = 16, 64  # rows: whole vectors on every target, and where li
 
 
 class UnrolledRows(NamedTuple):
-    """A nest without its short reduced axis, for `least` and more of `rows`."""
+    """A nest without its short axes, for `least` and more of `rows`: rows of one axis, or matrices
+    (`unrolled_matrices`)."""
 
     nest: Nest
     rows: Size

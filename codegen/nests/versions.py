@@ -15,7 +15,7 @@ elements: these lengths have a version each, as if they were declared. The norms
 of three f32 take 4 us in the place of 78.
 
 Rows of a known length that is short are unrolled where there are enough of them (see
-`unrolled_rows`).
+`unrolled_rows`), and small matrices (`unrolled_matrices`).
 
 Rows that one vector holds have a version as well. They need no loops, and stay in registers from
 sweep to sweep: softmax of 10,000 rows of three takes 161 us in the place of 441, sums of rows of
@@ -112,7 +112,7 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
 
 
 def by_rows(nest: Nest, found: UnrolledRows) -> Versions:
-    """A version of short rows for some of them at a time."""
+    """A version of short rows, or small matrices, for some of them at a time."""
     return Versions(found.rows, [Version("unrolled", "sge", found.least, found.nest)], nest)
 
 

@@ -135,3 +135,19 @@ for i0<n:
   e10: f32 = 0.0
   e11: f32 = add e10 e9
   out0[i0] = e11"""
+
+
+@pytest.mark.parametrize("made", [
+    lambda m, a, b: cross(m, a, b),
+    lambda m, a, b: m.einsum("nij,nj->ni", a[:, :, None] * b[:, None, :], a),
+], ids=["a stack", "many products"])
+@pytest.mark.parametrize("what", [
+    lambda m, y: m.std(y), lambda m, y: y / m.max(y), lambda m, y: m.sum(m.exp(y - m.max(y))),
+], ids=["std", "scaled", "exp"])
+@pytest.mark.parametrize("n", [5, 40, 2000])
+def test_what_waits_for_a_sum_of_all(n, what, made):
+    """All elements are one row, which is swept again."""
+    a, b = gx.input("a", (n, 3), "float64"), gx.input("b", (n, 3), "float64")
+    f = gx.function([a, b], what(gx, made(gx, a, b)))
+    x, y = np.random.default_rng(n).normal(size=(2, n, 3))
+    np.testing.assert_allclose(f(x, y), what(np, made(np, x, y)), rtol=1e-12)

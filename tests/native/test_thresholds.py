@@ -203,7 +203,6 @@ ORDERS = {
     },
     "passes.elementwise_products": {
         "OUTER": (4, 64), "LEAST": (1, 1 << 20), "TERMS": (1, 9), "NARROW": (1, 9, 100),
-        "BESIDE": (1, 9),
         "COLUMNS": (1, 40), "PAIRS": (1, 1000), "ROWS": (1, 1000),
     },
     "passes.joining": {"SCALARS": (0, 100), "MOST_READERS": (0, 100)},
