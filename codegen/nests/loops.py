@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc import dims
-from graphc.dims import Apply, Dim, Size, atom, product
+from graphc.dims import Dim, Size, atom, product
 from graphc.ir import Node
 from graphc.types import DType, TensorType
 
@@ -177,31 +177,28 @@ def strides(shape: Iterable[Size]) -> list[Size]:
     return out[::-1]
 
 
+class Reindexed(tuple[Size, ...]):
+    """An index that a reshape made of another one. It knows its row-major offset, which quotients
+    and remainders of several axes no longer show: what has that shape in memory is read there."""
+
+    shape: tuple[Size, ...]
+    offset: Size
+
+    @staticmethod
+    def of(idx: Iterable[Size], shape: tuple[Size, ...], offset: Size) -> Reindexed:
+        made = Reindexed(idx)
+        made.shape, made.offset = shape, offset
+        return made
+
+
 def flatten(idx: Idx, shape: tuple[Size, ...]) -> Size:
     """The row-major offset of an index."""
+    if isinstance(idx, Reindexed) and idx.shape == shape:
+        return idx.offset
     total: Size = 0
     for i, s in zip(idx, strides(shape), strict=True):
         total = total + i * s
-    return join_split(total)
-
-
-def join_split(offset: Size) -> Size:
-    """c*n*floordiv(e, n) + c*mod(e, n) == c*e: undoes what a merging reshape of a buffer makes."""
-    if not isinstance(offset, Dim):
-        return offset
-    for mono, c in offset.terms:
-        for a in mono:
-            if isinstance(a, Apply) and a.fn == "mod":
-                rest = list(mono)
-                rest.remove(a)
-                scale = Dim(((tuple(rest), c),)) if rest else c
-                quotient = atom(Apply("floordiv", a.a, a.b))
-                whole = scale * a.b * quotient
-                both = whole + scale * atom(a)
-                found = dict(offset.terms)
-                if isinstance(whole, Dim) and all(found.get(m) == k for m, k in whole.terms):
-                    return join_split(offset - both + scale * a.a)
-    return offset
+    return total
 
 
 def reindex(idx: Idx, source: tuple[Size, ...], target: tuple[Size, ...]) -> Idx:
@@ -211,6 +208,8 @@ def reindex(idx: Idx, source: tuple[Size, ...], target: tuple[Size, ...]) -> Idx
     """
     if 0 in target:
         return (0,) * len(target)
+    idx = tuple(0 if s == 1 else i for i, s in zip(idx, source, strict=True))
+    offset = flatten(idx, source)
     out: list[Size] = []
     i = j = 0
     while i < len(source) or j < len(target):
@@ -238,7 +237,7 @@ def reindex(idx: Idx, source: tuple[Size, ...], target: tuple[Size, ...]) -> Idx
                 out.append(q)
             else:
                 out.append(dims.mod(q, target[k]))
-    return tuple(out)
+    return Reindexed.of(out, target, offset)
 
 
 def _shorter(a: Size, b: Size) -> bool:

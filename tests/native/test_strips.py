@@ -68,6 +68,19 @@ def test_nothing_is_gathered(formula) -> None:
     assert "masked.gather" not in f.llvm_ir()
 
 
+@pytest.mark.parametrize("formula", [
+    lambda m, x: m.reshape(x, (4, 3, 80)) - m.mean(m.reshape(x, (4, 3, 80)), axis=2, keepdims=True),
+    lambda m, x: m.sum(m.reshape(x * 2 + 1, (4, 3, 80)), axis=2),
+], ids=["groups of channels", "behind arithmetic"])
+def test_rows_of_another_shape_are_read_as_memory_has_them(formula) -> None:
+    """Sums over a shape that splits what it merges read no element by quotients and remainders."""
+    a = image(4, 6, 5, 8)
+    x = gx.input("x", a.shape)
+    f = gx.function([x], formula(gx, x), name="f")
+    np.testing.assert_allclose(f(a), formula(np, a), rtol=1e-6, atol=1e-6)
+    assert "in0[80*i1+i2]" in f.kernels[0].text
+
+
 SLICES = [np.s_[:, ::2], np.s_[:, 1::2], np.s_[:, ::3], np.s_[::2, ::2], np.s_[1::3, 2::5],
           np.s_[::2], np.s_[:, -2::-2], np.s_[::-3, 1:-1:2]]
 
