@@ -247,7 +247,7 @@ class Scope(Positions):
         block = self.frame.turned
         if block is not None and x in block.buffers:
             return L.load(d, block.at(self, x))
-        if step == 0 and L.mask is not None:
+        if step == 0:
             return self._spread(L, x, base)
         if step == 1:
             at = self.element(base, d.itemsize, offset)
@@ -310,11 +310,12 @@ class Scope(Positions):
     def _spread(self, L: Lanes, x: Expr, base: str) -> str:
         """One element in all active lanes, 0 in others: where none is active, it may not be there,
         and what begins the call's arguments is read in its place."""
-        assert L.mask is not None
         at = self.element(base, x.dtype.itemsize, x.offset)
-        if L.mask[0] == "%" or "true" not in L.mask:
+        if L.mask is not None and (L.mask[0] == "%" or "true" not in L.mask):
             at = self.e(f"select i1 {L.any(L.mask)}, ptr {at}, ptr %ctx")
         one = Lanes(self.e, 1, self.frame.target).load(x.dtype, at)
+        if L.mask is None:
+            return L.splat(x.dtype, one)
         return L.select(L.mask, register_type(x.dtype), L.splat(x.dtype, one), L.const(x.dtype, 0))
 
     def _guarded(self, L: Lanes, x: Expr, base: str) -> str:

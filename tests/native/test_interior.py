@@ -147,3 +147,19 @@ def test_no_conditions_inside(dtype):
     assert groups and not any("masked" in b or "select <" in b for b in groups)
     compared = {int(t) for t in re.findall(r"icmp \w+ <\d+ x i(\d+)>", text)}
     assert compared == {"float32": {32}, "float64": {32, 64}, "uint8": {8}}[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_number_that_conditions_guard_is_read_once_for_all_lanes(dtype):
+    """The gradient of a filter: 200,000 f32 and 32 weights took Zen 4 1,930 us by gathers, 302."""
+    rng, n = np.random.default_rng(4), 1500
+    d, h = rng.normal(size=n).astype(dtype), rng.normal(size=3).astype(dtype)
+
+    def spread(m, d, h):
+        terms = [m.pad(d * h[k], ((k, 2 - k),)) for k in range(3)]
+        return terms[0] + terms[1] + terms[2]
+
+    x, w = gx.input("x", (n,), dtype), gx.input("w", (3,), dtype)
+    f = gx.function([x, w], spread(gx, x, w), name="f")
+    np.testing.assert_array_equal(f(d, h), spread(np, d, h))
+    assert "masked.gather" not in f.llvm_ir()
