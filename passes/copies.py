@@ -10,10 +10,15 @@ for the other. Smaller ones not where its kernel spreads each element over neigh
 points and centres, read along a third axis, would be made from mask and scale number by number, and
 the k-means objective with its Hessian-vector product take a quarter longer in f64. All kernels that
 read a value copy it, or none: its buffer is what costs.
+
+Where several values are made of one that is in no memory, that one is stored in their place. The
+terms of a filter's gradient, a product each, all read one cotangent: of 32 weights over 200,000 f32
+it takes Zen 4 0.84 ms, 6.6 where each is stored.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from graphc.dims import exact_div
@@ -49,8 +54,13 @@ def choose(
     now = {h: set(values) for h, values in reads.items()}
     copied: dict[Group, set[Value]] = {h: set() for h in reads}
 
-    def plan(v: Value, h: Group) -> tuple[set[Value], set[Value]] | None:
-        """(values to copy, values to read instead) so that h has v without reading it."""
+    cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
+    wanted = Counter(a for v in cheap for a in dict.fromkeys(map(behind, v.node.args)))
+    stands_for = {a for a, n in wanted.items() if n > 1 and storable(a)}
+
+    def plan(v: Value, h: Group, swap: bool) -> tuple[set[Value], set[Value]] | None:
+        """(values to copy, values to read instead) so that h has v without reading it; `swap`:
+        one of these may be what several such values are made of, to be stored in their place."""
         copies: set[Value] = set()
         same: set[Value] = set()
         smaller: set[Value] = set()
@@ -78,17 +88,21 @@ def choose(
                     if a.type != v.type and not part:
                         return None
                     same.add(a)
+                elif swap and a in stands_for and a.type == v.type:
+                    same.add(a)
                 else:
                     stack.append(a)
         if smaller and is_spread(v, h):
             return None
-        if len(smaller) > SMALLER or len(same) > 1 or len(copies) > most:
+        swapped = swap and not same.isdisjoint(stands_for)
+        if len(smaller) > SMALLER or len(same) > 1 + swapped or len(copies) > most:
             return None
         return copies, smaller | same
 
-    cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
     for v in sorted(cheap, key=lambda v: order[v.node]):  # operands first
-        plans = [plan(v, h) for h in readers[v]]
+        plans = [plan(v, h, swap=False) for h in readers[v]]
+        if None in plans and len(readers[v]) == 1:
+            plans = [plan(v, h, swap=True) for h in readers[v]]
         if None in plans:
             continue
         for h, found in zip(readers[v], plans, strict=True):
@@ -115,6 +129,8 @@ def is_smaller(a: Value, v: Value) -> bool:
         return a.type.size != 0 and v.type.dtype.itemsize >= 2 * a.type.dtype.itemsize
     if a.type.size == 0:
         return False
+    if isinstance(v.type.bytes, int) and isinstance(a.type.bytes, int):
+        return v.type.bytes >= 2 * a.type.bytes
     times = exact_div(v.type.size, a.type.size)
     if not isinstance(times, int):
         return times is not None
