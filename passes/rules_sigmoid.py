@@ -170,8 +170,12 @@ def over_one_plus_exp(m: Match) -> Value | None:
 
 
 def softplus(m: Match) -> Value | None:
-    y = exponent(m, plus_one(m, m[F]))
-    return None if y is None or _is_nonpositive(m, y) else _make_softplus(m, y)
+    """log(1 + exp(y)) == softplus(y); log1p(exp(y)) where exp(y) is surely not above 1."""
+    e = plus_one(m, m[F])
+    y = exponent(m, e)
+    if e is None or y is None:
+        return None
+    return m.emit("log1p", e) if _is_nonpositive(m, y) else _make_softplus(m, y)
 
 
 def softplus_of_log1p(m: Match) -> Value | None:
