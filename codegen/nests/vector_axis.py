@@ -68,19 +68,19 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
     offsets = [(e.offset, 2) for e in nest.exprs if e.kind == "load"]
     offsets += [(s.offset, 3) for s in nest.stores]
     if row >= LONG_ROW:
-        inner = [x for x in offsets if any(coefficient(x[0], n) != 0 for n in nest.reduced)]
+        inner = [x for x in offsets if any(_step(nest, x[0], n) != 0 for n in nest.reduced)]
         offsets = inner or offsets  # what is done once for a row matters little
         wide = [n for n in nest.outer if not is_less(nest.sizes[n], SIDE_ROWS)]
-        if any(coefficient(p, n) == 1 for p, _ in inner for n in wide):  # nor what rows share
-            offsets = [x for x in inner if any(coefficient(x[0], n) != 0 for n in nest.outer)]
+        if any(_step(nest, p, n) == 1 for p, _ in inner for n in wide):  # nor what rows share
+            offsets = [x for x in inner if any(_step(nest, x[0], n) != 0 for n in nest.outer)]
     # Elements of a row are read as often as it has some: 8,192 rows of 24 f32, whose sums are
     # scaled and shifted by numbers of their own, take Zen 5 12 us along rows, 46 with a lane each.
     often = row if nest.reduced and row < LONG_ROW else 1
     for p, weight in offsets:
-        if any(coefficient(p, n) != 0 for n in nest.reduced):
+        if any(_step(nest, p, n) != 0 for n in nest.reduced):
             weight *= often
         for n in names:
-            c = coefficient(p, n)
+            c = _step(nest, p, n)
             if c == 1 or (c == -1 and row >= LEAST_BACK):
                 score[n] += weight
             elif c != 0:
@@ -95,6 +95,11 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
         and all(coefficient(s.offset, n) == 1 for s in nest.stores)
     ]
     return max(even, key=lambda n: (score[n], order[n]), default=best)
+
+
+def _step(nest: Nest, offset: Size, name: str) -> Size | None:
+    """Elements from one to the next along an axis; None where data say what is the next one."""
+    return None if any(name in e.axes for e in nest.dynamic(offset)) else coefficient(offset, name)
 
 
 def is_less(size: Size, n: int) -> bool:

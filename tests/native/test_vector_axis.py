@@ -133,3 +133,22 @@ def test_short_rows_are_not_stored_apart():
     a = np.random.default_rng(2).normal(size=(2000, 8)).astype("f4")
     np.testing.assert_array_equal(f(a), a[::2, ::2] + np.float32(1))
     assert "scatter" not in f.llvm_ir()
+
+
+@pytest.mark.parametrize("looked_up", [7, 20, 50, "m"])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_rows_that_data_choose_are_read_side_by_side(looked_up, symbolic, monkeypatch):
+    """Means and greatest of embeddings; walked along the positions, whose sums they are, each
+    element was gathered: 256 bags of 20 rows of 64 f32 took Zen 4 325 us in the place of 22."""
+    x = gx.input("x", ("v" if symbolic else 300, 64))
+    at = gx.input("at", ("n", looked_up), "int64")
+    rows = gx.take(x, at, axis=0)
+    across, f = chosen(monkeypatch, [x, at], [gx.mean(rows, axis=1), gx.max(rows, axis=1)])
+    assert across and not any(across)
+    a = RNG.normal(size=(300, 64)).astype("float32")
+    i = RNG.integers(-300, 300, (33, 6 if looked_up == "m" else looked_up))
+    mean, most = f(a, i)
+    np.testing.assert_allclose(mean, a[i].mean(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(most, a[i].max(axis=1))
+    with pytest.raises(gx.GraphcError, match="out of range"):
+        f(a, np.where(i == i.max(), 300, i))
