@@ -93,7 +93,7 @@ class BothKernel:
         else:
             factors = f.outputs[self.body.outputs.index(v)]
         a, x = (f.params[self.body.inputs.index(p)] for p in self.by_rows.args)
-        name = define_both(self.module, self.job.target, self.dtype)
+        name = define_both(self.module, self.job.target, self.dtype, self.n)
         m, n = size(self.m), size(self.n)
         e.do(f"call void @{name}(i64 {m}, i64 {n}, ptr {a}, ptr {x}, ptr {self._y(f)}, "
              f"ptr {factors}, ptr {f.params[-1]}, ptr @{self.name}.rows, ptr %ctx, ptr %scratch)")

@@ -208,7 +208,7 @@ class DotKernel:
             self.module, self.target, n.out.type.dtype,
             rows=m if isinstance(m, int) else None,
             columns=cols if isinstance(cols, int) else self.least_columns or None,
-            passing=self.passing,
+            depth=k if isinstance(k, int) else None, passing=self.passing,
         )
         size = f.top.size
         ints = [

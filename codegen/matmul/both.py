@@ -26,10 +26,12 @@ from graphc.codegen.emission.literals import register_type
 from graphc.codegen.grain import BOTH_ELEMENTS
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.block import k_block
-from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums, line_sum, totals
+from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.row import add_up, clear, copy, define_add, row_parts
+from graphc.codegen.matmul.short_rows import is_short
 from graphc.codegen.matmul.tiling import prefix
+from graphc.codegen.matmul.trees import line_sum, totals
 from graphc.dims import Size
 from graphc.types import DType
 
@@ -46,12 +48,13 @@ def sums_bytes(dtype: DType, m: Size, n: Size) -> Size:
     return dims.maximum(blocks, 1) * dims.round_up(n * dtype.itemsize, LINE) + PAGE
 
 
-def define_both(module: Module, target: Target, dtype: DType) -> str:
-    """Define `both` for f32 or f64; returns its name."""
-    name = f"{prefix(dtype)}_both"
+def define_both(module: Module, target: Target, dtype: DType, n: Size) -> str:
+    """Define `both` for f32 or f64, or for short rows if n is known to be of some; its name."""
+    length = n if isinstance(n, int) and is_short(target, dtype, n) else None
+    name = f"{prefix(dtype)}_both" + (f"_of_{length}" if length else "")
     if name in module.functions:
         return name
-    task = _define_task(module, target, dtype)
+    task = _define_task(module, target, dtype, f"{name}_task", length)
     f = Function(
         module, name,
         "i64 %m, i64 %n, ptr %a, ptr %x, ptr %y, ptr %v, ptr %z, ptr %epilogue, ptr %ctx, "
@@ -82,9 +85,10 @@ def define_both(module: Module, target: Target, dtype: DType) -> str:
     return name
 
 
-def _define_task(module: Module, target: Target, dtype: DType) -> str:
+def _define_task(
+    module: Module, target: Target, dtype: DType, name: str, length: int | None
+) -> str:
     """Define task(record, begin, end, scratch): blocks [begin, end) of k_block() rows."""
-    name = f"{prefix(dtype)}_both_task"
     f = Function(module, name, "ptr %record, i64 %begin, i64 %end, ptr %scratch", target)
     p = f.load_fields("%record", _FIELDS, _POINTERS)
     least, most = GROUP_ROWS
@@ -102,7 +106,7 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
             rows = f.max(f.sub(end, group.index), "0")
             before = f.max(f.sub(group.index, height), start)
             added = f.sub(f.min(group.index, stop), before)
-            _group(f, dtype, p, group.index, rows, before, added, sums)
+            _group(f, dtype, p, group.index, rows, before, added, sums, length)
             with f.when(f.cmp("sgt", rows, "0")):
                 f.do(f"call void {p['epilogue']}(ptr {p['ctx']}, i64 {group.index}, i64 {end}, "
                      "ptr %scratch)")
@@ -112,13 +116,18 @@ def _define_task(module: Module, target: Target, dtype: DType) -> str:
 
 def _group(
     f: Function, dtype: DType, p: dict[str, str], first: str, rows: str, before: str, added: str,
-    sums: str,
+    sums: str, length: int | None,
 ) -> None:
-    """Multiply `rows` rows of A from `first` on; add `added` rows from `before` on to the sums."""
+    """Multiply `rows` rows of A from `first` on; add `added` rows from `before` on to the sums.
+
+    A group of short rows is multiplied and then added: what `pair` shares is less than it takes to
+    end the sums of a few rows.
+    """
     size = dtype.itemsize
-    step, pair = _define_pair(f.module, f.target, dtype)
-    dots, add = define_rows(f.module, f.target, dtype), define_add(f.module, f.target, dtype)
-    both = f(f"and i64 {f.min(rows, added)}, {-step}")
+    dots = define_rows(f.module, f.target, dtype, length)
+    add = define_add(f.module, f.target, dtype)
+    step, pair = (1, "") if length else _define_pair(f.module, f.target, dtype)
+    both = f(f"and i64 {f.min(rows, added)}, {-step}") if pair else "0"
     # rows longer than DOT_BLOCK have their sums added up; a matrix without columns has one block
     with f.each("0", f.max(p["n"], "1"), DOT_BLOCK) as columns:
         depth = f.min(f.sub(p["n"], columns.index), str(DOT_BLOCK))
@@ -132,11 +141,12 @@ def _group(
             here = f.mul(i, size)
             return f.at(a, f.mul(i, p["row"])), f.at(p["y"], here), f.at(p["v"], here)
 
-        with f.each("0", both, step) as k:
-            source, y, _ = at(first, k.index)
-            near, _, v = at(before, k.index)
-            f.do(f"call void @{pair}(i64 {depth}, ptr {source}, ptr {near}, i64 {p['row']}, "
-                 f"ptr {x}, ptr {y}, ptr {v}, ptr {z}, i1 {later})")
+        if pair:
+            with f.each("0", both, step) as k:
+                source, y, _ = at(first, k.index)
+                near, _, v = at(before, k.index)
+                f.do(f"call void @{pair}(i64 {depth}, ptr {source}, ptr {near}, i64 {p['row']}, "
+                     f"ptr {x}, ptr {y}, ptr {v}, ptr {z}, i1 {later})")
         source, y, _ = at(first, both)
         f.do(f"call void @{dots}(i64 {f.sub(rows, both)}, i64 {depth}, ptr {source}, "
              f"i64 {p['row']}, ptr {x}, ptr {y}, i64 {size}, i1 {later})")

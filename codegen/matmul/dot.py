@@ -21,7 +21,9 @@ from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.pack import define_pack
+from graphc.codegen.matmul.short_rows import define_short_rows
 from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
+from graphc.codegen.matmul.trees import line_sum, totals
 from graphc.dims import Size
 from graphc.types import DType
 
@@ -44,12 +46,12 @@ def dots_scratch(dtype: DType, m: Size, k: Size) -> Size:
     return row + dims.maximum(row * DOT_ROWS, group * (VIRTUAL_BITS // dtype.bits))
 
 
-def define_dots(module: Module, target: Target, dtype: DType) -> str:
-    """Define `dots` for f32 or f64; returns its name."""
-    name = f"{prefix(dtype)}_dots"
+def define_dots(module: Module, target: Target, dtype: DType, length: int | None = None) -> str:
+    """Define `dots` for f32 or f64, or for short rows of this length; returns its name."""
+    name = f"{prefix(dtype)}_dots" + (f"_of_{length}" if length else "")
     if name in module.functions:
         return name
-    pack, rows = define_pack(module, target, dtype), define_rows(module, target, dtype)
+    pack, rows = define_pack(module, target, dtype), define_rows(module, target, dtype, length)
     near, far = define_near(module, target, dtype), define_far(module, target, dtype)
     f = Function(
         module, name,
@@ -101,8 +103,9 @@ def define_dots(module: Module, target: Target, dtype: DType) -> str:
     return name
 
 
-def define_rows(module: Module, target: Target, dtype: DType) -> str:
-    """Dot products of contiguous rows with contiguous x, stored or added to C.
+def define_rows(module: Module, target: Target, dtype: DType, length: int | None = None) -> str:
+    """Dot products of contiguous rows with contiguous x, stored or added to C; of short rows of
+    this `length`.
 
     As many rows together as there are registers for their lanes: they share what is read of x, and
     the shuffles of their trees. Those of an A from far away ask for the next, since hardware looks
@@ -116,6 +119,8 @@ def define_rows(module: Module, target: Target, dtype: DType) -> str:
     takes two thirds of the time for 2048x1x2048 f32 row by row, each of which asks for a quarter
     of four others.
     """
+    if length is not None:
+        return define_short_rows(module, target, dtype, length)
     name = f"{prefix(dtype)}_rows"
     f = Function(
         module, name,
@@ -290,46 +295,3 @@ def lane_sums(
     return [
         [f(f"phi {v} [zeroinitializer, %{before}], [{n}, %{last}]") for n in out] for out in new
     ]
-
-
-def line_sum(L: Lanes, t: str, sums: list[str]) -> str:
-    """Four virtual vectors of lanes added pairwise, then halves with halves: one register."""
-    per_line = len(sums) // 4
-    lines = [sums[i::per_line] for i in range(per_line)]
-    parts = [
-        L.op("fadd", t, L.op("fadd", t, q[0], q[1]), L.op("fadd", t, q[2], q[3])) for q in lines
-    ]
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [L.op("fadd", t, parts[i], parts[i + half]) for i in range(half)]
-    return parts[0]
-
-
-def totals(f: Function, L: Lanes, t: str, rows: list[str]) -> list[str]:
-    """The sums of the lanes of registers, halves with halves; several registers share the steps."""
-    count, length, width = len(rows), L.width, L.width  # lanes of a row, of a register
-    while length > 1:
-        half = length // 2
-        v = f"<{width} x {t}>"
-        pairs = list(zip(rows[::2], rows[1::2] or ["poison"], strict=True))
-        held = (width if len(rows) == 1 else 2 * width) // length
-        orders = [
-            [r * length + side * half + i for r in range(held) for i in range(half)]
-            for side in (0, 1)
-        ]
-        width = held * half
-        rows = []
-        for a, b in pairs:
-            low, high = (
-                f(f"shufflevector {v} {a}, {v} {b}, <{width} x i32> "
-                  f"<{', '.join(f'i32 {i}' for i in order)}>")
-                for order in orders
-            )
-            rows.append(f(f"fadd <{width} x {t}> {low}, {high}"))
-        length = half
-    out = []
-    for x in rows:
-        held = count // len(rows)
-        total = f(f"fadd <{held} x {t}> {x}, zeroinitializer")
-        out += [f(f"extractelement <{held} x {t}> {total}, i64 {i}") for i in range(held)]
-    return out

@@ -242,7 +242,7 @@ def _column_step(
 
 
 def _tree(L: Lanes, t: str, quads: int, quad: Callable[[int], str]) -> str:
-    """The sum of all quads and 0, in the order of `dot.totals`."""
+    """The sum of all quads and 0, in the order of `trees.totals`."""
 
     def total(i: int, apart: int) -> str:
         if apart == quads:

@@ -39,6 +39,7 @@ from graphc.codegen.matmul.dot import define_dots, dots_scratch
 from graphc.codegen.matmul.integer import define_int_block
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.row import define_stream, stream_scratch
+from graphc.codegen.matmul.short_rows import is_short
 from graphc.codegen.matmul.split import ROW_UNIT, most_together, passing_rows, split, streamed
 from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.dims import Size
@@ -83,7 +84,7 @@ def product_scratch(
 
 def product(
     module: Module, target: Target, dtype: DType, *, rows: int | None = None,
-    columns: int | None = None, passing: bool = False,
+    columns: int | None = None, depth: int | None = None, passing: bool = False,
 ) -> str:
     """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
 
@@ -91,7 +92,8 @@ def product(
     n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
     results are the same. A `passing` one needs `passing_rows`. Few columns that leave more than one
     register have a tile for these, which takes an eighth more time to compile: 512x30x512 f32 takes
-    24 % less, 128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before.
+    24 % less, 128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before. `depth` is k
+    where it is known: short rows times a vector have a function for their length alone.
     """
     kinds = ["block"]
     if dtype.is_float and dtype.compute is dtype:
@@ -106,10 +108,12 @@ def product(
             kinds.append("partial")
     if passing:
         kinds.append("passing")
-    name = f"{prefix(dtype)}_{'_'.join(kinds)}_product"
+    name, length = f"{prefix(dtype)}_{'_'.join(kinds)}_product", None
+    if kinds == ["dots"] and depth is not None and is_short(target, dtype, depth):
+        name, length = f"{name}_of_{depth}", depth
     if name in module.functions:
         return name
-    task = _define_task(module, target, dtype, f"{name}_task", kinds)
+    task = _define_task(module, target, dtype, f"{name}_task", kinds, length)
     f = Function(
         module, name,
         "i64 %batch, i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col, "
@@ -203,9 +207,11 @@ def _merge_batch(f: Function) -> tuple[str, str]:
 
 
 def _define_task(
-    module: Module, target: Target, dtype: DType, name: str, kinds: list[str]
+    module: Module, target: Target, dtype: DType, name: str, kinds: list[str],
+    length: int | None,
 ) -> str:
-    """Define task(record, begin, end, scratch): blocks [begin, end) of the product."""
+    """Define task(record, begin, end, scratch): blocks [begin, end) of the product; `length`: k, if
+    rows are short."""
     f = Function(
         module, name, "ptr %record, i64 %begin, i64 %end, ptr %room", target,
     )
@@ -242,7 +248,7 @@ def _define_task(
             room = f.at(scratch, f.round_up(f.mul(v["rows"], v["c_row"]), 64))
         c = f.at(whole, place)
         with f.either(f.cmp("sgt", v["k"], "0")) as branches:
-            _compute(f, target, dtype, kinds, v, across, m, n, a, b, c, room)
+            _compute(f, target, dtype, kinds, length, v, across, m, n, a, b, c, room)
             f.otherwise(*branches)
             _clear(f, dtype, m, n, c, v["c_row"])
         with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
@@ -253,8 +259,8 @@ def _define_task(
 
 
 def _compute(
-    f: Function, target: Target, dtype: DType, kinds: list[str], v: dict[str, str], across: str,
-    m: str, n: str, a: str, b: str, c: str, scratch: str,
+    f: Function, target: Target, dtype: DType, kinds: list[str], length: int | None,
+    v: dict[str, str], across: str, m: str, n: str, a: str, b: str, c: str, scratch: str,
 ) -> None:
     """C = A @ B for one block, k >= 1; `across` says whether it goes by `stream`."""
 
@@ -268,9 +274,10 @@ def _compute(
              f"i64 {v['b_col']}, ptr {c}, i64 {v['c_row']}, ptr {scratch})")
 
     def dots() -> None:
-        f.do(f"call void @{define_dots(f.module, target, dtype)}(i64 {m}, i64 {v['k']}, ptr {a}, "
-             f"i64 {v['a_row']}, i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, "
-             f"i64 {v['c_row']}, ptr {scratch})")
+        name = define_dots(f.module, target, dtype, length)
+        f.do(f"call void @{name}(i64 {m}, i64 {v['k']}, ptr {a}, i64 {v['a_row']}, "
+             f"i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, i64 {v['c_row']}, "
+             f"ptr {scratch})")
 
     def stream() -> None:
         name = define_stream(f.module, target, dtype, k_block(dtype))

@@ -34,10 +34,11 @@ _kept: list[jit.Code] = []
 
 
 def text(
-    dtype: str, target: Target, parallel: str = ALONE, columns: int | None = None
+    dtype: str, target: Target, parallel: str = ALONE, columns: int | None = None,
+    depth: int | None = None,
 ) -> str:
     module = Module()
-    name = product(module, target, as_dtype(dtype), columns=columns)
+    name = product(module, target, as_dtype(dtype), columns=columns, depth=depth)
     module.define("graphc_parallel", (
         "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %whole, ptr %scratch) {\n"
         f"entry:\n  %n = sub i64 0, %whole\n  {parallel}\n}}"
@@ -62,11 +63,12 @@ def address(source: str, target: Target, name: str) -> int:
 
 @cache
 def compiled(
-    dtype: str, level: str, parallel: str = ALONE, columns: int | None = None, core: str = ""
+    dtype: str, level: str, parallel: str = ALONE, columns: int | None = None, core: str = "",
+    depth: int | None = None,
 ):
     """The product as a ctypes function: addresses and element strides, all as integers."""
     target = x86(level, host().triple)._replace(core=core)
-    source = text(dtype, target, parallel, columns)
+    source = text(dtype, target, parallel, columns, depth)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
 

@@ -81,6 +81,7 @@ PLACES = {
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
+    "codegen.matmul.short_rows": {"SHARE": (2, 99)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
     "codegen.nests.row_parts": {
         "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
@@ -184,7 +185,9 @@ ORDERS = {
         "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
     },
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
-    "passes.grouping": {"MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4), "REPEATED": (0, 999)},
+    "passes.grouping": {
+        "MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4), "REPEATED": (0, 999), "SCANNED": (0, 999),
+    },
     "passes.groups": {
         "MAX_COLUMNS": (4, 64), "MAX_ROW": (16, 256), "FEW_COLUMNS": (1, 100), "SHORT_ROW": (0, 99),
     },
