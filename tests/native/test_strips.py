@@ -9,7 +9,7 @@ import pytest
 from guarded import guarded
 
 import graphc as gx
-from graphc import dims
+from graphc import dims, interpret
 from graphc.codegen.nests.loops import Pred, axis
 from graphc.codegen.nests.ranges import bounds, divided, holds
 
@@ -66,6 +66,79 @@ def test_nothing_is_gathered(formula) -> None:
     f = gx.function([x], formula(x), name="f")
     f(image(32, 64))
     assert "masked.gather" not in f.llvm_ir()
+
+
+# What is put together in rows of n x 4k, from arrays of as many elements or half of them.
+PUT_TOGETHER = {
+    "heads side by side": ((4, None, "k"), lambda m, x: m.reshape(
+        m.permute_dims(x, (1, 0, 2)), (x.shape[1], 4 * x.shape[2]))),
+    "heads woven": ((None, "k", 4), lambda m, x: m.reshape(
+        m.permute_dims(x, (0, 2, 1)), (x.shape[0], 4 * x.shape[1]))),
+    "repeated": ((None, "2k"), lambda m, x: m.repeat(x, 2, axis=1)),
+    "tiled": ((None, "2k"), lambda m, x: m.tile(x, (1, 2))),
+    "pairs": ((None, "2k"), lambda m, x: m.reshape(
+        m.stack([x, x * x], axis=2), (x.shape[0], 2 * x.shape[1]))),
+}
+OF_ROWS = {
+    "sums": lambda m, y: m.sum(y, axis=1),
+    "total": lambda m, y: m.sum(y),
+    "greatest and least": lambda m, y: m.max(y, axis=1) - m.min(y, axis=1),
+    "first of the greatest": lambda m, y: m.argmax(y, axis=1),
+    "centred": lambda m, y: y - m.mean(y, axis=1, keepdims=True),
+    "deviations": lambda m, y: m.std(y, axis=1),
+    "running": lambda m, y: m.cumulative_sum(y, axis=1),
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("of", OF_ROWS)
+@pytest.mark.parametrize("name", PUT_TOGETHER)
+def test_what_is_added_up_of_what_was_put_together(name: str, of: str, symbolic: bool) -> None:
+    shape, formula = PUT_TOGETHER[name]
+    for n, k in ((1, 1), (3, 2), (5, 3), (17, 16), (33, 25), (6, 70)):
+        sizes = [{None: n, "k": k, "2k": 2 * k}.get(s, s) for s in shape]
+        a = np.round(9 * RNG.normal(size=sizes)).astype("float32")  # of integers no sum rounds
+        x = gx.input("x", ["n" if s is None and symbolic else d
+                           for s, d in zip(shape, sizes, strict=True)])
+        got = gx.function([x], OF_ROWS[of](gx, formula(gx, x)))(a)
+        want = OF_ROWS[of](np, formula(np, a.astype("float64")))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PUT_TOGETHER)
+def test_what_is_added_up_is_not_gathered(name: str) -> None:
+    """64 sums of 1000 f32 of four heads each took Zen 4 99 us, 2.5 in strips."""
+    shape, formula = PUT_TOGETHER[name]
+    x = gx.input("x", [{None: "n", "k": 50, "2k": 100}.get(s, s) for s in shape])
+    f = gx.function([x], gx.sum(formula(gx, x), axis=1), name="f")
+    assert "masked.gather" not in f.llvm_ir()
+
+
+@pytest.mark.parametrize("formula", [
+    lambda x: gx.sum(x[:, ::2], axis=0), lambda x: gx.std(x[:, 1::3], axis=0),
+    lambda x: gx.max(gx.reshape(x, (-1, 24, 4))[:, :, 2], axis=0),
+], ids=["sums", "deviations", "greatest"])
+def test_columns_some_elements_apart_are_picked_from_rows(formula) -> None:
+    x = gx.input("x", ("n", 96))
+    f = gx.function([x], formula(x), name="f")
+    assert "masked.gather" not in f.llvm_ir()
+    a = image(70, 96)
+    (want,), _ = interpret.evaluate(f.graph, [a])
+    np.testing.assert_allclose(f(a), want, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_slices_with_steps_go_by_vectors_of_all_rows() -> None:
+    """Rows of 24, of which half are read: their axes were kept apart by a condition on neither, and
+    2,000 of them took Zen 4 115 us in the place of 11.5."""
+    x = gx.input("x", (50, 24))
+    t = x[:, ::2]
+    (g,) = gx.grad(gx.sum(t * t * t), [x])
+    f = gx.function([x], g, name="f")
+    assert "scatter" not in f.llvm_ir()
+    a = image(50, 24)
+    want = np.zeros_like(a)
+    want[:, ::2] = 3 * a[:, ::2] ** 2
+    np.testing.assert_allclose(f(a), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("formula", [

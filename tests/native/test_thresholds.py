@@ -182,8 +182,9 @@ ORDERS = {
     },
     "codegen.nests.vector_axis": {
         "FEW": (1, 8), "FEW_PLACES": (4, 31), "FEW_ENDS": (4, 31), "FEW_STORED": (2, 30),
-        "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99),
+        "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99), "NEAR": (1, 9),
     },
+    "codegen.nests.strip_mining": {"LEAST": (1, 99)},
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
         "MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4), "REPEATED": (0, 999), "SCANNED": (0, 999),
