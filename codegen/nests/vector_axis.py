@@ -26,6 +26,8 @@ SIDE_ROWS = 8     # rows side by side from which vectors that they share choose 
                   # in 1.1 to 40 times the time; of 5 rows, with exp, it is 0.4, of 3 0.3 to 0.6
 LEAST_BACK = 8    # elements from which a row that is read backwards is a load and a shuffle: of 16
                   # f32 its sum takes 0.37 of the time of a row per lane, of 8 f64 0.84, of 5 1.7
+NEAR = 4          # elements apart that are picked from whole vectors, not gathered: sums down the
+                  # even columns of 1000 x 128 f32 take Zen 4 5 us, gathered 37
 LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little
 
 
@@ -83,6 +85,8 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
             c = _step(nest, p, n)
             if c == 1 or (c == -1 and row >= LEAST_BACK):
                 score[n] += weight
+            elif c in range(2, NEAR + 1):
+                score[n] -= 1
             elif c != 0:
                 score[n] -= weight
     order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
