@@ -18,7 +18,6 @@ it takes Zen 4 0.84 ms, 6.6 where each is stored.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from graphc.dims import exact_div
@@ -54,13 +53,11 @@ def choose(
     now = {h: set(values) for h, values in reads.items()}
     copied: dict[Group, set[Value]] = {h: set() for h in reads}
 
-    cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
-    wanted = Counter(a for v in cheap for a in dict.fromkeys(map(behind, v.node.args)))
-    stands_for = {a for a, n in wanted.items() if n > 1 and storable(a)}
-
-    def plan(v: Value, h: Group, swap: bool) -> tuple[set[Value], set[Value]] | None:
-        """(values to copy, values to read instead) so that h has v without reading it; `swap`:
-        one of these may be what several such values are made of, to be stored in their place."""
+    def plan(
+        v: Value, h: Group, instead: Value | None = None
+    ) -> tuple[set[Value], set[Value]] | None:
+        """(values to copy, values to read instead) so that h has v without reading it; of these one
+        may be `instead`, which is to be stored."""
         copies: set[Value] = set()
         same: set[Value] = set()
         smaller: set[Value] = set()
@@ -88,29 +85,43 @@ def choose(
                     if a.type != v.type and not part:
                         return None
                     same.add(a)
-                elif swap and a in stands_for and a.type == v.type:
+                elif a is instead:
                     same.add(a)
                 else:
                     stack.append(a)
         if smaller and is_spread(v, h):
             return None
-        swapped = swap and not same.isdisjoint(stands_for)
-        if len(smaller) > SMALLER or len(same) > 1 + swapped or len(copies) > most:
+        if len(smaller) > SMALLER or len(same) > 1 + (instead in same) or len(copies) > most:
             return None
         return copies, smaller | same
 
-    for v in sorted(cheap, key=lambda v: order[v.node]):  # operands first
-        plans = [plan(v, h, swap=False) for h in readers[v]]
-        if None in plans and len(readers[v]) == 1:
-            plans = [plan(v, h, swap=True) for h in readers[v]]
-        if None in plans:
-            continue
-        for h, found in zip(readers[v], plans, strict=True):
-            if found is not None:
-                copied[h] |= found[0]
-                now[h] = (now[h] - {v}) | found[1]
-                stored |= found[1]
+    def copy(v: Value, plans: Mapping[Group, tuple[set[Value], set[Value]]]) -> None:
+        """Let the readers of v have it as planned."""
+        for h, (copies, instead) in plans.items():
+            copied[h] |= copies
+            now[h] = (now[h] - {v}) | instead
+            stored.update(instead)
         stored.discard(v)
+
+    cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
+    for v in sorted(cheap, key=lambda v: order[v.node]):  # operands first
+        plans = {h: p for h in readers[v] if (p := plan(v, h)) is not None}
+        if len(plans) == len(readers[v]):
+            copy(v, plans)
+    made: dict[Value, list[Value]] = {}
+    for v in cheap:
+        if v in stored and len(readers[v]) == 1:
+            for a in dict.fromkeys(map(behind, v.node.args)):
+                if a.type == v.type and a not in stored and storable(a):
+                    made.setdefault(a, []).append(v)
+    for a, several in made.items():
+        found = {
+            v: {h: p} for v in several if v in stored for h in readers[v]
+            if (p := plan(v, h, a)) is not None
+        }
+        if len(found) > 1:
+            for v, plans in found.items():
+                copy(v, plans)
     return copied, stored
 
 
