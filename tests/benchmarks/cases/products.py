@@ -12,6 +12,7 @@ SQUARE = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SKINNY = {"tall": (4096, 32, 32), "flat": (32, 4096, 256), "inner": (32, 32, 4096),
           "odd": (101, 103, 107), "row": (1, 2048, 2048), "column": (2048, 1, 2048)}
 NO_EXPR = {"numexpr": "no matrix products"}
+UNLIKE = "ranks differ in its product"
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
@@ -49,6 +50,11 @@ def transforms(xp: Any, a: Any, b: Any, c: Any) -> Any:
 
 def atax(xp: Any, a: Any, x: Any) -> Any:
     return xp.swap(a) @ (a @ x)
+
+
+def regression(xp: Any, x: Any, w: Any, y: Any) -> Any:
+    """The gradient of half the squared errors of many rows with few columns."""
+    return xp.swap(x) @ (x @ w - y)
 
 
 def mvt(xp: Any, a: Any, x1: Any, x2: Any, y1: Any, y2: Any) -> Any:
@@ -160,6 +166,10 @@ def cases() -> list[Case]:
         made.append(_chain(
             f"transforms/{dtype}/10000x4", transforms, ((10_000, 4, 4),) * 3, (("b", 4, 4),) * 3
         ))
+        made.append(_chain(
+            f"regression/{dtype}/20000x20", regression, ((20_000, 20), (20,), (20_000,)),
+            (("n", 20), (20,), ("n",)), skip={**NO_EXPR, "onnxruntime": UNLIKE},
+        ))
     for what, formula in (("relu_layer", relu_layer), ("gelu_layer", gelu_layer)):
         for rows in (32, 512):
             made.append(_chain(
@@ -176,9 +186,9 @@ def cases() -> list[Case]:
     n = 2048
     made += [
         _chain(f"atax/f64/{n}", atax, ((n, n), (n,)), ((n, n), (n,)), threads=(1, 2),
-               skip={**NO_EXPR, "onnxruntime": "ranks differ in its product"}),
+               skip={**NO_EXPR, "onnxruntime": UNLIKE}),
         _chain(f"mvt/f64/{n}", mvt, ((n, n), *[(n,)] * 4), ((n, n), *[(n,)] * 4),
-               threads=(1, 2), skip={**NO_EXPR, "onnxruntime": "ranks differ in its product"}),
+               threads=(1, 2), skip={**NO_EXPR, "onnxruntime": UNLIKE}),
         _chain(f"gemver/f64/{n}", gemver, ((n, n), *[(n, 1)] * 6), ((n, n), *[(n, 1)] * 6),
                threads=(1, 2)),
     ]

@@ -143,6 +143,23 @@ def _pairwise(dtype: str, n: int, d: int, gradient: bool) -> Case:
     )
 
 
+def _heads(dtype: str) -> Case:
+    """What heads of attention give, side by side for each word, and its layer norm."""
+    shape, row = (8, 8, 128, 64), 8 * 64
+
+    def make(rng: np.random.Generator) -> Arrays:
+        return tuple(rng.normal(size=s).astype(DTYPES[dtype]) for s in (shape, row, row))
+
+    def formula(xp: Any, x: Any, w: Any, b: Any) -> Any:
+        return xp.layer_norm(xp.reshape(xp.swap(x, 1, 2), (8 * 128, row)), w, b)
+
+    return Case(
+        f"b/heads_norm/{dtype}/8x128x8x64", make, formula, (shape, (row,), (row,)),
+        tolerance={"f32": 1e-4, "f64": 1e-10}[dtype],
+        skip={"numexpr": "moves no axes", "numba": "reshapes what is contiguous alone"},
+    )
+
+
 def cases() -> list[Case]:
     made = []
     for size in SHAPES:
@@ -175,6 +192,7 @@ def cases() -> list[Case]:
                           wrt=(0, 1, 2), reference=layer_norm_by_hand),
                 ]
     for dtype in DTYPES:
+        made.append(_heads(dtype))
         for n, d in ((64, 8), (512, 16)):
             made += [_pairwise(dtype, n, d, False), _pairwise(dtype, n, d, True)]
     return made
