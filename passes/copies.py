@@ -52,6 +52,7 @@ def choose(
     stored = set(readers) | needed
     now = {h: set(values) for h, values in reads.items()}
     copied: dict[Group, set[Value]] = {h: set() for h in reads}
+    relied_on: set[Value] = set()  # values that are read instead of others, which stay in memory
 
     def plan(
         v: Value, h: Group, instead: Value | None = None
@@ -101,6 +102,7 @@ def choose(
             copied[h] |= copies
             now[h] = (now[h] - {v}) | instead
             stored.update(instead)
+            relied_on.update(instead)
         stored.discard(v)
 
     cheap = [v for v in readers if v not in needed and is_cheap(v.node)]
@@ -115,13 +117,14 @@ def choose(
                 if a.type == v.type and a not in stored and storable(a):
                     made.setdefault(a, []).append(v)
     for a, several in made.items():
-        found = {
-            v: {h: p} for v in several if v in stored for h in readers[v]
-            if (p := plan(v, h, a)) is not None
-        }
-        if len(found) > 1:
-            for v, plans in found.items():
-                copy(v, plans)
+        left = [v for v in several if v in stored and v not in relied_on]
+        if sum(plan(v, h, a) is not None for v in left for h in readers[v]) < 2:
+            continue
+        for v in left:
+            (h,) = readers[v]
+            found = plan(v, h, a) if v not in relied_on else None  # which those before may change
+            if found is not None:
+                copy(v, {h: found})
     return copied, stored
 
 
