@@ -81,7 +81,7 @@ PLACES = {
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
-    "codegen.matmul.short_rows": {"SHARE": (2, 99)},
+    "codegen.matmul.short_rows": {"MOST_BYTES": (0, 1024)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
     "codegen.nests.row_parts": {
         "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
