@@ -30,6 +30,7 @@ from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
+from graphc.codegen.emission.prefetch import Streams
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope, constant
 from graphc.codegen.emission.sweep import Body
@@ -124,6 +125,7 @@ class Packed:
         self.stores = body.row_stores[0]
         self.L = Lanes(self.e, self.s.line, self.f.target)
         self.c = c or self._columns()
+        self.streams = Streams(self.s, self.f.target)
         self.repeated: dict[tuple[Expr, int], str] = {}
 
     def _columns(self) -> Scope:
@@ -249,8 +251,10 @@ class Packed:
                 continue
             self.e.note(x.node)
             if x.kind == "load":
-                values[x] = L.load(
-                    x.dtype, self._at(rows, self.f.params[x.param], x.dtype, x.offset, k))
+                at = self._at(rows, self.f.params[x.param], x.dtype, x.offset, k)
+                if L.mask is None:
+                    self.streams.ask_at(self.f, self.e, x, at, self.s.line)
+                values[x] = L.load(x.dtype, at)
             else:
                 values[x] = self._op(L, x, lambda a: self._operand(a, k, values, numbers))
         return values

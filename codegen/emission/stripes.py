@@ -27,6 +27,7 @@ from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.pieces import between, cached_columns, columns_of, waits
+from graphc.codegen.emission.prefetch import NextStrip
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least, read_states, under, write_states
@@ -74,6 +75,7 @@ class Stripes:
         self.rows = ROWS if most is None or most > 2 * ROWS else 2 * ROWS
 
         self.operand = _operand(body)
+        self.next = NextStrip(self.s, self.f.target, STRIP)
         to_spare = f"[{PAGE} x i8]"  # see `place`
 
         def cells(types: tuple[str, ...]) -> list[str]:
@@ -151,6 +153,7 @@ class Stripes:
         """All sweeps over the columns from low to high."""
         body, s, e, f = self.body, self.s, self.e, self.f
         self.place(grid, low)
+        self.next.begin(f, low, high)
         rows = f.top.size(body.nest.sizes[s.loops[0]])
         n = body.nest.sizes[s.vector or ""]
         length = e(f"sub nsw i64 {high}, {low}")
@@ -310,8 +313,10 @@ class Stripes:
             r: kind.entered(free, read_states(free, kind.in_memory, states[r], at))
             for r, kind in kinds.items()
         }
-        for row, numbers in rows:
+        for k, (row, numbers) in enumerate(rows):
             inner = under(self.f, c, row, {})
+            if not k and len(rows) == STRIP:
+                self.next.ask(inner, self.at(c))
             body.evaluate_row(inner, body.reduces[p], body.row_stores[p], True)
             for r, kind in kinds.items():
                 inner.e.note(r.node)

@@ -95,6 +95,12 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.core == ZEN3
 
     @property
+    def reads_ahead(self) -> bool:
+        """Whether what lies beyond a core's own cache comes faster if it is asked for a page ahead
+        (`emission.prefetch`)."""
+        return self.core == ZEN5
+
+    @property
     def shares_32_mib(self) -> bool:
         """Whether that is the last cache of eight cores, in which transposes of more than a part of
         it lose lines before these are full (`emission.streaming`)."""

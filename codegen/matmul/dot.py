@@ -31,6 +31,8 @@ DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
 ALIGNED_ROWS = 32  # from which x is copied where its vectors lie across lines: 2 to 7 % on Zen 5
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
+CORE_BYTES = 1 << 20  # that a core's own cache holds: likewise on cores that read ahead,
+FURTHER = 512        # that many bytes along the same row
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 # Bytes of an A, part of one that is cut in eight, from which some streams are asked for where far
 # memory comes faster so: from ASK_BYTES on it does as four rows
@@ -110,7 +112,10 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     As many rows together as there are registers for their lanes: they share what is read of x, and
     the shuffles of their trees. Those of an A from far away ask for the next, since hardware looks
     ahead within a page: 2048x1x2048 f64 takes 6 to 9 % less. What is near had better not be asked
-    for, 128x1x128 f32 would take a fifth longer, nor what comes much later.
+    for, 128x1x128 f32 would take a fifth longer, nor what comes much later. Cores that read ahead
+    take longer by it: they ask a little further along the same rows, from what their own cache does
+    not hold on. Zen 5 reads rows of 2,048 f32, in all 8, 16, 24 and 96 MiB, at 106, 107, 75 and 47
+    GB/s, where it read them at 95, 82, 60 and 38; of 512 at 115 (2 to 8 MiB) for 89 to 108.
 
     On AVX2 two rows have lanes in all 16 registers, of which one is spilled at every turn: a load
     and a store beside 16 multiply-adds, which share 8 loads of x. 256x1x4096 f64 takes a fifth
@@ -134,7 +139,8 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
     tail = RowTail(f, L, dtype, whole, count)
     done = "0"
-    far = f.cmp("sgt", f.mul("%m", "%a_row"), str(ASK_BYTES))
+    most = CORE_BYTES if target.reads_ahead else ASK_BYTES
+    far = f.cmp("sgt", f.mul("%m", "%a_row"), str(most))
     long = f.cmp("sgt", f.mul("%k", dtype.itemsize), str(LONG_ROW))
     ways: list[tuple[int, str, bool]] = []  # how many together, when, and whether they ask
     if target.registers >= 4 * count + 8:
@@ -172,11 +178,12 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
 
 
 def _ask(f: Function, places: list[str]) -> None:
-    """Ask for what stands as many rows behind."""
+    """Ask for what stands as many rows behind; on cores that read ahead, further along these."""
     for place in places:
-        later = f.at(place, f.mul("%a_row", len(places)))
+        ahead = f.target.reads_ahead
+        later = f.at(place, FURTHER if ahead else f.mul("%a_row", len(places)))
         for along in range(0, VIRTUAL_BITS // 8, LINE):
-            f.prefetch(f.at(later, along), 2)
+            f.prefetch(f.at(later, along), 3 if ahead else 2)
 
 
 def _streams(f: Function, dtype: DType, row: str) -> Callable[[list[str]], None]:

@@ -12,7 +12,7 @@ from graphc import types
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import target
 from graphc.codegen.machine.target import host, x86
-from graphc.codegen.matmul import dot
+from graphc.codegen.matmul import dot, row
 
 
 @pytest.mark.parametrize(("m", "ahead"), [(16, False), (1000, True), ("m", True), (1 << 17, False)])
@@ -86,6 +86,81 @@ def test_far_products_with_a_vector_of_zen_3_ask_for_streams(monkeypatch):
         results.append(f(a, v))
     np.testing.assert_array_equal(*results)
     np.testing.assert_allclose(results[0], a.astype(float) @ v, rtol=1e-4, atol=1e-3)
+
+
+WITHIN, BEYOND, NAMED = 256, 4096, "n"  # rows of 1,000: in a core's own cache, and of 16 MB
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="of AVX-512, which this CPU lacks")
+@pytest.mark.parametrize("rows", [WITHIN, BEYOND, NAMED])
+def test_zen_5_asks_for_what_its_own_cache_does_not_hold(rows, monkeypatch):
+    """Of one operand, in the order of memory, in cheap sweeps; no bit depends on it."""
+    here = target.host()
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    rng = np.random.default_rng(5)
+    a = rng.normal(size=(257 if rows == NAMED else rows, 1000)).astype("float32")
+    a[-1, -1] = 9  # the last is the greatest
+    results = []
+    for core in (target.ZEN5, ""):
+        monkeypatch.setattr(target, "host", lambda core=core: here._replace(core=core))
+        x = gx.input("x", (rows, 1000))
+        eights = x.reshape(-1, 8)
+        asking = [
+            gx.function([x], y) for y in (
+                gx.sum(x), gx.max(x), gx.sum(x, axis=1), gx.argmax(x, axis=1), gx.sum(x, axis=0),
+                gx.sum(eights, axis=0))
+        ]
+        two = gx.function([x], gx.sum(x * gx.roll(x, 1, axis=0), axis=1))
+        for f in asking:
+            asked = "@llvm.prefetch" in f.llvm_ir()
+            assert asked == (rows != WITHIN and core == target.ZEN5), f.kernels
+        assert "@llvm.prefetch" not in two.llvm_ir()
+        results.append([f(a).tobytes() for f in (*asking, two)])
+    assert results[0] == results[1]
+    np.testing.assert_allclose(asking[2](a), a.sum(1, dtype=float), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(asking[4](a), a.sum(0, dtype=float), rtol=1e-4, atol=1e-3)
+    assert asking[1](a) == 9 and asking[3](a)[-1] == 999
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="of AVX-512, which this CPU lacks")
+def test_rows_that_pass_by_in_pieces_are_not_asked_for(monkeypatch):
+    """Nor long ones: what is asked for would be other rows', or be gone when its turn comes."""
+    here = target.host()._replace(core=target.ZEN5)
+    monkeypatch.setattr(target, "host", lambda: here)
+    for length, columns, asked in ((1024, 1024, True), (4096, 4096, False), (2048, 1024, False)):
+        x = gx.input("x", ("n", length))
+        f = gx.function([x], gx.sum(x[:, :columns], axis=0))
+        assert ("@llvm.prefetch" in f.llvm_ir()) == asked
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="of AVX-512, which this CPU lacks")
+@pytest.mark.parametrize("shape", [(11, 1499), (19, 256), (37, 4096), (8, 5000)])
+def test_products_with_a_vector_of_zen_5_ask_ahead(shape, monkeypatch):
+    """Of any size, of which nothing is near; no bit depends on it."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    for module in (dot, row):
+        monkeypatch.setattr(module, "CORE_BYTES", 0)
+    rng, here = np.random.default_rng(6), target.host()
+    a = rng.normal(size=shape).astype("float32")
+    v, w = (rng.normal(size=n).astype("float32") for n in shape)
+    results = []
+    for core in (target.ZEN5, ""):
+        monkeypatch.setattr(target, "host", lambda core=core: here._replace(core=core))
+        x, y, z = gx.input("x", ("m", "k")), gx.input("y", ("m",)), gx.input("z", ("k",))
+        along, down = gx.function([x, z], x @ z), gx.function([x, y], y @ x)
+        module = Module()
+        names = [dot.define_rows(module, target.host(), types.f32)]
+        row.define_stream(module, target.host(), types.f32, 256)
+        names += [name for name in module.functions if name.endswith("_asking")]
+        assert len(names) == (2 if core else 1)
+        for name in names:
+            asked = "i32 0, i32 3" in module.functions[name]  # for the nearest cache
+            assert asked == (core == target.ZEN5)
+        results.append((along(a, w), down(a, v)))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(results[0][0], a.astype(float) @ w, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(results[0][1], v @ a.astype(float), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("m", [1024, "m"])

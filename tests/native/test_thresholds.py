@@ -29,7 +29,8 @@ PLACES = {
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": (0, 9999)},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,),
-        "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "BLOCK_BYTES": (1 << 12,), "STREAMS": (2,)},
+        "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "BLOCK_BYTES": (1 << 12,), "STREAMS": (2,),
+        "CORE_BYTES": (0, 1 << 12), "AHEAD": (64,), "STRIP_BYTES": (0, 1 << 30)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.nests.costs": {
@@ -65,7 +66,9 @@ PLACES = {
         "FAR_BYTES": (0, 1024), "PACK_BYTES": (64, 1024), "MANY_ROWS": (0, 9999),
         "UPRIGHT_BYTES": (0, 1 << 30),
     },
-    "codegen.matmul.row": {"WAY_BYTES": (8, 1 << 16)},
+    "codegen.matmul.row": {
+        "WAY_BYTES": (8, 1 << 16), "CORE_BYTES": (0, 1 << 12), "FAR_BYTES": (0, 1 << 12),
+        "ASKED_ROW": ((1, 1 << 20),), "ASKED_FAR_ROW": ((1, 1 << 20),)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
         "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
@@ -77,7 +80,7 @@ PLACES = {
     "codegen.matmul.dot": {
         "ALIGNED_ROWS": (1, 9999),
         "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
-        "STREAM_BYTES": (0, 512)},
+        "STREAM_BYTES": (0, 512), "CORE_BYTES": (0, 1024), "FURTHER": (0, 64)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
