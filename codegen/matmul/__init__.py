@@ -14,6 +14,7 @@
     trees        the sums of their lanes
     dot_columns  the same sums where the columns of A are contiguous (gemv of a transposed matrix)
     both         A @ x and v @ A in one reading of A
+    pair         its loop over a few rows
     sum          products whose steps of k come a few at a time
     integer, integer_dot    integer products, and those of bytes by dot products of four
     ir           a function under construction

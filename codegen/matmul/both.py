@@ -21,22 +21,26 @@ from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.emitter import Module
-from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.literals import register_type
 from graphc.codegen.grain import BOTH_ELEMENTS
-from graphc.codegen.machine.target import VIRTUAL_BITS, Target
+from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.block import k_block
-from graphc.codegen.matmul.dot import DOT_BLOCK, RowTail, define_rows, lane_sums
+from graphc.codegen.matmul.dot import DOT_BLOCK, define_rows
 from graphc.codegen.matmul.ir import Function
+from graphc.codegen.matmul.pair import define_pair, off_line, rows_at_once
 from graphc.codegen.matmul.row import add_up, clear, copy, define_add, row_parts
 from graphc.codegen.matmul.short_rows import is_short
 from graphc.codegen.matmul.tiling import prefix
-from graphc.codegen.matmul.trees import line_sum, totals
 from graphc.dims import Size
 from graphc.types import DType
 
-GROUP_BYTES = 1 << 15    # of the rows of a group: it stays in a near cache until it is added
-GROUP_ROWS = (4, 128)    # least (as many as are taken together) and most rows of a group
+# Of the rows of a group, which stays in a near cache until it is added; where lines are read whole
+# (`pair`) in the nearest one. GB/s of A of f32 on Zen 5 by groups of 8, 16 and 32 KiB: 4096 x 256
+# 91, 85, 67, 1024 x 1024 92, 85, 67, 24000 x 1024 38, 34, 31; by AVX2 46, 43, 47 of 1024 x 1024.
+GROUP_BYTES, GROUP_BYTES_BY_LINES = 1 << 15, 1 << 13
+LEAST_GROUP_ROWS, MOST_GROUP_ROWS = 4, 128
+# Bytes of rows that are taken by two there: four and those to be added would push each other out of
+# the nearest cache, and of longer ones two do. 1024 x 2048 76 GB/s for 61, 1024 x 4096 45 for 54.
+BY_TWO = (1 << 11, 1 << 13)
 
 _FIELDS = ("m", "n", "a", "x", "y", "v", "z", "epilogue", "ctx", "row", "sum")
 _POINTERS = ("a", "x", "y", "v", "z", "epilogue", "ctx")
@@ -65,7 +69,8 @@ def define_both(module: Module, target: Target, dtype: DType, n: Size) -> str:
     row = f.mul("%n", dtype.itemsize)
     values = {field: f"%{field}" for field in _FIELDS}
     values |= {"row": row, "sum": f.round_up(row, LINE)}
-    values["z"] = total = half_a_page_from(f, f("ptrtoint ptr %a to i64"), "%z")
+    total = half_a_page_from(f, f("ptrtoint ptr %a to i64"), "%z")
+    values["z"] = total = f.at(total, off_line(f, target, "%a", row))
     f.store_fields(record, values, _POINTERS)
     parts = row_parts(f, dtype, "0", row)
     with f.when(f.cmp("eq", "%m", "0")):
@@ -91,9 +96,13 @@ def _define_task(
     """Define task(record, begin, end, scratch): blocks [begin, end) of k_block() rows."""
     f = Function(module, name, "ptr %record, i64 %begin, i64 %end, ptr %scratch", target)
     p = f.load_fields("%record", _FIELDS, _POINTERS)
-    least, most = GROUP_ROWS
-    fitting = f.udiv(str(GROUP_BYTES), f.max(p["row"], "1"))
-    height = f.min(f.max(f(f"and i64 {fitting}, {-least}"), str(least)), str(most))
+    pair, step = ("", "1") if length else _pair(f, dtype, p["row"])
+    by_lines = target.masked and pair
+    least = step if by_lines else str(LEAST_GROUP_ROWS)
+    bytes_ = GROUP_BYTES_BY_LINES if by_lines else GROUP_BYTES
+    fitting = f.udiv(str(bytes_), f.max(p["row"], "1"))
+    height = f.max(f(f"and i64 {fitting}, {f.sub('0', least)}"), least)
+    height = f.min(height, str(MOST_GROUP_ROWS))
     parts = row_parts(f, dtype, "0", p["row"])
     with f.each("%begin", "%end") as block:
         start = f.mul(block.index, k_block(dtype))
@@ -106,7 +115,7 @@ def _define_task(
             rows = f.max(f.sub(end, group.index), "0")
             before = f.max(f.sub(group.index, height), start)
             added = f.sub(f.min(group.index, stop), before)
-            _group(f, dtype, p, group.index, rows, before, added, sums, length)
+            _group(f, dtype, p, group.index, rows, before, added, sums, length, pair, step)
             with f.when(f.cmp("sgt", rows, "0")):
                 f.do(f"call void {p['epilogue']}(ptr {p['ctx']}, i64 {group.index}, i64 {end}, "
                      "ptr %scratch)")
@@ -116,7 +125,7 @@ def _define_task(
 
 def _group(
     f: Function, dtype: DType, p: dict[str, str], first: str, rows: str, before: str, added: str,
-    sums: str, length: int | None,
+    sums: str, length: int | None, pair: str, step: str,
 ) -> None:
     """Multiply `rows` rows of A from `first` on; add `added` rows from `before` on to the sums.
 
@@ -126,8 +135,7 @@ def _group(
     size = dtype.itemsize
     dots = define_rows(f.module, f.target, dtype, length)
     add = define_add(f.module, f.target, dtype)
-    step, pair = (1, "") if length else _define_pair(f.module, f.target, dtype)
-    both = f(f"and i64 {f.min(rows, added)}, {-step}") if pair else "0"
+    both = f(f"and i64 {f.min(rows, added)}, {f.sub('0', step)}") if pair else "0"
     # rows longer than DOT_BLOCK have their sums added up; a matrix without columns has one block
     with f.each("0", f.max(p["n"], "1"), DOT_BLOCK) as columns:
         depth = f.min(f.sub(p["n"], columns.index), str(DOT_BLOCK))
@@ -145,64 +153,26 @@ def _group(
             with f.each("0", both, step) as k:
                 source, y, _ = at(first, k.index)
                 near, _, v = at(before, k.index)
-                f.do(f"call void @{pair}(i64 {depth}, ptr {source}, ptr {near}, i64 {p['row']}, "
+                f.do(f"call void {pair}(i64 {depth}, ptr {source}, ptr {near}, i64 {p['row']}, "
                      f"ptr {x}, ptr {y}, ptr {v}, ptr {z}, i1 {later})")
-        source, y, _ = at(first, both)
-        f.do(f"call void @{dots}(i64 {f.sub(rows, both)}, i64 {depth}, ptr {source}, "
-             f"i64 {p['row']}, ptr {x}, ptr {y}, i64 {size}, i1 {later})")
-        near, _, v = at(before, both)
-        f.do(f"call void @{add}(i64 {depth}, i64 {f.sub(added, both)}, ptr {v}, i64 {size}, "
-             f"ptr {near}, i64 {p['row']}, ptr {z})")
+        left, behind = f.sub(rows, both), f.sub(added, both)
+        with f.when(f.cmp("sgt", left, "0")):
+            source, y, _ = at(first, both)
+            f.do(f"call void @{dots}(i64 {left}, i64 {depth}, ptr {source}, i64 {p['row']}, "
+                 f"ptr {x}, ptr {y}, i64 {size}, i1 {later})")
+        with f.when(f.cmp("sgt", behind, "0")):
+            near, _, v = at(before, both)
+            f.do(f"call void @{add}(i64 {depth}, i64 {behind}, ptr {v}, i64 {size}, ptr {near}, "
+                 f"i64 {p['row']}, ptr {z})")
 
 
-def _define_pair(module: Module, target: Target, dtype: DType) -> tuple[int, str]:
-    """Define `pair`: dot products of a few rows with x, while as many others are added to z.
-
-        pair(n, A, B, row, x, y, v, z, accumulate)
-
-    Returns how many rows, and its name.
-    """
-    count = VIRTUAL_BITS // target.vector_bits
-    step = 4 if target.registers >= 4 * count + 8 else 1
-    name = f"{prefix(dtype)}_pair"
-    if name in module.functions:
-        return step, name
-    f = Function(
-        module, name,
-        "i64 %k, ptr %a, ptr %b, i64 %row, ptr %x, ptr noalias %y, ptr %v, ptr noalias %z, "
-        "i1 %accumulate",
-        target, tuned=True,
-    )
-    lanes, size, t = target.lanes(dtype), dtype.itemsize, register_type(dtype)
-    L, one = Lanes(f, lanes, target), Lanes(f, 1, target)
-    whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
-    tail = RowTail(f, L, dtype, whole, count)
-    a = [f.at("%a", f.mul("%row", i)) for i in range(step)]
-    b = [f.at("%b", f.mul("%row", i)) for i in range(step)]
-    factors = [one.load(dtype, f.at("%v", i * size)) for i in range(step)]
-    wide = [L.splat(dtype, x) for x in factors]
-
-    def add(shift: str) -> None:
-        place = f.at("%z", shift)
-        z = L.load(dtype, place)
-        for factor, line in zip(wide, b, strict=True):
-            z = L.fma(t, factor, L.load(dtype, f.at(line, shift)), z)
-        L.store(dtype, z, place)
-
-    sums = tail(a, lane_sums(f, L, dtype, a, whole, count, beside=add))
-    done = f.mul(whole, size)
-    for M, start, stop in row_parts(f, dtype, done, f.mul("%k", size)):
-        splats = [M.splat(dtype, x) for x in factors]
-        with f.each(start, stop, M.width * size) as c:
-            place = f.at("%z", c.index)
-            z = M.load(dtype, place)
-            for factor, line in zip(splats, b, strict=True):
-                z = M.fma(t, factor, M.load(dtype, f.at(line, c.index)), z)
-            M.store(dtype, z, place)
-    for i, total in enumerate(totals(f, L, t, [line_sum(L, t, q) for q in sums])):
-        place = f.at("%y", i * size)
-        old = one.load(dtype, place)
-        x = f(f"select i1 %accumulate, {t} {f(f'fadd {t} {old}, {total}')}, {t} {total}")
-        one.store(dtype, x, place)
-    f.finish()
-    return step, name
+def _pair(f: Function, dtype: DType, row: str) -> tuple[str, str]:
+    """The `pair` for rows of so many bytes, and how many of them it takes."""
+    counts = rows_at_once(f.target)
+    names = [define_pair(f.module, f.target, dtype, count) for count in counts]
+    if len(names) == 1:
+        return f"@{names[0]}", str(counts[0])
+    above, most = BY_TWO
+    by_two = f.all_of([f.cmp("sgt", row, str(above)), f.cmp("sle", row, str(most))])
+    four, two = (f"@{name}" for name in names)
+    return f.select(by_two, two, four, "ptr"), f.select(by_two, *map(str, counts[::-1]))

@@ -80,6 +80,32 @@ def test_bits_of_separate_kernels(formula, dtype):
             assert np.all(np.abs(p - q) <= close * (1 + np.abs(q).max(initial=0))), (m, n)
 
 
+def in_double(a, x, w):
+    """`gradient` by NumPy."""
+    r = np.tanh(a.astype("f8") @ x) * w
+    return [r, r @ a + 0.5 * x, r.sum()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_wherever_a_line_of_the_cache_begins(dtype):
+    """Rows of whole lines are read by these, of which the first and the last have others' elements;
+    what stands there reaches no sum."""
+    f, line = function(gradient, dtype), 64 // np.dtype(dtype).itemsize
+    for m, n in ((9, line), (21, 4 * line), (13, 16 * line + line), (7, 64 * line), (5, 33)):
+        a, x, w = arrays(dtype, m, n)
+        want = None
+        for behind in range(line):
+            room = np.full(m * n + 3 * line, np.nan, dtype)
+            first = -room.ctypes.data // room.itemsize % line + behind
+            there = room[first : first + m * n].reshape(m, n)
+            there[...] = a
+            got = f(there, x, w)
+            want = want or got
+            assert same(got, want), (m, n, behind)
+        for p, q in zip(want, in_double(a, x, w), strict=True):
+            np.testing.assert_allclose(p, q, rtol=1e-3, atol=1e-3)
+
+
 def test_two_products_with_vectors_on_the_left_stay_apart():
     f = function(lying_alone, "float64")
     assert 2 not in products(f)

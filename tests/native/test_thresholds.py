@@ -82,7 +82,10 @@ PLACES = {
         "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
         "STREAM_BYTES": (0, 512), "CORE_BYTES": (0, 1024), "FURTHER": (0, 64)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
-    "codegen.matmul.both": {"GROUP_BYTES": (256, 4096), "GROUP_ROWS": ((4, 8), (4, 16))},
+    "codegen.matmul.both": {
+        "GROUP_BYTES": (256, 4096), "GROUP_BYTES_BY_LINES": (256, 4096),
+        "LEAST_GROUP_ROWS": (1, 8), "MOST_GROUP_ROWS": (8, 16), "BY_TWO": ((0, 1 << 20), (0, 0))},
+    "codegen.matmul.pair": {"ASKED_ROW": (0, 1 << 20)},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
     "codegen.matmul.short_rows": {"MOST_BYTES": (0, 1024)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
