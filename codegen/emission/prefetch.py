@@ -30,17 +30,17 @@ with asking and without:
 but sums of 8 MiB, which are in a cache, would take a tenth longer, and products of two operands,
 which are two streams, up to a seventh.
 
-Zen 5 reads what its own cache does not hold faster where one operand is asked for a page ahead.
-GB/s of f32, in all 4, 12, 24 and 64 MiB, with asking and without:
+Zen 5 reads what its own cache does not hold faster where one operand is asked for two pages ahead.
+GB/s of f32, in all 4, 16, 24, 48 and 96 MiB, with asking and without:
 
-    sum                       129  108    122  110     84   63     56   50
-    greatest element          115  100    108  100     72   51     47   41
-    places of the greatest     70   69     70   69     63   48     43   37
-    variance                   65   55     61   51     40   30     26   23
+    sum                       128  111    114  104     84   63     69   52    53   46
+    places of the greatest     70   69     71   70     65   48     56   39    50   37
 
-but products of two operands of 16 MiB 109 and 126. Columns that rows pass by (`stripes`) gain
-nothing while the last cache holds them; of 16, 24 and 48 MiB, in rows of 1,024, the next rows asked
-for as they lie: sums 100 and 85, 76 and 56, 52 and 45, variances 53 and 42, 37 and 22, 23 and 18.
+by one page greatest elements of 4, 12 and 24 MiB 115 and 100, 108 and 100, 72 and 51, variances 65
+and 55, 61 and 51, 40 and 30; but products of two operands of 16 MiB 109 and 126. Columns that rows
+pass by (`stripes`) gain nothing while the last cache holds them; of 16, 24 and 48 MiB, in rows of
+1,024, the next rows asked for as they lie: sums 100 and 85, 76 and 56, 52 and 45, variances 53 and
+42, 37 and 22, 23 and 18.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CHEAP = 10             # and cost of a sweep that takes less than that
 BLOCK_BYTES = 1 << 16  # of far memory that are asked for as a whole,
 STREAMS = 4            # at so many places side by side
 CORE_BYTES = 1 << 20   # that a core's own cache holds: of more, on cores that read ahead,
-AHEAD = 1 << 12        # bytes from what is read to what is asked for
+AHEAD = 1 << 13        # bytes from what is read to what is asked for
 STRIP_BYTES = 1 << 15  # of rows that are walked down together: more would fall out of that cache
 
 
@@ -140,7 +140,7 @@ class RowPrefetch:
 class Streams:
     """What the first sweep over rows of one operand asks for: on cores that read some streams from
     far memory faster than one the next block, at some places side by side, and on cores that read
-    ahead what lies a page further.
+    ahead what lies some pages further.
     """
 
     def __init__(self, s: Schedule, target: Target):

@@ -96,8 +96,8 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether what lies beyond a core's own cache comes faster if it is asked for a page ahead
-        (`emission.prefetch`)."""
+        """Whether what lies beyond a core's own cache comes faster if it is asked for some pages
+        ahead (`emission.prefetch`)."""
         return self.core == ZEN5
 
     @property

@@ -32,7 +32,7 @@ DOT_ROWS = 32      # rows of A that are copied at a time where its columns are s
 ALIGNED_ROWS = 32  # from which x is copied where its vectors lie across lines: 2 to 7 % on Zen 5
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
 CORE_BYTES = 1 << 20  # that a core's own cache holds: likewise on cores that read ahead,
-FURTHER = 512        # that many bytes along the same row
+FURTHER = 1 << 10    # that many bytes along the same row
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 # Bytes of an A, part of one that is cut in eight, from which some streams are asked for where far
 # memory comes faster so: from ASK_BYTES on it does as four rows

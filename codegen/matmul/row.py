@@ -34,9 +34,10 @@ STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most g
 # On cores that read ahead, of a B that their own cache does not hold, the next rows are asked for
 # as they lie, if they are of so many bytes; far memory gives shorter ones faster unasked. GB/s of
 # f32 in rows of 256, 512, 1,024 and 2,048 on Zen 5, with asking and without:
-#     4 MiB        113  94   114  92   122 101   107 105
-#     16 MiB        98 111   103  84   110  90   106  92
-#     48 MiB        38  45    48  47    51  46    55  47
+#     4 MiB        123  98   120 108   119  99   109 102
+#     16 MiB        95  83    94  86   111  85   102  90
+#     48 MiB        46  46    45  44    50  46    54  48
+ASKING_ROWS = (2, 1)  # more would fall out of the nearest cache: rows of 2,048 85 and 43 by eight
 CORE_BYTES, FAR_BYTES = 1 << 20, 24 << 20
 ASKED_ROW, ASKED_FAR_ROW = (1, 1 << 13), (1 << 11, 1 << 13)
 MOST_ROWS = 4           # of `few`: 8 take as long as by what is packed, 12 half as long again
@@ -272,7 +273,7 @@ def define_add(module: Module, target: Target, dtype: DType, asking: bool = Fals
     )
     parts = row_parts(f, dtype, "0", f.mul("%n", dtype.itemsize))
     first = "0"
-    for rows in STREAM_ROWS:
+    for rows in ASKING_ROWS if asking else STREAM_ROWS:
         last = f(f"and i64 %k, {-rows}")
         if rows == STREAM_ROWS[0] and target.loses_lines:
             even = f.cmp("eq", f(f"and i64 %b_row, {WAY_BYTES - 1}"), "0")
