@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen.emission import turned
+from graphc.codegen.emission import in_turns, turned
 from graphc.codegen.emission.across import Across
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.frame import Frame
@@ -47,6 +47,9 @@ def _walk(
     An item's number is its place along the axes of the grid. Where their sizes are named, dividing
     by them takes as long as a short row does: places are counted up then, from item to item.
     """
+    if isinstance(body, Across) and in_turns.suits(body):
+        in_turns.walk(body, low, high, some)
+        return
     e, radices = f.e, _radices(f, whole)
 
     def emit(i: str, places: list[str]) -> None:

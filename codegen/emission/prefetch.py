@@ -82,6 +82,7 @@ class RowPrefetch:
         self.sweep = -1
         self.loads: dict[Expr, Size] = {}  # bytes from row to row
         self.far: Size = 0                 # bytes of all rows, if so many are not asked for
+        self.rows: int | str = 1           # how many are swept in turns, maybe a register
         self._ways: dict[Size, list[tuple[str, int]]] = {}
         if not s.across or s.sweeps < 2 or s.straight or not s.grid or s.vector is None:
             return
@@ -115,19 +116,25 @@ class RowPrefetch:
                     line = e(f"getelementptr i8, ptr {at}, i64 {more}") if more else at
                     e.prefetch(line, locality)
 
+    def _bytes(self, top: Scope, step: Size) -> str:
+        """From a row to the one that is asked for."""
+        if isinstance(self.rows, int):
+            return top.size(step * self.rows)
+        return top.e(f"mul i64 {top.size(step)}, {self.rows}")
+
     def _distances(self, scope: Scope, step: Size) -> list[tuple[str, int]]:
-        """Bytes to the next row, 0 if it is not asked for, and how near it is to be kept: both ways
+        """Bytes to that row, 0 if it is not asked for, and how near it is to be kept: both ways
         for rows of a length that comes with the call, one of them by 0."""
         if step not in self._ways:
             top, limits = scope.frame.top, [(step, MOST_BYTES), (self.far, FAR_BYTES)]
-            bytes_ = top.size(step)
+            bytes_ = self._bytes(top, step)
             for size, most in limits:
                 if isinstance(size, int):
                     continue
                 few = top.e(f"icmp ule i64 {top.size(size)}, {most}")
                 bytes_ = top.e(f"select i1 {few}, i64 {bytes_}, i64 0")
-            if isinstance(step, int):
-                self._ways[step] = [(bytes_, 3 if step <= NEAR_BYTES else 2)]
+            if isinstance(step, int) and isinstance(self.rows, int):
+                self._ways[step] = [(bytes_, 3 if step * self.rows <= NEAR_BYTES else 2)]
             else:
                 near = top.e(f"icmp ule i64 {bytes_}, {NEAR_BYTES}")
                 self._ways[step] = [

@@ -24,6 +24,7 @@ from graphc import codegen, passes
 PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
+    "codegen.emission.in_turns": {"MOST": (1, 3), "STRIP_BYTES": (0, 1 << 16)},
     "codegen.emission.across": {"MOSTLY_LOADS": (0, 999)},
     "codegen.emission.between": {"MOST": (0, 64), "LONG": (0, 64, 1 << 40)},
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": (0, 9999)},
@@ -135,6 +136,7 @@ PLACES = {
 }
 # What fuses otherwise, or adds up in other pieces.
 ORDERS = {
+    "codegen.emission.in_turns": {"MOST": (1, 3), "STRIP_BYTES": (0, 1 << 16)},
     "codegen.emission.across": {"CHEAP": (0, 400)},
     "codegen.emission.bands": {"ROWS": (16, 32), "MOST_LINES": (8, 128), "MOST_ROW": (1, 1000)},
     "codegen.emission.packed": {
