@@ -77,8 +77,8 @@ def walk(body: Across, low: str, high: str, some: bool) -> None:
     if not isinstance(most, int):
         fitting = f.top.e(f"udiv i64 {STRIP_BYTES}, {f.top.size(dims.maximum(most, 1))}")
         rows = least(f.top.e, fitting, str(MOST))
-        one = f.top.e(f"icmp eq i64 {rows}, 0")
-        rows = f.top.e(f"select i1 {one}, i64 1, i64 {rows}")
+        none = f.top.e(f"icmp eq i64 {rows}, 0")
+        rows = f.top.e(f"select i1 {none}, i64 1, i64 {rows}")
     body.prefetch.rows = most if isinstance(most, int) else rows
     strip = _Strip(body)
 
