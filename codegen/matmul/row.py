@@ -209,7 +209,8 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
         target,
     )
     add, size = define_add(module, target, dtype), dtype.itemsize
-    asking = define_add(module, target, dtype, asking=True) if target.reads_ahead else None
+    asks = target.reads_ahead and target.masked  # by vectors of a line each
+    asking = define_add(module, target, dtype, asking=True) if asks else None
     sums = half_a_page_from(f, f("ptrtoint ptr %b to i64"), "%scratch")
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
         width = f.min(f.sub(f.mul("%n", size), piece.index), str(STREAM_BYTES))

@@ -163,6 +163,13 @@ def test_products_with_a_vector_of_zen_5_ask_ahead(shape, monkeypatch):
     np.testing.assert_allclose(results[0][1], v @ a.astype(float), rtol=1e-4, atol=1e-3)
 
 
+def test_products_by_avx2_on_zen_5_ask_for_nothing():
+    """Nor do they read as few rows side by side as those that ask: a tenth longer."""
+    module = Module()
+    row.define_stream(module, x86("v3")._replace(core=target.ZEN5), types.f32, 256)
+    assert not any(name.endswith("_asking") for name in module.functions)
+
+
 @pytest.mark.parametrize("m", [1024, "m"])
 def test_cheap_sweeps_of_a_long_nest_keep_their_sums_in_registers(m):
     """In memory each sum waited for the store before it: layer norms took up to a fifth longer."""
