@@ -33,7 +33,7 @@
     narrow           sums of short integers, counts of conditions
     streaming        aligned stores, prefetch and non-temporal stores of elementwise kernels
     places           sums over all rows of what each row gives
-    prefetch         the next row asked for while one is computed on
+    prefetch         what is asked for ahead: the next row, what comes soon of streams and strips
     ahead            loads ahead of stores
     dot              a fused product with its epilogue (the products themselves: `matmul/`)
     scatter          updates at positions from data

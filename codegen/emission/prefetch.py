@@ -2,7 +2,8 @@
 
 Of several sweeps over a row only the first waits for memory, and while the others compute, memory
 would have nothing to do: prefetchers do not look beyond a page. So the costliest of the later
-sweeps asks for the elements of the next row, one row ahead of each that it reads.
+sweeps asks for the elements of the next row, one row ahead of each that it reads; of rows that are
+swept in turns (`in_turns`) of the next strip, as many rows ahead.
 
 What comes from far memory Zen 4 reads faster as it stands where that sweep takes next to no time:
 GB/s of rows of 1,024 f32, in all 16 and 64 MiB, with asking and without

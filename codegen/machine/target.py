@@ -97,7 +97,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     @property
     def reads_ahead(self) -> bool:
         """Whether what lies beyond a core's own cache comes faster if it is asked for some pages
-        ahead (`emission.prefetch`)."""
+        ahead (`emission.prefetch`, `matmul`: `dot`, `row` and `pair`)."""
         return self.core == ZEN5
 
     @property

@@ -17,6 +17,7 @@ from graphc.aligned import LINE
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
@@ -31,8 +32,8 @@ DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
 ALIGNED_ROWS = 32  # from which x is copied where its vectors lie across lines: 2 to 7 % on Zen 5
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
-CORE_BYTES = 1 << 20  # that a core's own cache holds: likewise on cores that read ahead,
-FURTHER = 1 << 10    # that many bytes along the same row
+# Cores that read ahead do from CORE_BYTES on, so many bytes along the same row.
+FURTHER = 1 << 10
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 # Bytes of an A, part of one that is cut in eight, from which some streams are asked for where far
 # memory comes faster so: from ASK_BYTES on it does as four rows

@@ -21,6 +21,7 @@ from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.pack import piece_size, turned
@@ -38,8 +39,8 @@ STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most g
 #     16 MiB        95  83    94  86   111  85   102  90
 #     48 MiB        46  46    45  44    50  46    54  48
 ASKING_ROWS = (2, 1)  # more would fall out of the nearest cache: rows of 2,048 85 and 43 by eight
-CORE_BYTES, FAR_BYTES = 1 << 20, 24 << 20
-ASKED_ROW, ASKED_FAR_ROW = (1, 1 << 13), (1 << 11, 1 << 13)
+ASKED_ROW = 1 << 13  # bytes of a row at most,
+FAR_BYTES, LEAST_FAR_ROW = 24 << 20, 1 << 11  # and of one at least where B is of more than that
 MOST_ROWS = 4           # of `few`: 8 take as long as by what is packed, 12 half as long again
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 
@@ -242,14 +243,10 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
 def _asked(f: Function) -> str:
     """Whether the rows of B are asked for, an i1."""
     bytes_ = f.mul("%b_row", "%k")
-    far = f.cmp("sgt", bytes_, str(FAR_BYTES))
-    least, most = (
-        f.select(far, str(there), str(near))
-        for there, near in zip(ASKED_FAR_ROW, ASKED_ROW, strict=True)
-    )
+    least = f.select(f.cmp("sgt", bytes_, str(FAR_BYTES)), str(LEAST_FAR_ROW), "0")
     return f.all_of([
         f.cmp("sgt", bytes_, str(CORE_BYTES)), f.cmp("sge", "%b_row", least),
-        f.cmp("sle", "%b_row", most),
+        f.cmp("sle", "%b_row", str(ASKED_ROW)),
     ])
 
 

@@ -122,11 +122,9 @@ def test_zen_5_asks_for_what_its_own_cache_does_not_hold(rows, monkeypatch):
     assert asking[1](a) == 9 and asking[3](a)[-1] == 999
 
 
-@pytest.mark.skipif(host().vector_bits < 512, reason="of AVX-512, which this CPU lacks")
 def test_rows_that_pass_by_in_pieces_are_not_asked_for(monkeypatch):
     """Nor long ones: what is asked for would be other rows', or be gone when its turn comes."""
-    here = target.host()._replace(core=target.ZEN5)
-    monkeypatch.setattr(target, "host", lambda: here)
+    monkeypatch.setattr(target, "host", lambda: x86("v4")._replace(core=target.ZEN5))
     for length, columns, asked in ((1024, 1024, True), (4096, 4096, False), (2048, 1024, False)):
         x = gx.input("x", ("n", length))
         f = gx.function([x], gx.sum(x[:, :columns], axis=0))

@@ -68,8 +68,8 @@ PLACES = {
         "UPRIGHT_BYTES": (0, 1 << 30),
     },
     "codegen.matmul.row": {
-        "WAY_BYTES": (8, 1 << 16), "CORE_BYTES": (0, 1 << 12), "FAR_BYTES": (0, 1 << 12),
-        "ASKING_ROWS": ((8, 1),), "ASKED_ROW": ((1, 1 << 20),), "ASKED_FAR_ROW": ((1, 1 << 20),)},
+        "WAY_BYTES": (8, 1 << 16), "FAR_BYTES": (0, 1 << 12), "LEAST_FAR_ROW": (0, 1 << 20),
+        "ASKING_ROWS": ((8, 1),), "ASKED_ROW": (0, 1 << 20)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
         "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
@@ -81,7 +81,7 @@ PLACES = {
     "codegen.matmul.dot": {
         "ALIGNED_ROWS": (1, 9999),
         "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
-        "STREAM_BYTES": (0, 512), "CORE_BYTES": (0, 1024), "FURTHER": (0, 64)},
+        "STREAM_BYTES": (0, 512), "FURTHER": (0, 64)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {
         "GROUP_BYTES": (256, 4096), "GROUP_BYTES_BY_LINES": (256, 4096),
