@@ -2,10 +2,15 @@
 
 Every chunk of rows adds into accumulators of its own, a row long, in the kernel's workspace; the
 chunks are added up in order at the end, so the sums do not depend on the number of threads.
+
+Those of a short row stay in registers from row to row (`Held`).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphc.codegen.emission import whole_row
 from graphc.codegen.emission.frame import Frame
 from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
@@ -14,6 +19,11 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.schedule import FINAL, Schedule
 from graphc.dims import Size
+
+if TYPE_CHECKING:
+    from graphc.codegen.emission.across import Across
+
+HELD = 4  # of all registers, the part that may hold accumulators
 
 
 def chunk_bytes(s: Schedule) -> Size:
@@ -40,6 +50,47 @@ def clear(f: Frame, chunk: str) -> dict[Expr, str]:
 def _at(f: Frame, offset: str) -> str:
     """The address of so many bytes from where the accumulators begin."""
     return f.e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {offset}")
+
+
+class Held:
+    """The accumulators of rows that are written out (`whole_row`), in registers while a chunk's
+    rows are walked. In memory an addition waits for the store of the row before, a dozen cycles,
+    in which a row of one or two vectors is computed.
+    """
+
+    def __init__(self, body: Across):
+        self.body, e, s = body, body.e, body.s
+        target, pieces = body.f.target, whole_row.pieces(body) if s.straight else []
+        few = len(s.columns) * s.straight * HELD <= target.registers
+        self.keys = [(r, k, n) for r in body.columns for k, n in pieces if few]
+        self.types = [
+            Lanes(e, n * s.width, target).vec(reduction_of(r).types[0]) for r, _, n in self.keys
+        ]
+
+    @property
+    def carried(self) -> list[tuple[str, str]]:
+        """Types and values of the accumulators before the first row, for a loop over rows."""
+        return [(t, "zeroinitializer") for t in self.types]
+
+    def begin_row(self, states: list[str]) -> None:
+        """Add to these what follows."""
+        vectors = [(r, str(k * self.body.s.width)) for r, k, _ in self.keys]
+        self.body.held = dict(zip(vectors, states, strict=True))
+
+    def end_row(self) -> list[str]:
+        """The accumulators with what was added."""
+        states = [*self.body.held.values()]
+        self.body.held = {}
+        return states
+
+    def put_back(self, states: list[str]) -> None:
+        """Add the accumulators to those in memory, after the last row."""
+        f, s = self.body.f, self.body.s
+        for (r, k, n), state in zip(self.keys, states, strict=True):
+            L = Lanes(f.e, n * s.width, f.target, mask=whole_row.mask(self.body, k, n))
+            kind, first = reduction_of(r), str(k * s.width)
+            place = f"getelementptr inbounds {kind.types[0]}, ptr {self.body.columns[r]}"
+            kind.accumulate(L, f.e(f"{place}, i64 {first}"), [state])
 
 
 def add_up(f: Frame, chunks: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen.emission import in_turns, turned
+from graphc.codegen.emission import columns, in_turns, turned
 from graphc.codegen.emission.across import Across
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.frame import Frame
@@ -51,26 +51,34 @@ def _walk(
         in_turns.walk(body, low, high, some)
         return
     e, radices = f.e, _radices(f, whole)
+    fixed = all(isinstance(n, int) for n in radices)
+    counted = [] if fixed else [("i64", p) for p in _places(f, low, radices)]
+    held = columns.Held(body) if isinstance(body, Across) else None
 
-    def emit(i: str, places: list[str]) -> None:
+    def one(i: str, state: list[str]) -> list[str]:
+        places = _places(f, i, radices) if fixed else state[: len(counted)]
         f.item = i
+        if held is not None:
+            held.begin_row(state[len(counted) :])
         item(f, body, places, whole)
+        sums = held.end_row() if held is not None else []
+        return [*sums] if fixed else [*_following(f, places, radices), *sums]
 
-    if all(isinstance(n, int) for n in radices):
-        e.for_each(low, high, lambda i: emit(i, _places(f, i, radices)), some=some)
-        return
+    carried = [*counted, *(held.carried if held is not None else ())]
+    left = e.loop(low, high, 1, carried, one, some=some)
+    if held is not None:
+        held.put_back(left[len(counted) :])
 
-    def one(i: str, places: list[str]) -> list[str]:
-        emit(i, places)
-        following, carry = [], "1"
-        for place, n in zip(places, radices, strict=False):
-            up = e(f"add nuw nsw i64 {place}, {carry}")
-            full = e(f"icmp eq i64 {up}, {f.top.size(n)}")
-            following.append(e(f"select i1 {full}, i64 0, i64 {up}"))
-            carry = e(f"zext i1 {full} to i64")
-        return [*following, e(f"add nuw nsw i64 {places[-1]}, {carry}")]
 
-    e.loop(low, high, 1, [("i64", p) for p in _places(f, low, radices)], one, some=some)
+def _following(f: Frame, places: list[str], radices: list[Size]) -> list[str]:
+    """The places of the next item."""
+    e, following, carry = f.e, [], "1"
+    for place, n in zip(places, radices, strict=False):
+        up = e(f"add nuw nsw i64 {place}, {carry}")
+        full = e(f"icmp eq i64 {up}, {f.top.size(n)}")
+        following.append(e(f"select i1 {full}, i64 0, i64 {up}"))
+        carry = e(f"zext i1 {full} to i64")
+    return [*following, e(f"add nuw nsw i64 {places[-1]}, {carry}")]
 
 
 def _radices(f: Frame, whole: bool) -> list[Size]:

@@ -26,7 +26,8 @@ class Body:
     def __init__(self, frame: Frame):
         self.f, self.s, self.nest = frame, frame.schedule, frame.nest
         self.e = frame.e
-        self.columns: dict[Expr, str] = {}
+        self.columns: dict[Expr, str] = {}  # where sums over rows stand, a row of them,
+        self.held: dict[tuple[Expr, str], str] = {}  # or registers, by their first element
         self.totals: Totals = {}  # cells of sums over all items
         reduces = [x for x in self.nest.exprs if x.kind == "reduce" and x in self.s.sweep]
         self.reduces = [[r for r in reduces if self.s.sweep[r] == p] for p in range(self.s.sweeps)]
@@ -88,13 +89,19 @@ class Body:
         for x in stores:
             inner.store(x.output, x.offset, x.expr, vector=self.s.width > 1)
         for r in columns:
-            kind = reduction_of(r)
+            kind, L = reduction_of(r), inner.lanes(True)
+            if self.held:
+                place = r, inner.axis_register(self.s.vector or "")
+                inner.e.note(r.node)
+                x = inner.vector(r.args[0])
+                (self.held[place],) = kind.merge(L, [self.held[place]], [x])
+                continue
             at = inner.size(self.s.place)
             cell = inner.e(
                 f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}"
             )
             inner.e.note(r.node)
-            kind.accumulate(inner.lanes(True), cell, [inner.vector(r.args[0])])
+            kind.accumulate(L, cell, [inner.vector(r.args[0])])
 
 
 def read_states(L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:

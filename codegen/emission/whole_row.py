@@ -27,23 +27,18 @@ def run(body: Across, grid: Scope) -> Scope:
     """Every sweep over the row of a grid item; the scope where all its reductions are known."""
     s, e = body.s, body.e
     assert s.vector is not None
-    n, end = body.nest.sizes[s.vector], body.f.top.size(body.nest.sizes[s.vector])
-    pieces = _pieces(body)
-    masks = [
-        None if isinstance(n, int) and (k + count) * s.width <= n
-        else body.mask(str(k * s.width), end)
-        for k, count in pieces
-    ]
-    earlier: list[list[Scope]] = [[] for _ in pieces]
+    found = pieces(body)
+    masks = [mask(body, k, count) for k, count in found]
+    earlier: list[list[Scope]] = [[] for _ in found]
     scope, L = grid, Lanes(e, s.width, body.f.target)
     for p in range(s.sweeps):
         body.f.sweeping = p
         parts: dict[Expr, list[list[str] | None]] = {
             r: [None] * (s.lanes // s.width) for r in body.reduces[p]
         }
-        for (k, count), mask, before in zip(pieces, masks, earlier, strict=True):
+        for (k, count), active, before in zip(found, masks, earlier, strict=True):
             start = str(k * s.width)
-            inner = body.vectors_at(scope, start, mask, count * s.width)
+            inner = body.vectors_at(scope, start, active, count * s.width)
             inner.chain[-1:-1] = before
             before.append(inner)
             body.evaluate(inner, body.reduces[p], body.row_stores[p])
@@ -60,7 +55,7 @@ def run(body: Across, grid: Scope) -> Scope:
     return scope
 
 
-def _pieces(body: Across) -> list[tuple[int, int]]:
+def pieces(body: Across) -> list[tuple[int, int]]:
     """The vectors that are computed as one register: the first, and how many, a power of two."""
     s = body.s
     n = body.nest.sizes[s.vector] if s.vector is not None else 1
@@ -74,6 +69,17 @@ def _pieces(body: Across) -> list[tuple[int, int]]:
         found.append((k, count))
         k += count
     return found
+
+
+def mask(body: Across, k: int, count: int) -> str | None:
+    """The lanes of the k-th vector and those after it, `count` in all, that the row has; None for
+    all of them."""
+    s = body.s
+    assert s.vector is not None
+    n = body.nest.sizes[s.vector]
+    if isinstance(n, int) and (k + count) * s.width <= n:
+        return None
+    return body.mask(str(k * s.width), body.f.top.size(n))
 
 
 def _result(body: Across, r: Expr, vectors: list[list[str] | None], places: list[Scope]) -> str:
