@@ -30,7 +30,7 @@ def suit(body: Across) -> bool:
     s = body.s
     return (
         s.sweeps == 1 and not s.loops and s.cost <= SCANNED_TWICE and not body.row_stores[0]
-        and [r.name for r in body.reduces[0]] == ["argmax"] and not s.straight
+        and [r.name for r in body.reduces[0]] == ["argmax"] and not s.short
         and (not s.flat or s.sums == body.reduces[0]) and not s.columns
         and reduction_of(body.reduces[0][0]).short
     )

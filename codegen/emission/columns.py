@@ -8,6 +8,7 @@ Those of a short row stay in registers from row to row (`Held`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from graphc.codegen.emission import whole_row
@@ -53,24 +54,26 @@ def _at(f: Frame, offset: str) -> str:
 
 
 class Held:
-    """The accumulators of rows that are written out (`whole_row`), in registers while a chunk's
-    rows are walked. In memory an addition waits for the store of the row before, a dozen cycles,
-    in which a row of one or two vectors is computed.
+    """Accumulators of rows that are written out (`whole_row`), in registers while rows are walked.
+    In memory an addition waits for the store of the row before, a dozen cycles, in which a row of
+    one or two vectors is computed.
     """
 
-    def __init__(self, body: Across):
-        self.body, e, s = body, body.e, body.s
-        target, pieces = body.f.target, whole_row.pieces(body) if s.straight else []
-        few = len(s.columns) * s.straight * HELD <= target.registers
-        self.keys = [(r, k, n) for r in body.columns for k, n in pieces if few]
-        self.types = [
-            Lanes(e, n * s.width, target).vec(reduction_of(r).types[0]) for r, _, n in self.keys
-        ]
+    def __init__(self, body: Across, p: int | None = None):
+        """p: the sweep whose sums these are, if not all."""
+        self.body, s = body, body.s
+        sums = [r for r in body.columns if p in (None, s.ready[r.args[0]])]
+        few = len(sums) * s.short * HELD <= body.f.target.registers
+        pieces = whole_row.pieces(body) if s.short and few else []
+        self.keys = [(r, k, n) for r in sums for k, n in pieces]
 
-    @property
     def carried(self) -> list[tuple[str, str]]:
         """Types and values of the accumulators before the first row, for a loop over rows."""
-        return [(t, "zeroinitializer") for t in self.types]
+        found = []
+        for r, L, place in self._places():
+            (t,) = reduction_of(r).types
+            found.append((L.vec(t), reduction_of(r).state(L, place)))
+        return found
 
     def begin_row(self, states: list[str]) -> None:
         """Add to these what follows."""
@@ -84,13 +87,16 @@ class Held:
         return states
 
     def put_back(self, states: list[str]) -> None:
-        """Add the accumulators to those in memory, after the last row."""
+        """The accumulators after the last row."""
+        for (r, L, place), x in zip(self._places(), states, strict=True):
+            reduction_of(r).put(L, place, x)
+
+    def _places(self) -> Iterator[tuple[Expr, Lanes, str]]:
         f, s = self.body.f, self.body.s
-        for (r, k, n), state in zip(self.keys, states, strict=True):
+        for r, k, n in self.keys:
             L = Lanes(f.e, n * s.width, f.target, mask=whole_row.mask(self.body, k, n))
-            kind, first = reduction_of(r), str(k * s.width)
-            place = f"getelementptr inbounds {kind.types[0]}, ptr {self.body.columns[r]}"
-            kind.accumulate(L, f.e(f"{place}, i64 {first}"), [state])
+            place = f"getelementptr inbounds {reduction_of(r).types[0]}, ptr {self.body.columns[r]}"
+            yield r, L, f.e(f"{place}, i64 {k * s.width}")
 
 
 def add_up(f: Frame, chunks: str) -> None:

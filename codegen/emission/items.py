@@ -64,7 +64,7 @@ def _walk(
         sums = held.end_row() if held is not None else []
         return [*sums] if fixed else [*_following(f, places, radices), *sums]
 
-    carried = [*counted, *(held.carried if held is not None else ())]
+    carried = [*counted, *(held.carried() if held is not None else ())]
     left = e.loop(low, high, 1, carried, one, some=some)
     if held is not None:
         held.put_back(left[len(counted) :])

@@ -85,7 +85,7 @@ class RowPrefetch:
         self.far: Size = 0                 # bytes of all rows, if so many are not asked for
         self.rows: int | str = 1           # how many are swept in turns, maybe a register
         self._ways: dict[Size, list[tuple[str, int]]] = {}
-        if not s.across or s.sweeps < 2 or s.straight or not s.grid or s.vector is None:
+        if not s.across or s.sweeps < 2 or s.short or not s.grid or s.vector is None:
             return
         for x in s.nest.exprs:
             if x.kind == "load" and coefficient(x.offset, s.vector) == 1:
@@ -163,7 +163,7 @@ class Streams:
             wanted = target.reads_ahead
         else:
             found = [x for x in s.nest.exprs if x.kind == "load" and _in_order(s, x)]
-            wanted = (target.reads_streams or target.reads_ahead) and not (s.loops or s.straight)
+            wanted = (target.reads_streams or target.reads_ahead) and not (s.loops or s.short)
         if cheap and wanted and (s.across or s.packed) and len(found) == 1:
             (x,) = found
             self.bytes = dims.product(s.nest.sizes[a] for a in x.axes) * x.dtype.itemsize

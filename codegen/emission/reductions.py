@@ -362,20 +362,29 @@ class Reduction:
 
     def accumulate(self, L: Lanes, cell: str, x: Sequence[str]) -> None:
         """Add one more element of every active lane to the state stored at `cell`."""
+        self.put(L, cell, self.merge(L, [self.state(L, cell)], x)[0])
+
+    def state(self, L: Lanes, cell: str) -> str:
+        """The state of every active lane that is stored at `cell`."""
         (t,) = self.types
         v, m, aligned = L.vec(t), L.vec("i1"), self.aligned
         if L.mask is None:
-            old = L.e(f"load {v}, ptr {cell}, align {aligned}")
-            L.e.do(f"store {v} {self.merge(L, [old], x)[0]}, ptr {cell}, align {aligned}")
-            return
-        load, store = f"llvm.masked.load.{L.suffix(t)}.p0", f"llvm.masked.store.{L.suffix(t)}.p0"
+            return L.e(f"load {v}, ptr {cell}, align {aligned}")
+        load = f"llvm.masked.load.{L.suffix(t)}.p0"
         L.e.module.declare(load, f"declare {v} @{load}(ptr, i32, {m}, {v})")
+        given = f"(ptr {cell}, i32 {aligned}, {m} {L.mask}, {v} zeroinitializer)"
+        return L.e(f"call {v} @{load}{given}")
+
+    def put(self, L: Lanes, cell: str, state: str) -> None:
+        """Store the state of every active lane at `cell`."""
+        (t,) = self.types
+        v, m, aligned = L.vec(t), L.vec("i1"), self.aligned
+        if L.mask is None:
+            L.e.do(f"store {v} {state}, ptr {cell}, align {aligned}")
+            return
+        store = f"llvm.masked.store.{L.suffix(t)}.p0"
         L.e.module.declare(store, f"declare void @{store}({v}, ptr, i32, {m})")
-        old = L.e(
-            f"call {v} @{load}(ptr {cell}, i32 {aligned}, {m} {L.mask}, {v} zeroinitializer)"
-        )
-        (new,) = self.merge(L, [old], x)
-        L.e.do(f"call void @{store}({v} {new}, ptr {cell}, i32 {aligned}, {m} {L.mask})")
+        L.e.do(f"call void @{store}({v} {state}, ptr {cell}, i32 {aligned}, {m} {L.mask})")
 
     @property
     def wide(self) -> Reduction:

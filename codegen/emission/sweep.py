@@ -89,19 +89,16 @@ class Body:
         for x in stores:
             inner.store(x.output, x.offset, x.expr, vector=self.s.width > 1)
         for r in columns:
-            kind, L = reduction_of(r), inner.lanes(True)
+            kind, L, e = reduction_of(r), inner.lanes(True), inner.e
+            e.note(r.node)
+            given = [inner.vector(r.args[0])]
             if self.held:
                 place = r, inner.axis_register(self.s.vector or "")
-                inner.e.note(r.node)
-                x = inner.vector(r.args[0])
-                (self.held[place],) = kind.merge(L, [self.held[place]], [x])
+                (self.held[place],) = kind.merge(L, [self.held[place]], given)
                 continue
             at = inner.size(self.s.place)
-            cell = inner.e(
-                f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}"
-            )
-            inner.e.note(r.node)
-            kind.accumulate(L, cell, [inner.vector(r.args[0])])
+            cell = e(f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}")
+            kind.accumulate(L, cell, given)
 
 
 def read_states(L: Lanes, types: Sequence[str], cells: Sequence[str], at: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Short rows written out without loops: what one sweep computes stays in registers for the next.
+"""Short rows written out without loops.
+
+Rows of one axis are swept in turns (`in_turns`), each sweep by itself. Of others, and those that
+are swept once, what one sweep computes stays in registers for the next.
 
     softmax of 32 columns, AVX2:    x = the row, a register of 32 that LLVM splits
                                     m = max(x);  e = exp(x - m);  s = sum(e);  store e / s
@@ -25,18 +28,29 @@ AT_ONCE = 4  # vectors that are one register
 
 def run(body: Across, grid: Scope) -> Scope:
     """Every sweep over the row of a grid item; the scope where all its reductions are known."""
-    s, e = body.s, body.e
-    assert s.vector is not None
-    found = pieces(body)
-    masks = [mask(body, k, count) for k, count in found]
-    earlier: list[list[Scope]] = [[] for _ in found]
-    scope, L = grid, Lanes(e, s.width, body.f.target)
-    for p in range(s.sweeps):
+    row, scope = Row(body), grid
+    for p in range(body.s.sweeps):
+        scope = row.sweep(scope, p)
+    return scope
+
+
+class Row:
+    """A row whose sweeps are written out; each has what those before it computed."""
+
+    def __init__(self, body: Across):
+        self.body, self.pieces = body, pieces(body)
+        self.masks = [mask(body, k, count) for k, count in self.pieces]
+        self.earlier: list[list[Scope]] = [[] for _ in self.pieces]
+
+    def sweep(self, scope: Scope, p: int) -> Scope:
+        """Sweep p; the scope where its reductions are known."""
+        body, s = self.body, self.body.s
         body.f.sweeping = p
+        L = Lanes(body.e, s.width, body.f.target)
         parts: dict[Expr, list[list[str] | None]] = {
             r: [None] * (s.lanes // s.width) for r in body.reduces[p]
         }
-        for (k, count), active, before in zip(found, masks, earlier, strict=True):
+        for (k, count), active, before in zip(self.pieces, self.masks, self.earlier, strict=True):
             start = str(k * s.width)
             inner = body.vectors_at(scope, start, active, count * s.width)
             inner.chain[-1:-1] = before
@@ -49,10 +63,10 @@ def run(body: Across, grid: Scope) -> Scope:
                     at = j % len(parts[r])
                     old = parts[r][at]
                     parts[r][at] = kind.first(lanes, x) if old is None else kind.step(lanes, old, x)
-        scope = Scope(body.f, scope, e, {}, ready=p + 1)
+        following = Scope(body.f, scope, body.e, {}, ready=p + 1)
         for r, vectors in parts.items():
-            scope.scalars[r] = _result(body, r, vectors, [x[-1] for x in earlier])
-    return scope
+            following.scalars[r] = _result(body, r, vectors, [x[-1] for x in self.earlier])
+        return following
 
 
 def pieces(body: Across) -> list[tuple[int, int]]:
@@ -62,7 +76,7 @@ def pieces(body: Across) -> list[tuple[int, int]]:
     numbered = any(body.kind(r).name == "argmax" for p in body.reduces for r in p)
     whole = n // s.width if isinstance(n, int) and not numbered else 0
     found, k = [], 0
-    while k < s.straight:
+    while k < s.short:
         count = 1
         while 2 * count <= min(AT_ONCE, whole - k):
             count *= 2
@@ -94,6 +108,6 @@ def _result(body: Across, r: Expr, vectors: list[list[str] | None], places: list
             wide = x.lanes(True)
             hits += wide.parts("i1", wide.active(x.vector(condition)), s.width)
         return kind.finish(one, [kind.count(L, hits)], r.dtype)
-    if kind.name == "argmax" and s.straight * s.width <= s.lanes:
+    if kind.name == "argmax" and s.short * s.width <= s.lanes:
         return kind.place(L, vectors)
     return kind.finish(one, kind.begun(one, kind.fold(L, vectors)), r.dtype)

@@ -129,9 +129,21 @@ class Schedule:
         return self.tile.count if self.tile is not None and self.tile.rows == axis else 1
 
     @property
-    def straight(self) -> int:
-        """The vectors of a short row that is written out in registers, or 0."""
+    def short(self) -> int:
+        """The vectors of a short row, whose sweeps are written out without loops, or 0."""
         return 0 if self.loops or self.flat else self._few_vectors()
+
+    @property
+    def straight(self) -> int:
+        """Those of one whose sweeps are written out as one, in registers, or 0."""
+        return 0 if self.in_turns else self.short
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether some rows are swept together, one sweep after the other (`emission.in_turns`)."""
+        if self.sweeps < 2 or not self.across or self.flat or len(self.grid) != 1:
+            return False
+        return self.turned_rows is None and self.stages is None
 
     @property
     def written(self) -> int:
@@ -230,6 +242,12 @@ def plan(
     plain = vector is not None and not (across or scattered or interleave > 1)
     if plain and sweeps and cost <= MOST_ABREAST:
         schedule.unroll = min(_unroll_of_sweeps(schedule), 2 if woven else 4)
+    if across and flat:
+        packed.take(schedule)
+    if across and width > 1 and not (nest.columns or schedule.packed):
+        assert vector is not None
+        follow = nest.reduced[0] if flat else grid[-1] if grid else vector
+        schedule.turned_rows = tiles.turned_rows(nest, vector, follow, schedule.loops)
     keep(schedule, target)
     if target.steps and vector is not None and sweeps:
         schedule.stepped = [stepped or steps(schedule, p) for p in range(sweeps)]
@@ -239,12 +257,6 @@ def plan(
             if tile is None and beside and target.registers >= 32:
                 tile = tiles.beside(nest, vector, grid)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)
-    if across and flat:
-        packed.take(schedule)
-    if across and width > 1 and not (nest.columns or schedule.packed):
-        assert vector is not None
-        follow = nest.reduced[0] if flat else grid[-1] if grid else vector
-        schedule.turned_rows = tiles.turned_rows(nest, vector, follow, schedule.loops)
     if not (fixed or woven or nest.overlaps or schedule.tile or schedule.bands):
         _take_stages(schedule, target)
     if plain and any(schedule.stepped) and not (scans or woven or schedule.tile or schedule.bands):

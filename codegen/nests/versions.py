@@ -103,7 +103,7 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
     if len(nest.exprs) <= MOST_IN_VECTOR and (target.masked or target.vector_bits // width >= 32):
         for name, most in (("row", width), ("rows", ROW_VECTORS * width)):
             row = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
-            if plan(row, target).straight:
+            if plan(row, target).short:
                 some.append(Version(name, "sle", most, row))
         near = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, MAX_CACHED_ROW)})
         if plan(near, target).cached.keys() - schedule.cached.keys():
