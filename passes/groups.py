@@ -75,8 +75,8 @@ class Group:
     """Nodes that will be one kernel."""
 
     __slots__ = (
-        "axes", "depth", "finals", "ident", "kind", "labels", "level", "merged", "met", "nodes",
-        "once", "open", "others", "pulled", "read", "reduced", "scan", "work",
+        "axes", "depth", "ends", "finals", "ident", "kind", "labels", "level", "merged", "met",
+        "nodes", "once", "open", "others", "pulled", "read", "reduced", "scan", "work",
     )
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int, once: bool = False):
@@ -97,6 +97,7 @@ class Group:
         self.depth = 0                         # of conditions on where elements come from
         self.open = 0                          # uses of its values by nodes outside
         self.work = 0                          # the most expensive op in it
+        self.ends = False                      # has functions of rows' sums (`row_ends`)
         self.merged: Group | None = None
 
     def root(self) -> Group:
@@ -111,6 +112,7 @@ class Group:
         g.others, g.met = dict(self.others), dict(self.met)
         g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
         g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
+        g.ends = self.ends
         return g
 
     @property

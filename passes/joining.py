@@ -10,6 +10,7 @@ from __future__ import annotations
 from graphc.dims import Size
 from graphc.ir import Graph, Node, Value
 from graphc.ops.row import Kind
+from graphc.passes import row_ends
 from graphc.passes.across import crosses, turns
 from graphc.passes.grouping import (
     MAX_NODES,
@@ -42,6 +43,7 @@ class Joining:
         self.opaque = {n for n in g.nodes if is_opaque(n) or n in in_place}
         self.lazy = {n for n in g.nodes if is_lazy(n)}
         self.needed = self._buffers()
+        self.ends = row_ends.find(g)
         self.scalars = self._scalars()
         self.computed = {n for n in g.nodes if self._is_computed(n)}  # what must stand in a group
         self.group_of: dict[Value, Group] = {}
@@ -187,7 +189,7 @@ class Joining:
         self.count += 1
         g.nodes.append(n)
         g.reduced = reduced
-        g.work, g.depth = cost(n), int(is_conditional(n))
+        g.work, g.depth, g.ends = cost(n), int(is_conditional(n)), n in self.ends
         if n.op.kind is Kind.SCAN and reduced:
             g.scan = bool(n.attrs["reverse"])
         for o in n.outs:
@@ -364,6 +366,8 @@ class Joining:
         to = unify(g, h, uses)
         full = None if to is None else complete(g, h, to)
         if to is None or full is None or not may_merge(g, h, full, uses, n):
+            return None
+        if g.ends and not g.reduced and h.outer.issuperset(full.values()) and row_ends.are_long(h):
             return None
         if turns(self, n, g, h, to, full) or crosses(self, n, g, h, full):
             return None

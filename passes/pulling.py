@@ -71,6 +71,7 @@ def absorb(readers: Sequence[Node], g: Group, h: Group, uses: int) -> Group:
     g.others = {v: n for v, n in g.others.items() if v not in h.labels}
     g.use(h.others)
     g.work, g.depth = max(g.work, h.work), max(g.depth, _depth(readers, h))
+    g.ends = g.ends or h.ends
     g.open += h.open - uses
     return g
 
