@@ -10,7 +10,7 @@ are. By itself it is one of vectors of rows, and what is stored for it are few n
 for a row's log-sum-exp of f32 on Zen 4, apart and in one:
 
     rows of        32       48       64       100      200
-                  11 19    15 25    18 27    31 44    54 70
+                  13 19    17 25    21 27    32 44    56 70
 
 Rows that take a lane each (`codegen.nests.vector_axis`) end in vectors anyway.
 """

@@ -30,6 +30,7 @@
     shifted          loads of one operand that begin less than a vector apart, read once
     positions        index polynomials as instructions
     reductions       what is accumulated, and in which order partial results meet
+    folds            partial results of lanes as one number
     narrow           sums of short integers, counts of conditions
     streaming        aligned stores, prefetch and non-temporal stores of elementwise kernels
     places           sums over all rows of what each row gives

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
 from graphc.codegen.emission import between, blocks, narrow, staged, whole_row, written
+from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.packed import Packed
@@ -174,7 +175,7 @@ class Across(Body):
             kind, parts = self.kind(r), [states.get((r, k)) for k in range(s.lanes // s.width)]
             self.e.note(r.node)
             out[r] = (
-                narrow.total(L, kind, parts, r.dtype) if r in s.narrow else kind.fold(L, parts)
+                narrow.total(L, kind, parts, r.dtype) if r in s.narrow else fold(kind, L, parts)
             )
         return out
 

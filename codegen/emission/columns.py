@@ -3,7 +3,7 @@
 Every chunk of rows adds into accumulators of its own, a row long, in the kernel's workspace; the
 chunks are added up in order at the end, so the sums do not depend on the number of threads.
 
-Those of a short row stay in registers from row to row (`Held`).
+Those of a short row stay in registers from row to row (`Carried`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphc.dims import Size
 if TYPE_CHECKING:
     from graphc.codegen.emission.across import Across
 
-HELD = 4  # of all registers, the part that may hold accumulators
+CARRIED = 4  # accumulators take one register of so many at most
 
 
 def chunk_bytes(s: Schedule) -> Size:
@@ -53,7 +53,7 @@ def _at(f: Frame, offset: str) -> str:
     return f.e(f"getelementptr inbounds i8, ptr {f.params[-1]}, i64 {offset}")
 
 
-class Held:
+class Carried:
     """Accumulators of rows that are written out (`whole_row`), in registers while rows are walked.
     In memory an addition waits for the store of the row before, a dozen cycles, in which a row of
     one or two vectors is computed.
@@ -63,11 +63,11 @@ class Held:
         """p: the sweep whose sums these are, if not all."""
         self.body, s = body, body.s
         sums = [r for r in body.columns if p in (None, s.ready[r.args[0]])]
-        few = len(sums) * s.short * HELD <= body.f.target.registers
+        few = len(sums) * s.short * CARRIED <= body.f.target.registers
         pieces = whole_row.pieces(body) if s.short and few else []
         self.keys = [(r, k, n) for r in sums for k, n in pieces]
 
-    def carried(self) -> list[tuple[str, str]]:
+    def start(self) -> list[tuple[str, str]]:
         """Types and values of the accumulators before the first row, for a loop over rows."""
         found = []
         for r, L, place in self._places():
@@ -78,12 +78,12 @@ class Held:
     def begin_row(self, states: list[str]) -> None:
         """Add to these what follows."""
         vectors = [(r, str(k * self.body.s.width)) for r, k, _ in self.keys]
-        self.body.held = dict(zip(vectors, states, strict=True))
+        self.body.carried = dict(zip(vectors, states, strict=True))
 
     def end_row(self) -> list[str]:
         """The accumulators with what was added."""
-        states = [*self.body.held.values()]
-        self.body.held = {}
+        states = [*self.body.carried.values()]
+        self.body.carried = {}
         return states
 
     def put_back(self, states: list[str]) -> None:

@@ -28,6 +28,7 @@ Nanoseconds for a short row of f32 on Zen 4, in turns and all sweeps in register
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from graphc import dims
@@ -121,14 +122,17 @@ class _Strip:
     def run(self, first: str, last: str) -> None:
         """The rows from first to last."""
         for p in range(self.s.sweeps):
-            held = columns.Held(self.body, p)
+            sums = columns.Carried(self.body, p)
+            row = partial(self._row, first, p, sums)
+            sums.put_back(self.e.loop(first, last, 1, sums.start(), row, some=True))
 
-            def row(i: str, states: list[str], p: int = p, held: columns.Held = held) -> list[str]:
-                held.begin_row(states)
-                self.sweep(first, p, i)
-                return held.end_row()
-
-            held.put_back(self.e.loop(first, last, 1, held.carried(), row, some=True))
+    def _row(
+        self, first: str, p: int, sums: columns.Carried, i: str, states: list[str]
+    ) -> list[str]:
+        """Sweep p over row i, with accumulators in registers; these after it."""
+        sums.begin_row(states)
+        self.sweep(first, p, i)
+        return sums.end_row()
 
     def sweep(self, first: str, p: int, i: str) -> None:
         """Sweep p over row i of those from the first on."""

@@ -53,21 +53,23 @@ def _walk(
     e, radices = f.e, _radices(f, whole)
     fixed = all(isinstance(n, int) for n in radices)
     counted = [] if fixed else [("i64", p) for p in _places(f, low, radices)]
-    held = columns.Held(body) if isinstance(body, Across) else None
+    sums = columns.Carried(body) if isinstance(body, Across) else None
 
     def one(i: str, state: list[str]) -> list[str]:
         places = _places(f, i, radices) if fixed else state[: len(counted)]
         f.item = i
-        if held is not None:
-            held.begin_row(state[len(counted) :])
+        if sums is not None:
+            sums.begin_row(state[len(counted) :])
         item(f, body, places, whole)
-        sums = held.end_row() if held is not None else []
-        return [*sums] if fixed else [*_following(f, places, radices), *sums]
+        return [
+            *(() if fixed else _following(f, places, radices)),
+            *(sums.end_row() if sums is not None else ()),
+        ]
 
-    carried = [*counted, *(held.carried() if held is not None else ())]
+    carried = [*counted, *(sums.start() if sums is not None else ())]
     left = e.loop(low, high, 1, carried, one, some=some)
-    if held is not None:
-        held.put_back(left[len(counted) :])
+    if sums is not None:
+        sums.put_back(left[len(counted) :])
 
 
 def _following(f: Frame, places: list[str], radices: list[Size]) -> list[str]:

@@ -11,6 +11,7 @@ integer sums is free.
 
 from __future__ import annotations
 
+from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import Reduction
 from graphc.codegen.nests.loops import Expr, Nest
@@ -60,7 +61,7 @@ def total(L: Lanes, kind: Reduction, vectors: list[list[str] | None], to: DType)
     wide = (SIGNED if d.kind == "i" else UNSIGNED)[2 * d.bits]
     extend = "sext" if d.kind == "i" else "zext"
     vectors = [v and [L.convert(extend, v[0], kind.types[0], f"i{wide.bits}")] for v in vectors]
-    (state,) = Reduction("reduce_sum", wide).fold(L, vectors)
+    (state,) = fold(Reduction("reduce_sum", wide), L, vectors)
     if wide.bits == to.bits:
         return [state]
     one = Lanes(L.e, 1, L.target)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from graphc import dims
 from graphc.codegen.elementwise.scalars import emit
 from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lane_masks import below
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
@@ -150,7 +151,7 @@ class Packed:
         out: dict[Expr, list[str]] = {}
         for r, kind in self.kinds:
             self.e.note(r.node)
-            out[r] = kind.fold(self.L, [*(x[r] for x in found), *left])
+            out[r] = fold(kind, self.L, [*(x[r] for x in found), *left])
         return out
 
     def _states(self, low: str, high: str) -> list[dict[Expr, list[str]]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of
 from graphc.codegen.emission.reductions import reduction_of
@@ -74,7 +75,7 @@ class Places:
                 read_states(L, wide.types, self.cells[r], str(k))
                 for k in range(0, self.count, L.width)
             ]
-            for t, cell, x in zip(wide.types, totals[r], wide.fold(L, states), strict=True):
+            for t, cell, x in zip(wide.types, totals[r], fold(wide, L, states), strict=True):
                 L.e.do(f"store {t} {x}, ptr {cell}, align 8")
 
     def _lanes(self) -> Lanes:

@@ -10,24 +10,19 @@ that it came in; which of several equal ones is first is settled when the lanes 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphc.codegen.elementwise import casts
 from graphc.codegen.elementwise.halves import narrow_to_odd
-from graphc.codegen.elementwise.rare import outlined
 from graphc.codegen.elementwise.scalars import emit
 from graphc.codegen.emission.lanes import Lanes
-from graphc.codegen.emission.literals import literal, register_type
-from graphc.codegen.machine.target import X86, Target
+from graphc.codegen.emission.literals import register_type
+from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.loops import Expr
-from graphc.types import DType, bool_, f16, f64, i8, i16, i32, i64
-
-EXTREMES = {"reduce_max": "greatest", "reduce_min": "least"}  # without NaN
-SIGNED = {"i8": i8, "i16": i16, "i32": i32, "i64": i64}
+from graphc.types import DType, bool_, f16, f64
 
 
 @dataclass(frozen=True)
@@ -238,106 +233,6 @@ class Reduction:
             return self.merge(L, self.start(L), state)
         return state
 
-    def fold(self, L: Lanes, vectors: list[list[str] | None]) -> list[str]:
-        """A scalar state from vector states; None stands for vectors no element reached."""
-        if self.name == "argmax":
-            return self._fold_positions(L, vectors)
-        n = len(vectors)
-        while n > 1:
-            n //= 2
-            for k in range(n):
-                a, b = vectors[k], vectors[k + n]
-                if a is not None and b is not None:
-                    vectors[k] = self.merge(L, a, b)
-                elif a is None:
-                    vectors[k] = b
-        state = vectors[0]
-        assert state is not None
-        if L.e.module.sparing and L.width > 1:
-            return [outlined(
-                L, f"{self.name}.{self.dtype.name}", self.types[0], state,
-                lambda lanes, given: self._across(lanes, given)[0], across=True,
-            )]
-        return self._across(L, state)
-
-    def _across(self, L: Lanes, state: Sequence[str]) -> list[str]:
-        """A scalar state from one of a vector."""
-        if self.name in EXTREMES and self.dtype.is_float and L.width > 2 and L.target.arch in X86:
-            return self._extreme(L, state)
-        h = L.width
-        while h > 1:
-            h //= 2
-            order = ", ".join(f"i32 {(k + h) % L.width}" for k in range(L.width))
-            high = [
-                L.e(
-                    f"shufflevector {L.vec(t)} {r}, {L.vec(t)} poison, <{L.width} x i32> <{order}>"
-                )
-                for t, r in zip(self.types, state, strict=True)
-            ]
-            state = self.merge(L, state, high)
-        if L.width == 1:
-            return list(state)
-        return [
-            L.e(f"extractelement {L.vec(t)} {r}, i64 0")
-            for t, r in zip(self.types, state, strict=True)
-        ]
-
-    def _extreme(self, L: Lanes, state: Sequence[str]) -> list[str]:
-        """The greatest or least of a vector's lanes, found as if there were no NaN, which one
-        comparison tells. With NaN each of the steps would be four instructions, not two."""
-        t, (x,) = self.types[0], state
-        (best,) = Reduction(EXTREMES[self.name], self.dtype)._across(L, state)
-        nan = L.e(f"bitcast {L.vec('i1')} {L.cmp('uno', t, x, x)} to i{L.width}")
-        some = L.e(f"icmp ne i{L.width} {nan}, 0")
-        return [L.e(f"select i1 {some}, {t} {literal(t, math.nan)}, {t} {best}")]
-
-    def _fold_positions(self, L: Lanes, vectors: Sequence[list[str] | None]) -> list[str]:
-        """The greatest element, and the first of the lanes that hold it in the first group."""
-        t, p = self.types
-        greatest = Reduction("reduce_max", self.dtype).fold(
-            L, [v and v[:1] for v in vectors]
-        )
-        top = L.spread(t, greatest[0])
-        hits: dict[int, str] = {}
-        groups: list[list[str] | None] = [None] * len(vectors)
-        for k, v in enumerate(vectors):
-            if v is None:
-                continue
-            hits[k] = L.cmp("oeq" if self.dtype.is_float else "eq", t, v[0], top)
-            if self.dtype.is_float:
-                hits[k] = L.op("or", "i1", hits[k], L.cmp("uno", t, v[0], v[0]))
-            groups[k] = [L.select(hits[k], p, v[1], L.k(p, (1 << (int(p[1:]) - 1)) - 1))]
-        (group,) = Reduction("reduce_min", SIGNED[p]).fold(L, groups)
-        first = L.spread(p, group)
-        lanes = len(vectors) * L.width
-        for k, hit in hits.items():
-            v = vectors[k]
-            assert v is not None
-            hits[k] = L.op("and", "i1", hit, L.cmp("eq", p, v[1], first))
-        lane = _first_of(L, lanes, _bits(L, lanes, hits))
-        if p != "i64":
-            group = L.e(f"zext {p} {group} to i64")
-        return [greatest[0], L.e(f"add i64 {L.e(f'mul i64 {group}, {lanes}')}, {lane}")]
-
-    def place(self, L: Lanes, vectors: Sequence[list[str] | None]) -> str:
-        """The first place of an argmax's greatest element, or NaN, where all elements stand in one
-        group; `vectors` as for `fold`.
-
-        The greatest of others is found as if there were no NaN, which their bits tell.
-        """
-        t, d = self.types[0], self.dtype
-        (top,) = Reduction("greatest", d).fold(L, [v and v[:1] for v in vectors])
-        top = L.spread(t, top)
-        there = {k: v[0] for k, v in enumerate(vectors) if v is not None}
-        lanes = len(there) * L.width
-        equal = "oeq" if d.is_float else "eq"
-        bits = _bits(L, lanes, {k: L.cmp(equal, t, x, top) for k, x in there.items()})
-        if d.is_float:
-            nan = _bits(L, lanes, {k: L.cmp("uno", t, x, x) for k, x in there.items()})
-            some = L.e(f"icmp ne i{lanes} {nan}, 0")
-            bits = L.e(f"select i1 {some}, i{lanes} {nan}, i{lanes} {bits}")
-        return _first_of(L, lanes, bits)
-
     def count(self, L: Lanes, hits: Sequence[str]) -> str:
         """In how many lanes of vectors of conditions these hold, as a state."""
         (t,) = self.types
@@ -425,24 +320,3 @@ def counted(e: Expr, target: Target) -> Expr | None:
     if x.kind != "op" or x.name != "cast" or x.args[0].dtype is not bool_:
         return None
     return x.args[0]
-
-
-def _bits(L: Lanes, lanes: int, conditions: Mapping[int, str]) -> str:
-    """Conditions of some vectors, by their number, as an integer with a bit for each of `lanes`."""
-    bits, one = "0", f"i{L.width}"
-    for k, hit in conditions.items():
-        x = hit if L.width == 1 else L.e(f"bitcast {L.vec('i1')} {hit} to {one}")
-        if lanes > L.width:
-            x = L.e(f"zext {one} {x} to i{lanes}")
-        bits = L.e(f"or i{lanes} {bits}, {L.e(f'shl i{lanes} {x}, {k * L.width}')}")
-    return bits
-
-
-def _first_of(L: Lanes, lanes: int, bits: str) -> str:
-    """The number of the lowest bit that is set, as i64."""
-    count = f"llvm.cttz.i{lanes}"
-    L.e.module.declare(count, f"declare i{lanes} @{count}(i{lanes}, i1)")
-    lane = L.e(f"call i{lanes} @{count}(i{lanes} {bits}, i1 true)")
-    if lanes == 64:
-        return lane
-    return L.e(f"{'zext' if lanes < 64 else 'trunc'} i{lanes} {lane} to i64")

@@ -27,7 +27,7 @@ class Body:
         self.f, self.s, self.nest = frame, frame.schedule, frame.nest
         self.e = frame.e
         self.columns: dict[Expr, str] = {}  # where sums over rows stand, a row of them,
-        self.held: dict[tuple[Expr, str], str] = {}  # or registers, by their first element
+        self.carried: dict[tuple[Expr, str], str] = {}  # or registers, by their first element
         self.totals: Totals = {}  # cells of sums over all items
         reduces = [x for x in self.nest.exprs if x.kind == "reduce" and x in self.s.sweep]
         self.reduces = [[r for r in reduces if self.s.sweep[r] == p] for p in range(self.s.sweeps)]
@@ -92,9 +92,9 @@ class Body:
             kind, L, e = reduction_of(r), inner.lanes(True), inner.e
             e.note(r.node)
             given = [inner.vector(r.args[0])]
-            if self.held:
+            if self.carried:
                 place = r, inner.axis_register(self.s.vector or "")
-                (self.held[place],) = kind.merge(L, [self.held[place]], given)
+                (self.carried[place],) = kind.merge(L, [self.carried[place]], given)
                 continue
             at = inner.size(self.s.place)
             cell = e(f"getelementptr inbounds {kind.types[0]}, ptr {self.columns[r]}, i64 {at}")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphc.codegen.emission.folds import fold, place
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.reductions import counted
 from graphc.codegen.emission.scope import Scope
@@ -109,5 +110,5 @@ def _result(body: Across, r: Expr, vectors: list[list[str] | None], places: list
             hits += wide.parts("i1", wide.active(x.vector(condition)), s.width)
         return kind.finish(one, [kind.count(L, hits)], r.dtype)
     if kind.name == "argmax" and s.short * s.width <= s.lanes:
-        return kind.place(L, vectors)
-    return kind.finish(one, kind.begun(one, kind.fold(L, vectors)), r.dtype)
+        return place(kind, L, vectors)
+    return kind.finish(one, kind.begun(one, fold(kind, L, vectors)), r.dtype)

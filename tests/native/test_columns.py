@@ -35,8 +35,8 @@ def test_bits_of_sums_in_memory(what, length, dtype, monkeypatch):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     rng, found = np.random.default_rng(length), []
     data = [rng.normal(size=(r, length)).astype(dtype) for r in ROWS]
-    for most in (1 << 20, columns.HELD):
-        monkeypatch.setattr(columns, "HELD", most)
+    for most in (1 << 20, columns.CARRIED):
+        monkeypatch.setattr(columns, "CARRIED", most)
         x = gx.input("x", ("r", length), dtype)
         f = gx.function([x], FORMULAS[what](x), threads=1 + most % 2)
         found.append([np.asarray(y).tobytes() for a in data for y in f(a)])
