@@ -49,14 +49,16 @@ def test_bits_of_sums_in_memory(what, length, dtype, monkeypatch):
 @pytest.mark.parametrize("length", [16, 13])
 def test_a_loop_over_rows_carries_accumulators(length, monkeypatch):
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    carried = []
+    carried, masked = [], []
     for most in (1 << 20, columns.CARRIED):
         monkeypatch.setattr(columns, "CARRIED", most)
         x = gx.input("x", ("r", length))
         text = gx.function([x], FORMULAS["one"](x)).llvm_ir()
         (task,) = (t for t in text.split("\n}\n") if ".task(ptr" in t and "fcmp uno" in t)
         carried.append(len(re.findall(r"%loop\d+\.c\d+ = phi <\d+ x float>", task)))
+        masked.append(task.count("call void @llvm.masked.store"))
     assert carried[0] == 0 < carried[1]
+    assert masked[0] == masked[1]  # what stands behind a row's sums may be another thread's
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
