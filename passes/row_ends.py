@@ -23,7 +23,7 @@ from graphc.ops.row import Kind
 from graphc.passes.groups import EXPENSIVE, Group, cost
 
 INSTRUCTIONS = ("div", "sqrt", "rsqrt", "rem")  # of a scalar no longer than of a vector
-LANES = 31   # elements of a row that may take a lane
+LANES = 31   # elements of a row that may take a lane (`codegen.nests.vector_axis.FEW_ENDS`)
 FEW = 16     # rows for which a kernel more would take as long
 
 

@@ -76,8 +76,8 @@ def pieces(body: Across) -> list[tuple[int, int]]:
     n = body.nest.sizes[s.vector] if s.vector is not None else 1
     numbered = any(body.kind(r).name == "argmax" for p in body.reduces for r in p)
     whole = n // s.width if isinstance(n, int) and not numbered else 0
-    found, k = [], 0
-    while k < s.short:
+    found, k, vectors = [], 0, s.short
+    while k < vectors:
         count = 1
         while 2 * count <= min(AT_ONCE, whole - k):
             count *= 2

@@ -140,7 +140,8 @@ class Schedule:
 
     @property
     def in_turns(self) -> bool:
-        """Whether some rows are swept together, one sweep after the other (`emission.in_turns`)."""
+        """Whether rows may be swept some at a time, one sweep after the other; short ones are.
+        Of others `emission.in_turns` tells how many, which may be one."""
         if self.sweeps < 2 or not self.across or self.flat or len(self.grid) != 1:
             return False
         return self.turned_rows is None and self.stages is None
