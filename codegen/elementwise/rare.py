@@ -3,7 +3,8 @@
 Most arguments of a function like sin take a short path in vectors; a few (huge ones) need a long
 one. `rare_lanes` calls a scalar function for those lanes only, from a second function that loops
 over lanes, so a kernel carries no more than one test and one call. `unless` chooses between two
-ways of computing all lanes. `outlined` makes a function of what is long for every lane.
+ways of computing all lanes. `outlined` makes a function of what is long for every lane, `abreast`
+one for some registers side by side.
 """
 
 from __future__ import annotations
@@ -138,10 +139,39 @@ def outlined(L: Lanes, name: str, t: str, args: Sequence[str],
         e.label("entry")
         params = [f"%x{i}" for i in range(len(args))]
         result = body(Lanes(e, L.width, L.target), params)
-        signature = ", ".join(f"{v} {p}" for p in params)
-        attributes = L.e.module.attributes or f'"prefer-vector-width"="{L.target.vector_bits}"'
-        L.e.module.define(
-            full, f"define internal {made} @{full}({signature}) noinline nounwind {attributes} {{\n"
-                  f"{e.text()}\n  ret {made} {result}\n}}",
-        )
+        _define_long(L, full, e, [(v, p) for p in params], f"{made} {result}")
     return L.e(f"call {made} @{full}({', '.join(f'{v} {a}' for a in args)})")
+
+
+def abreast(
+    L: Lanes, name: str, t: str, args: Sequence[Sequence[str]],
+    body: Callable[[Lanes, Sequence[str]], str],
+) -> list[str]:
+    """`outlined` for several registers, which `body` sees as one: args[operand][register]."""
+    v, count = L.vec(t), len(args[0])
+    full, made = f"graphc.{name}.{L.suffix(t)}x{count}", struct([v] * count)
+    if full not in L.e.module.functions:
+        e = Emitter(L.e.module)
+        e.label("entry")
+        wide = Lanes(e, count * L.width, L.target)
+        params = [[f"%x{i}_{k}" for k in range(count)] for i in range(len(args))]
+        result = body(wide, [wide.joined(t, some) for some in params])
+        parts = wide.parts(t, result, L.width)
+        given = [(v, p) for some in params for p in some]
+        _define_long(L, full, e, given, packed(e, [(v, x) for x in parts]))
+    operands = ", ".join(f"{v} {a}" for some in args for a in some)
+    got = L.e(f"call {made} @{full}({operands})")
+    return [L.e(f"extractvalue {made} {got}, {k}") for k in range(count)]
+
+
+def _define_long(
+    L: Lanes, name: str, e: Emitter, params: Sequence[Typed], result: str
+) -> None:
+    """Put a function of `e`'s lines into the module; `result` is a type and a register."""
+    attributes = L.e.module.attributes or f'"prefer-vector-width"="{L.target.vector_bits}"'
+    signature = ", ".join(f"{t} {p}" for t, p in params)
+    made = result.rpartition(" ")[0]
+    L.e.module.define(
+        name, f"define internal {made} @{name}({signature}) noinline nounwind {attributes} {{\n"
+              f"{e.text()}\n  ret {result}\n}}",
+    )

@@ -27,6 +27,7 @@
     columns          column sums beside a row kernel
     interleaving     operands and results of which vectors hold every second, third, .. element
     scope            where in nested loops an expression is computed
+    called           long functions of rows that are written out, by calls
     shifted          loads of one operand that begin less than a vector apart, read once
     positions        index polynomials as instructions
     reductions       what is accumulated, and in which order partial results meet

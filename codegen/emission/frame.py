@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 
 from graphc import dims
 from graphc.codegen.emission import interleaving, shifted
+from graphc.codegen.emission.called import Called
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.parts import LANES, Span
@@ -136,6 +137,7 @@ class Frame:
         self.spans: dict[str, Span] = {}  # of masks of lanes side by side, if these are copied
         self.rows = interleaving.rows(schedule)  # loads that read whole rows together
         self.shifted = shifted.loads(schedule, self.target)
+        self.called = Called(schedule, self.target)
         self.held = 0  # the vectors of each row that is being written, if these are few
         self.early: list[Expr] = []  # operands that are read ahead of stores
         self.first = "0"  # where the vector axis begins in a chunk's first item

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphc.codegen.elementwise import philox
 from graphc.codegen.elementwise.scalars import emit
-from graphc.codegen.emission import interleaving, shifted
+from graphc.codegen.emission import called, interleaving, shifted
 from graphc.codegen.emission.emitter import Emitter
 from graphc.codegen.emission.lane_masks import common
 from graphc.codegen.emission.lanes import Lanes, most_apart
@@ -76,12 +76,17 @@ class Scope(Positions):
             if frame.schedule.cached.get(x, frame.sweeping) < frame.sweeping:
                 continue
             stack.extend(needs(frame.nest, x))
-        for x in sorted(missing, key=lambda x: x.id):
+        left = sorted(missing, key=lambda x: x.id)
+        for at, x in enumerate(left):
             home = self.home(x.axes, frame.schedule.ready[x])
             if not self.is_vector(x):
                 home.scalars[x] = home.compute(x, False)
+            elif x in home.vectors:  # by a call for one before it
+                continue
             elif frame.schedule.cached.get(x, frame.sweeping) < frame.sweeping:
                 home.vectors[x] = home.read_back(x)
+            elif some := frame.called.first_of(left, at, home.width):
+                called.compute(home, some)
             else:
                 home.vectors[x] = home.compute(x, True)
                 if x in frame.schedule.cached:
