@@ -101,6 +101,11 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
         return self.core == ZEN5
 
     @property
+    def keeps_long_rows(self) -> bool:
+        """Whether a core's own cache is of 2 MiB (`emission.prefetch`)."""
+        return self.core == GOLDEN_COVE
+
+    @property
     def shares_32_mib(self) -> bool:
         """Whether that is the last cache of eight cores, in which transposes of more than a part of
         it lose lines before these are full (`emission.streaming`)."""

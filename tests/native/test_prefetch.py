@@ -43,6 +43,29 @@ def test_cheap_sweeps_do_not_ask_for_far_rows_of_zen_4(n, monkeypatch):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(
+    ("what", "m", "asked"),
+    [("ends", 1 << 16, True), ("ends", 1 << 17, True), ("ends", 1 << 18, False),
+     ("stored", 1 << 16, False), ("two", 1 << 16, False)],
+)
+def test_golden_cove_asks_for_long_rows_that_are_alone(what, m, asked, monkeypatch):
+    """Where its cache would hold more than two of them, they would push each other out."""
+    here = target.host()
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    a = np.random.default_rng(1).normal(size=(3, m)).astype("float32")
+    results = []
+    for core in (target.GOLDEN_COVE, ""):
+        monkeypatch.setattr(target, "host", lambda core=core: here._replace(core=core))
+        x, y = gx.input("x", ("n", m)), gx.input("y", ("n", m))
+        f = gx.function([x, y], {
+            "ends": gx.var(x, axis=1), "stored": gx.nn.softmax(x, axis=1),
+            "two": gx.sum(y * gx.nn.log_softmax(x, axis=1), axis=1),
+        }[what])
+        assert ("@llvm.prefetch" in f.llvm_ir()) == (asked and core == target.GOLDEN_COVE)
+        results.append(f(a, a).tobytes())
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("rows, asked", [(2000, False), (4000, True), ("n", True)])
 def test_far_rows_of_zen_3_come_as_streams(rows, asked, monkeypatch):
     """Of one operand, in cheap sweeps; no bit depends on it."""

@@ -26,12 +26,15 @@ PLACES = {
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
     "codegen.emission.in_turns": {"MOST": (1, 3), "STRIP_BYTES": (0, 1 << 16)},
     "codegen.emission.across": {"MOSTLY_LOADS": (0, 999)},
+    "codegen.emission.called": {
+        "FOUR": (2, 8), "TWO": (4,), "MOST_COST": (0, 1 << 20), "MOST_COST_OF_FEW": (0, 1 << 20)},
     "codegen.emission.between": {"MOST": (0, 64), "LONG": (0, 64, 1 << 40)},
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": (0, 9999)},
     "codegen.emission.prefetch": {
-        "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "NEAR_BYTES": (64,),
-        "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "BLOCK_BYTES": (1 << 12,), "STREAMS": (2,),
-        "CORE_BYTES": (0, 1 << 12), "AHEAD": (64,), "STRIP_BYTES": (0, 1 << 30)},
+        "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "MOST_ALONE": (8, 1 << 20),
+        "NEAR_BYTES": (64,), "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "STREAMS": (2,),
+        "BLOCK_BYTES": (1 << 12,), "CORE_BYTES": (0, 1 << 12), "AHEAD": (64,),
+        "STRIP_BYTES": (0, 1 << 30)},
     "codegen.chain.kernel": {"BLOCK_BYTES": (512, 4096), "BLOCK_CYCLES": (512, 8192)},
     "codegen.compile": {"INLINE_BYTES": (0, 1 << 16)},
     "codegen.nests.costs": {
