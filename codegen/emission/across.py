@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
-from graphc.codegen.emission import between, blocks, narrow, staged, whole_row, written
+from graphc.codegen.emission import between, blocks, heads, narrow, staged, whole_row, written
 from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
@@ -219,8 +219,9 @@ class Across(Body):
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, n: object,
     ) -> None:
-        """Vectors from begin to end: a loop of whole ones, then a loop of masked ones."""
-        s, e = self.s, self.e
+        """Vectors from begin to end: the row's head, if it has one, a loop of whole vectors, then a
+        loop of masked ones."""
+        s, e, head = self.s, self.e, ""
         group = self._side_by_side(reduces)
         if found := self._stretches(n):
             def some(low: str, high: str) -> None:
@@ -234,9 +235,14 @@ class Across(Body):
 
             begin = between.whole(self.f, found, begin, end, some, decided)
             group = 1
+        elif stores and not (reduces or self.blocks):
+            head = heads.end(self, scope, stores, begin, end)
+            if head:
+                self._rolled(scope, reduces, stores, cells, begin, head, masked=True)
+                begin = head
         unrolled = group > 1 and not (isinstance(n, int) and n < group * s.width)
         step = (group if unrolled else 1) * s.width
-        even = isinstance(n, int) and n % step == 0 and not (s.flat or self.blocks)
+        even = isinstance(n, int) and n % step == 0 and not (s.flat or self.blocks or head)
         whole = end
         if unrolled or not even:
             length = e(f"sub nsw i64 {end}, {begin}")

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.scope import Scope
     from graphc.codegen.nests.schedule import Schedule
 
-FOUR, TWO = 4, 2  # elements that a call computes, with 32 registers and with 16;
-# and cycles of all that would be written out up to which they are: calls would take softmax of 10
-# up to a tenth longer
+FOUR, TWO = 4, 2  # elements that a call computes, with 32 registers and with 16
+# Cycles of a row's functions up to which they stay written out, likewise: by calls softmax of 10
+# would take a twentieth longer.
 MOST_COST, MOST_COST_OF_FEW = 300, 150
 # What holds so many values, or divides so much, that several side by side wait: calls take f64
 # atan2 of 16 a fifth longer, the others up to a seventh.
