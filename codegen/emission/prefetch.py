@@ -16,9 +16,10 @@ but variances of 4 MiB 56 and 49.
 
 Golden Cove has 2 MiB of its own, and of rows up to 512 KiB asks for the next if nothing else is
 read or stored along them: log-sum-exp of 64 x 65,536 f32 takes 850 us in the place of 1,200, of 8 x
-131,072 224 for 298, of 32 x 32,768 f64 550 for 715, variances of these 758 for 832, 190 for 204 and
-380 for 416. With results as long softmax would take up to a tenth longer, layer norm of 512 KiB a
-fifth; a cross-entropy of two such rows would take half as long again.
+131,072 224 for 298, of 32 x 32,768 f64 550 for 715, variances of named lengths 758 for 832, 192 for
+204 and 380 for 416, of known ones as long. With results as long softmax would take up to a tenth
+longer, layer norm of 512 KiB a fifth; a cross-entropy of two such rows would take half as long
+again.
 
 Short rows come to the nearest cache, others to the next one. Of a length that comes with the call
 both are asked for, one of them where the vector itself is, which is there: by the next cache alone
