@@ -15,6 +15,7 @@
     dot_columns  the same sums where the columns of A are contiguous (gemv of a transposed matrix)
     both         A @ x and v @ A in one reading of A
     pair         its loop over a few rows
+    lines        dot products of rows that lie across lines of the cache, by whole lines
     sum          products whose steps of k come a few at a time
     integer, integer_dot    integer products, and those of bytes by dot products of four
     ir           a function under construction

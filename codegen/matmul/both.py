@@ -26,7 +26,8 @@ from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.block import k_block
 from graphc.codegen.matmul.dot import DOT_BLOCK, define_rows
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.pair import define_pair, off_line, rows_at_once
+from graphc.codegen.matmul.lines import off_line
+from graphc.codegen.matmul.pair import define_pair, rows_at_once
 from graphc.codegen.matmul.row import add_up, clear, copy, define_add, row_parts
 from graphc.codegen.matmul.short_rows import is_short
 from graphc.codegen.matmul.tiling import prefix

@@ -85,7 +85,7 @@ PLACES = {
     "codegen.matmul.dot": {
         "ALIGNED_ROWS": (1, 9999),
         "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
-        "STREAM_BYTES": (0, 512), "FURTHER": (0, 64)},
+        "STREAM_BYTES": (0, 512), "FURTHER": (0, 64), "LINES_ROW": (0, 1 << 20)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {
         "GROUP_BYTES": (256, 4096), "GROUP_BYTES_BY_LINES": (256, 4096),
