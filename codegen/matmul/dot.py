@@ -21,7 +21,7 @@ from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.lines import ByLines, off_line
+from graphc.codegen.matmul.lines import LINES_ROW, ByLines, off_line
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.matmul.short_rows import define_short_rows
 from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
@@ -41,7 +41,6 @@ ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 STREAM_BYTES = 3 << 19
 STREAMS = 4          # rows that are asked for side by side
 LONG_ROW = 1 << 12   # bytes of a row that is taken with others where registers are few, at least
-LINES_ROW = 1 << 9   # of one that lies across lines and is read by whole ones (`lines`), at least
 
 
 def dots_scratch(dtype: DType, m: Size, k: Size) -> Size:

@@ -19,6 +19,8 @@ from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.tiling import tail_mask
 from graphc.types import DType
 
+LINES_ROW = 1 << 9  # bytes of a row that is read so, at least: shorter ones have too few lines
+
 
 def off_line(f: Function, target: Target, p: str, row: str) -> str:
     """Bytes by which rows from p on, so many apart, all begin after a line; 0 if they differ, or

@@ -32,3 +32,25 @@ def test_bits_do_not_depend_on_where_rows_begin(k, dtype):
             assert [y.tobytes() for y in got] == want, (m, offset, other)
             size = 2e-6 if dtype == "float32" else 1e-13
             np.testing.assert_allclose(got[0], exact, rtol=size, atol=size * k)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("m", "n"), [(1100, 128), (1000, 136), (700, 192), (300, 1024), (9, 20000)]
+)
+def test_bits_of_rows_times_a_matrix(m, n, dtype):
+    """By `stream`, and with the other product beside it."""
+    rng = np.random.default_rng(n)
+    A, v = gx.input("A", ("m", "n"), dtype), gx.input("v", ("m",), dtype)
+    x, y = gx.input("x", ("n",), dtype), gx.input("y", (64,), dtype)
+    short = gx.input("S", ("m", 64), dtype)
+    f, g = gx.function([A, v], v @ A), gx.function([A, x], A.T @ (A @ x))
+    h = gx.function([short, y], short.T @ (short @ y))
+    a, w, u = (rng.normal(size=s).astype(dtype) for s in ((m, n), m, n))
+    calls = [(f, a, w), (g, a, u), (h, a[:, :64], u[:64])]
+    want = [f(placed(a, 0), placed(w, 0)).tobytes() for f, a, w in calls]
+    for offset, other in ((1, 0), (4, 4), (7, 3), (0, 4)):
+        got = [f(placed(a, offset), placed(w, other)) for f, a, w in calls]
+        assert [z.tobytes() for z in got] == want, (offset, other)
+    size = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(got[0], w.astype("f8") @ a.astype("f8"), rtol=size, atol=size * m)
