@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from graphc import dims
 from graphc.aligned import LINE
@@ -69,8 +70,8 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
     apart = f.cmp("ne", "%x_row", str(size))
     unit = f.cmp("eq", "%a_col", str(size))
     back = "0" if length else f.select(unit, off_line(f, target, "%a", "%a_row"), "0")
-    beside = f.sub(f("ptrtoint ptr %x to i64"), back)  # of rows, whose lines begin with its own
-    across = f.cmp("ne", f(f"and i64 {beside}, {LINE - 1}"), "0")
+    alike = f.sub(f("ptrtoint ptr %x to i64"), back)  # begins a line if x stands as the rows do
+    across = f.cmp("ne", f(f"and i64 {alike}, {LINE - 1}"), "0")
     many = f.cmp("sge", "%m", str(ALIGNED_ROWS))
     scattered = f(f"or i1 {apart}, {f(f'and i1 {across}, {many}')}")
     copied = f.at("%scratch", back)
@@ -108,6 +109,16 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
                      f"i1 {later})")
     f.finish()
     return name
+
+
+class _Way(NamedTuple):
+    """Rows that are taken together: how many, when, whether they ask for later ones, and what reads
+    them by lines of the cache, if they lie across these."""
+
+    together: int
+    when: str
+    asking: bool = False
+    lines: ByLines | None = None
 
 
 def define_rows(module: Module, target: Target, dtype: DType, length: int | None = None) -> str:
@@ -151,26 +162,24 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     most = CORE_BYTES if target.reads_ahead else ASK_BYTES
     far = f.cmp("sgt", f.mul("%m", "%a_row"), str(most))
     long = f.cmp("sgt", f.mul("%k", dtype.itemsize), str(LONG_ROW))
-    ways: list[tuple[int, str, bool]] = []  # how many together, when, and whether they ask
-    lines: ByLines | None = None  # by which the first of these read
+    ways: list[_Way] = []
     if target.registers >= 4 * count + 8:
         short = f.cmp("sle", "%a_row", str(ASK_ROW))
         asks = f.all_of([far, short])
-        ways = [(4, asks, True), (4, "true", False)]
+        ways = [_Way(4, asks, asking=True), _Way(4, "true")]
         if target.masked:
             back = off_line(f, target, "%a", "%a_row")
-            lines = ByLines(f, L, dtype, back)
             some = f.cmp("sge", f.mul("%k", dtype.itemsize), str(LINES_ROW))
-            apart = f.all_of([f.cmp("ne", back, "0"), some, f(f"xor i1 {asks}, true")])
-            ways.insert(0, (4, apart, False))
+            across = f.all_of([f.cmp("ne", back, "0"), some, f(f"xor i1 {asks}, true")])
+            ways.insert(0, _Way(4, across, lines=ByLines(f, L, dtype, back)))
     elif count == 8 and tail.masks:
-        ways = [(4, f.all_of([far, long]), False), (2, long, False)]
+        ways = [_Way(4, f.all_of([far, long])), _Way(2, long)]
         if target.reads_streams:
             short = f.cmp("sle", "%a_row", str(ASK_ROW))
             some = f.cmp("sgt", f.mul("%m", "%a_row"), str(STREAM_BYTES))
             near = f(f"xor i1 {far}, true")
-            ways.insert(0, (1, f.all_of([some, near, long, short]), True))
-    for number, (together, when, asking) in enumerate([*ways, (1, "true", False)]):
+            ways.insert(0, _Way(1, f.all_of([some, near, long, short]), asking=True))
+    for together, when, asking, lines in [*ways, _Way(1, "true")]:
         groups = f.udiv(f.sub("%m", done), together)
         end = f.select(when, f.add(done, f.mul(groups, together)), done)
         with f.each(done, end, together) as row:
@@ -179,7 +188,7 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
             ask: Callable[[list[str]], None] | None = None
             if asking:
                 ask = partial(_ask, f) if together > 1 else _streams(f, dtype, row.index)
-            if lines is not None and not number:
+            if lines is not None:
                 sums = lines.sums([*map(lines.begin, a)], lines.begin("%x"))
             else:
                 sums = tail(a, lane_sums(f, L, dtype, a, whole, count, ask=ask))

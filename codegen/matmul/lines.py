@@ -73,7 +73,7 @@ class ByLines:
                 beside(M, here)
             return new
 
-        first, loop, end = f.block, f.fresh("pair"), f.fresh("lines")
+        first, loop, end = f.block, f.fresh("lines"), f.fresh("rest")
         f.do(f"br i1 {f.cmp('sgt', self.whole, '0')}, label %{loop}, label %{end}")
         f.label(loop)
         at, shift = len(f.lines), f.mul(f"%{loop}i", size)
