@@ -32,7 +32,8 @@ from graphc.types import DType
 
 DOT_BLOCK = 4096   # part of the numerical contract
 DOT_ROWS = 32      # rows of A that are copied at a time where its columns are strided
-ALIGNED_ROWS = 32  # from which x is copied where its vectors lie across lines: 2 to 7 % on Zen 5
+ALIGNED_ROWS = 32  # from which x is copied where its vectors lie across lines: 2 to 7 % on Zen 5;
+                   # beside rows that are read by lines where it does not lie as they do
 ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
 # Cores that read ahead do from CORE_BYTES on, so many bytes along the same row.
 FURTHER = 1 << 10
@@ -69,7 +70,7 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
     copies = f.at("%scratch", row)
     apart = f.cmp("ne", "%x_row", str(size))
     unit = f.cmp("eq", "%a_col", str(size))
-    back = "0" if length else f.select(unit, off_line(f, target, "%a", "%a_row"), "0")
+    back = "0" if length else f.select(unit, _off_line(f, dtype), "0")
     alike = f.sub(f("ptrtoint ptr %x to i64"), back)  # begins a line if x stands as the rows do
     across = f.cmp("ne", f(f"and i64 {alike}, {LINE - 1}"), "0")
     many = f.cmp("sge", "%m", str(ALIGNED_ROWS))
@@ -109,6 +110,27 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
                      f"i1 {later})")
     f.finish()
     return name
+
+
+def _far(f: Function) -> str:
+    """Whether A comes from far away, an i1."""
+    most = CORE_BYTES if f.target.reads_ahead else ASK_BYTES
+    return f.cmp("sgt", f.mul("%m", "%a_row"), str(most))
+
+
+def _asks(f: Function) -> str:
+    """Whether rows of A are asked for ahead where registers are many, an i1."""
+    return f.all_of([_far(f), f.cmp("sle", "%a_row", str(ASK_ROW))])
+
+
+def _off_line(f: Function, dtype: DType) -> str:
+    """Bytes by which A's rows begin after a line, if they are read by lines; else 0. What is asked
+    for comes from far away, and waits for that."""
+    if not f.target.masked:
+        return "0"
+    some = f.cmp("sge", f.mul("%k", dtype.itemsize), str(LINES_ROW))
+    near = f.all_of([some, f(f"xor i1 {_asks(f)}, true")])
+    return f.select(near, off_line(f, f.target, "%a", "%a_row"), "0")
 
 
 class _Way(NamedTuple):
@@ -159,20 +181,15 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     whole = f(f"and i64 %k, {-VIRTUAL_BITS // dtype.bits}")
     tail = RowTail(f, L, dtype, whole, count)
     done = "0"
-    most = CORE_BYTES if target.reads_ahead else ASK_BYTES
-    far = f.cmp("sgt", f.mul("%m", "%a_row"), str(most))
     long = f.cmp("sgt", f.mul("%k", dtype.itemsize), str(LONG_ROW))
     ways: list[_Way] = []
     if target.registers >= 4 * count + 8:
-        short = f.cmp("sle", "%a_row", str(ASK_ROW))
-        asks = f.all_of([far, short])
-        ways = [_Way(4, asks, asking=True), _Way(4, "true")]
+        ways = [_Way(4, _asks(f), asking=True), _Way(4, "true")]
         if target.masked:
-            back = off_line(f, target, "%a", "%a_row")
-            some = f.cmp("sge", f.mul("%k", dtype.itemsize), str(LINES_ROW))
-            across = f.all_of([f.cmp("ne", back, "0"), some, f(f"xor i1 {asks}, true")])
-            ways.insert(0, _Way(4, across, lines=ByLines(f, L, dtype, back)))
+            back = _off_line(f, dtype)
+            ways.insert(0, _Way(4, f.cmp("ne", back, "0"), lines=ByLines(f, L, dtype, back)))
     elif count == 8 and tail.masks:
+        far = _far(f)
         ways = [_Way(4, f.all_of([far, long])), _Way(2, long)]
         if target.reads_streams:
             short = f.cmp("sle", "%a_row", str(ASK_ROW))

@@ -214,7 +214,7 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
     asks = target.reads_ahead and target.masked  # by vectors of a line each
     asking = define_add(module, target, dtype, asking=True) if asks else None
     sums = half_a_page_from(f, f("ptrtoint ptr %b to i64"), "%scratch")
-    sums = f.at(sums, off_line(f, target, "%b", "%b_row"))
+    sums = f.at(sums, _off_line(f, dtype))
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
         width = f.min(f.sub(f.mul("%n", size), piece.index), str(STREAM_BYTES))
         columns = f.udiv(width, size)
@@ -301,6 +301,12 @@ def row_parts(f: Function, dtype: DType, start: str, stop: str) -> Parts:
     return [(Lanes(f, lanes, f.target), start, main), (rest, main, stop)]
 
 
+def _off_line(f: Function, dtype: DType) -> str:
+    """Bytes by which rows of %b of %n elements all begin after a line, if they are long; else 0."""
+    long = f.cmp("sge", f.mul("%n", dtype.itemsize), str(LINES_ROW))
+    return f.select(long, off_line(f, f.target, "%b", "%b_row"), "0")
+
+
 def _parts_of_lines(f: Function, dtype: DType) -> Parts:
     """The parts of all %n elements of rows of %b, whose registers begin lines where all rows lie
     alike and are long."""
@@ -308,9 +314,7 @@ def _parts_of_lines(f: Function, dtype: DType) -> Parts:
     if not target.masked:
         return row_parts(f, dtype, "0", width)
     lanes = target.lanes(dtype)
-    behind = off_line(f, target, "%b", "%b_row")
-    long = f.cmp("sge", width, str(LINES_ROW))
-    head = f.select(long, f(f"and i64 {f.sub('0', behind)}, {LINE - 1}"), "0")
+    head = f(f"and i64 {f.sub('0', _off_line(f, dtype))}, {LINE - 1}")
     mask = tail_mask(f, dtype, lanes, f.udiv(head, size))
     return [(Lanes(f, lanes, target, mask=mask), "0", head), *row_parts(f, dtype, head, width)]
 
