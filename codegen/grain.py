@@ -8,7 +8,7 @@ times too few where data come from memory. Measured on two cores with AVX-512:
   chunks of 1 us are no loss, and kernels gain from some 5 us on: sums over 512x512 f32 take 4.0 us
   in the place of 5.8, exp of 256x256 5.8 of 9.7.
 - Where workers sleep, a region must save more than it takes to wake them: the pool sees to that
-  (`pool.regions.WEIGH`), since only it knows.
+  (`pool.regions`), since only it knows.
 - Products that read what another core has just written take a third longer, 14 ns a line. Side by
   side, two products of 20 us and two of 40 us in each step of an LSTM's gradient take 3.06 ms in
   all in the place of 3.97, two of 96x96 11 us of 20; steps of an MLP 64-128-128-10 at

@@ -31,7 +31,7 @@ from graphc.codegen.fpmode import CONTROLS
 from graphc.codegen.machine.platforms import Platform
 from graphc.codegen.pool.affinity import SETTLE
 from graphc.codegen.pool.memory import memory_text
-from graphc.codegen.pool.regions import CLAIM, REGION, WAKE, WEIGH
+from graphc.codegen.pool.regions import CLAIM, REGION
 from graphc.codegen.pool.waiting import AWAIT
 from graphc.codegen.pool.workers import START, STOPPING, WORKER
 
@@ -40,7 +40,8 @@ MAX_THREADS = 256
 PAUSES = 8  # of a worker between two looks at its part: each look takes the line from the caller
 SPIN = 1250  # looks before a worker sleeps, 0.1 to 0.5 ms: longer than a program between regions
 CROWDED_SPIN = 12  # likewise where there are more threads than CPUs
-WAKE_TICKS = 1 << 17  # of work that sleeping workers would have shared, some 50 us: then wake them
+WAKE_TICKS = 200_000  # of work that sleeping workers would have shared, some 75 us: then wake them
+SOON_TICKS = 1 << 20  # between regions for which they would have stayed awake, some 0.4 ms
 CALLER_PAUSES = 1000  # of a caller that waits, before it gives way ..
 CALLER_TURNS = 4  # .. so many times, and then sleeps
 LOSS_TICKS = 1 << 21  # of waiting, some 1 ms: less than that is no reason to go on alone
@@ -49,7 +50,8 @@ REST_TICKS = 1 << 31  # for which callers go on alone, at most: some 1 s, also i
 # Byte offsets in the wiped mapping.
 _LAYOUT = {
     "busy": 0, "workers": 4, "failed": 8, "kept": 12, "pid": 16, "cpus": 20, "debt": 24, "cpu": 32,
-    "losses": 36, "rest": 40,
+    "losses": 36, "rest": 40, "owed": 48,
+    "took": 1024,                        # 64 x ticks of a region, by a hash of its task
     "slots": 4096,                       # MAX_THREADS x { pthread_t, scratch }
     "parts": 8192,
     "part": 128,                         # bytes of a part: caches fetch lines of 64 in pairs
@@ -97,7 +99,7 @@ def runtime_text(
     tokens = {k: str(v) for k, v in (_LAYOUT | _PART).items()} | {
         "link": linkage, "spin": str(SPIN), "few": str(CROWDED_SPIN), "max": str(MAX_THREADS),
         "scratch": str(SCRATCH_BYTES), "joined": str(1 << 32),
-        "size": f"i{platform.base.pointer_bits}", "wake": str(WAKE_TICKS),
+        "size": f"i{platform.base.pointer_bits}", "wake": str(WAKE_TICKS), "soon": str(SOON_TICKS),
         "pauses_alone": str(CALLER_PAUSES), "patience_alone": str(CALLER_PAUSES * CALLER_TURNS),
         "loss": str(LOSS_TICKS), "longest": str(REST_TICKS),
     }
@@ -123,12 +125,11 @@ def runtime_text(
                 f"declare i32 @pthread_attr_setstacksize(ptr, {size}) nounwind",
             }
         counts = "readcyclecounter" in tokens["declare"]
-        region = REGION.replace("<weigh>", WEIGH if counts else WAKE)
         read = "call i64 @llvm.readcyclecounter()" if counts else "add i64 0, 0"
         ticks = _TICKS.replace("<read>", read)
         memory = memory_text(arch, _LAYOUT["bytes"], unloaded)
         text = _DECLARATIONS + _THREADS + memory
-        text += ticks + START + SETTLE + CLAIM + WORKER + AWAIT + region + STOPPING
+        text += ticks + START + SETTLE + CLAIM + WORKER + AWAIT + REGION + STOPPING
     text = re.sub(r"<(\w+)>", lambda m: tokens[m[1]], text)
     return text.replace("@P_", f"@{prefix}_")
 
