@@ -53,7 +53,7 @@ class _Part(NamedTuple):
     def skeleton(self) -> str:
         """What must be equal in functions that are alike."""
         lines = [_with(x, "#") if k in self.numbers else x for k, x in enumerate(self.lines)]
-        return "\n".join(lines).replace(f"@{self.name}(", "@(", 1)
+        return "\n".join(lines).replace(f"@{self.name}(", "@(")
 
 
 def share(module: Module, calls: Sequence[Call], alone: Collection[str]) -> list[Call]:
@@ -64,7 +64,7 @@ def share(module: Module, calls: Sequence[Call], alone: Collection[str]) -> list
     kernels = {c.name: c for c in calls if c.name not in alone}
     parts = list(_parts(module, kernels))
     if len(parts) >= MANY:
-        wide = [p._replace(numbers=p.numbers | _constants(p.lines)) for p in parts]
+        wide = [p._replace(numbers=p.numbers and p.numbers | _constants(p.lines)) for p in parts]
         merged = {name for found in _alike(wide, kernels) if len(found) >= MANY
                   for name in _merge(module, kernels, found)}
         parts = [p for p in parts if p.name not in merged]
@@ -83,7 +83,8 @@ def _parts(module: Module, kernels: Iterable[str]) -> Iterable[_Part]:
             text = module.functions.get(name, "")
             if f"@{name}(ptr %ctx, " in text:
                 lines = text.split("\n")
-                yield _Part(kernel, name, lines, _numbers(lines))
+                calls_itself = text.count(f"@{name}(") > 1  # with a context that has none
+                yield _Part(kernel, name, lines, {} if calls_itself else _numbers(lines))
 
 
 def _alike(parts: Iterable[_Part], kernels: Mapping[str, Call]) -> Iterable[list[_Part]]:

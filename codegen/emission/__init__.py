@@ -12,6 +12,7 @@
     written          short rows within loops, with their states in registers
     along            every lane is a row of its own
     down             the loops down the axes that these reduce
+    last_rows        what long functions leave of rows in lanes, by a call of themselves
     held             rows that few vectors hold, without loops of their own
     staged           long formulas, a stage after the other for a block of vectors
     interior         the part of a row where vectors have no conditions

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Along(Body):
-    """Emits vectors of rows."""
+    """Emits vectors of rows; `whole_vectors`: no part of one is left."""
+
+    whole_vectors = False
 
     def run(
         self, grid: Scope, low: str, high: str, partial: bool = False,
@@ -87,6 +89,7 @@ class Along(Body):
         inner = None if self.nest.reduced or partial else interior(self.nest, s.vector)
         ends = heads is not None or inner is not None
         fits = isinstance(n, int) and n % step == 0 and not (ends or partial)
+        fits = fits or self.whole_vectors
         # part of a vector is as likely as the whole of one, which is not written for itself
         few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
         last = high

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc import dims
-from graphc.codegen.emission import ahead, bands, columns, held, streaming, turned
+from graphc.codegen.emission import ahead, bands, columns, held, last_rows, streaming, turned
 from graphc.codegen.emission.across import Across
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.bands import Bands
@@ -240,7 +240,8 @@ class NestKernel:
         if s.spans:
             assert isinstance(body, Along)
             cut = s.block < s.width  # then an end of a block may lie within a vector
-            body.run(f.top, low, high, partial=cut)
+            if cut or not last_rows.run(body, f"{self.name}.task", low, high):
+                body.run(f.top, low, high, partial=cut)
             return
 
         def piece(i: str) -> None:
