@@ -282,9 +282,11 @@ def streams_of(nest: Nest) -> list[Expr]:
         if x.kind != "load" or x.axes != whole:
             continue
         for k, y in enumerate(found):
+            if x.param != y.param:
+                continue
             ahead = x.offset - y.offset
             walked = any(n.startswith("%") for n in dims.names(ahead))
-            if x.param == y.param and not walked and abs(typical(ahead)) * x.dtype.itemsize <= SOON:
+            if not walked and abs(typical(ahead)) * x.dtype.itemsize <= SOON:
                 found[k] = x if typical(ahead) > 0 else y
                 break
         else:

@@ -160,10 +160,12 @@ class Schedule:
         if longest is None:
             return 0
         vectors = -(-longest // self.width)
-        each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
-        short = vectors == 1 or vectors * each <= STRAIGHT
-        most = STRAIGHT_VECTORS * self.lanes // self.width
-        return vectors if short and vectors <= most else 0
+        if vectors > STRAIGHT_VECTORS * self.lanes // self.width:
+            return 0
+        if vectors > 1:
+            each = sum(cost_of(e) for e in self.nest.exprs if self.vector in e.axes)
+            return vectors if vectors * each <= STRAIGHT else 0
+        return vectors
 
     def is_late(self, s: Store) -> bool:
         """Whether a store is made once, after all items."""
