@@ -20,7 +20,7 @@ MAX_CACHED_ROW = 1 << 12  # elements of a row whose costly parts are kept betwee
 MAX_CACHED = 1 << 16      # bytes of stack that they may take: threads of musl have 128 KiB
 MAX_LENT = 1 << 22        # bytes of longer rows that they take in a result, if registers are wide
 LEAST_SAVED = 3           # cycles of a vector in later sweeps for which cheap ones are kept, ..
-MOST_SAVED_ROW = 1 << 13  # .. if they take so many bytes: of more rows, fewer are swept in turns
+MOST_SAVED_ROW = 1 << 13  # .. if a row of them has so many bytes: of longer ones fewer go in turns
 IN_STEP = 4               # vectors of a sweep that are computed in step
 
 
