@@ -112,13 +112,14 @@ done:
 #
 # Where workers sleep. To wake one takes the caller some 13 to 20 us on a virtual machine, and its
 # help comes 20 to 40 us later, which short regions are not worth. So it is kept, for each task, how
-# long the caller was at work in the last region that began like this. Where that was <wake> ticks,
-# or is not known, workers are woken first. Elsewhere the first chunk is timed: what the others will
-# take is owed, and when the sum of regions that follow each other within <soon> ticks reaches
-# <wake>, they are woken. (To time the first chunk of all regions loses much where that is an eighth
-# of a product, or one of two kernels side by side: 2048x2048x2048 f32, again and again, took two
-# threads 69 ms, now 56, and 384x384x384, 1.5 ms apart, 550 us, now 405. To owe for what came long
-# ago wakes them for nothing: what takes 36 us, 1.5 ms apart, took 65.)
+# long the caller was at work in the last region that began like this. Where that was more than
+# <wake> ticks, or is not known (a 0, than which nothing is more when 1 is taken away), workers are
+# woken first. Elsewhere the first chunk is timed: what the others will take is owed, and when the
+# sum of regions that follow each other within <soon> ticks reaches <wake>, they are woken. (To time
+# the first chunk of all regions loses much where that is an eighth of a product, or one of two
+# kernels side by side: 2048x2048x2048 f32, again and again, took two threads 69 ms, now 56, and
+# 384x384x384, 1.5 ms apart, 550 us, now 405. To owe for what came long ago wakes them for nothing:
+# what takes 36 us, 1.5 ms apart, took 65.)
 REGION = """
 define internal void @P_announce(ptr %part, ptr %task, ptr %ctx, i64 %end, i64 %left, i64 %step, \
 i32 %count, i32 %patience, i32 %fp.word) alwaysinline nounwind {
@@ -247,8 +248,8 @@ own:
   %awake = icmp eq i32 %asleep, 0
   %took.at = call ptr @P_took(ptr %pool, ptr %task)
   %took.before = load i64, ptr %took.at
-  %beyond.one = sub i64 %took.before, 1
-  %long = icmp uge i64 %beyond.one, <wake>
+  %less.one = sub i64 %took.before, 1
+  %long = icmp uge i64 %less.one, <wake>
   %ready = or i1 %awake, %long
   %begun = select i1 %ready, i64 %step, i64 1
   %fits = icmp slt i64 %begun, %low
@@ -292,12 +293,12 @@ wake:
   call void @P_wake(ptr %pool, i64 %count)
   br label %work
 work:
-  %since.when = phi i64 [ %begins, %begin ], [ %entered, %weigh ], [ %entered, %wake ]
+  %worked.from = phi i64 [ %begins, %begin ], [ %entered, %weigh ], [ %entered, %wake ]
   call void @P_work(ptr %pool, ptr %scratch, i64 0, i64 %count, i64 0)
   br i1 %awake, label %each, label %note
 note:
   %done.at = call i64 @P_ticks()
-  %took.now = sub i64 %done.at, %since.when
+  %took.now = sub i64 %done.at, %worked.from
   store i64 %took.now, ptr %took.at
   br label %each
 each:
