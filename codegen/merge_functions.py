@@ -55,6 +55,11 @@ class _Part(NamedTuple):
         lines = [_with(x, "#") if k in self.numbers else x for k, x in enumerate(self.lines)]
         return "\n".join(lines).replace(f"@{self.name}(", "@(")
 
+    @property
+    def calls_itself(self) -> bool:
+        """With a context of its own, in which no numbers are but those that it was written for."""
+        return sum(f"@{self.name}(" in x for x in self.lines) > 1
+
 
 def share(module: Module, calls: Sequence[Call], alone: Collection[str]) -> list[Call]:
     """Keep one of the functions that are alike; the calls as they are then.
@@ -64,7 +69,10 @@ def share(module: Module, calls: Sequence[Call], alone: Collection[str]) -> list
     kernels = {c.name: c for c in calls if c.name not in alone}
     parts = list(_parts(module, kernels))
     if len(parts) >= MANY:
-        wide = [p._replace(numbers=p.numbers and p.numbers | _constants(p.lines)) for p in parts]
+        wide = [
+            p if p.calls_itself else p._replace(numbers=p.numbers | _constants(p.lines))
+            for p in parts
+        ]
         merged = {name for found in _alike(wide, kernels) if len(found) >= MANY
                   for name in _merge(module, kernels, found)}
         parts = [p for p in parts if p.name not in merged]
@@ -82,9 +90,9 @@ def _parts(module: Module, kernels: Iterable[str]) -> Iterable[_Part]:
         for name in (f"{kernel}.task", f"{kernel}.epilogue"):
             text = module.functions.get(name, "")
             if f"@{name}(ptr %ctx, " in text:
-                lines = text.split("\n")
-                calls_itself = text.count(f"@{name}(") > 1  # with a context that has none
-                yield _Part(kernel, name, lines, {} if calls_itself else _numbers(lines))
+                part = _Part(kernel, name, text.split("\n"), {})
+                numbers = {} if part.calls_itself else _numbers(part.lines)
+                yield part._replace(numbers=numbers)
 
 
 def _alike(parts: Iterable[_Part], kernels: Mapping[str, Call]) -> Iterable[list[_Part]]:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 
 class Along(Body):
-    """Emits vectors of rows; `whole_vectors`: no part of one is left."""
-
-    whole_vectors = False
+    """Emits vectors of rows."""
 
     def run(
         self, grid: Scope, low: str, high: str, partial: bool = False,
@@ -63,9 +61,10 @@ class Along(Body):
 
     def vectors(
         self, grid: Scope, low: str, high: str, emit: Callable[[list[Scope]], None],
-        partial: bool = False, group: int = 0,
+        partial: bool = False, group: int = 0, even: bool = False,
     ) -> None:
-        """A loop over groups of vectors from low to high, and one over what is left.
+        """A loop over groups of vectors from low to high, and one over what is left, unless the
+        groups are `even`.
 
         Interleaved vectors are one register that LLVM splits; what is left goes singly, or of a
         known number by halves, since what rows add up waits for itself.
@@ -88,8 +87,7 @@ class Along(Body):
         begin = heads.begin(grid, low, high) if heads is not None else low
         inner = None if self.nest.reduced or partial else interior(self.nest, s.vector)
         ends = heads is not None or inner is not None
-        fits = isinstance(n, int) and n % step == 0 and not (ends or partial)
-        fits = fits or self.whole_vectors
+        fits = even or (isinstance(n, int) and n % step == 0 and not (ends or partial))
         # part of a vector is as likely as the whole of one, which is not written for itself
         few = isinstance(n, int) and (n <= s.width if partial else n < s.width)
         last = high

@@ -101,9 +101,7 @@ def run(body: Along, name: str, low: str, high: str) -> bool:
     f, e, width = body.f, body.e, body.s.width
     left = e(f"srem i64 {e(f'sub nsw i64 {high}, {low}')}, {width}")
     whole = e(f"sub nsw i64 {high}, {left}")
-    body.whole_vectors = True
-    body.run(f.top, low, whole)
-    body.whole_vectors = False
+    body.vectors(f.top, low, whole, lambda vectors: body.rows(f.top, vectors), even=True)
     last, done = e.fresh("last"), e.fresh("done")
     e.do(f"br i1 {e(f'icmp sgt i64 {left}, 0')}, label %{last}, label %{done}")
     e.label(last)

@@ -88,9 +88,8 @@ def keep(s: Schedule, target: Target) -> None:
     if not (costly or near):
         return
     asked = [wanted(s, p, {}) for p in range(s.sweeps)]
-    if near is not None:
-        costly += _made_of_many(s, near, asked, {*costly})
-    uses = {e: [p for p, found in enumerate(asked) if e in found] for e in costly}
+    worth = costly if near is None else [*costly, *_made_of_many(s, near, asked, {*costly})]
+    uses = {e: [p for p, found in enumerate(asked) if e in found] for e in worth}
     cached: dict[Expr, int] = {}
     if near is not None:
         left = MAX_CACHED
@@ -114,8 +113,8 @@ def _made_of_many(
     s: Schedule, length: int, asked: list[set[Expr]], kept: set[Expr]
 ) -> list[Expr]:
     """What later sweeps begin with, if to compute it again takes more than to keep it; not what is
-    only on the way to it. length: of the row, at most; asked: what each sweep wants, of which some
-    is `kept` anyway.
+    only on the way to it. length: of the row, at most; asked: what each sweep wants; kept: what is
+    anyway, to which this is added.
 
     Each of the sweeps of rows that are normalised again and again would begin with the first: three
     sums and three maxima of 32 f32 take 16.4 ns in the place of 19.9, of 64 f64 38 and 50, of 1,000
@@ -142,7 +141,8 @@ def _made_of_many(
             continue
         if length * e.dtype.compute.itemsize > MOST_SAVED_ROW:
             continue
-        if len(begins[e]) * (_cost_again(s, e, kept | {*found}) - 1) >= LEAST_SAVED:
+        if len(begins[e]) * (_cost_again(s, e, kept) - 1) >= LEAST_SAVED:
+            kept.add(e)
             found.append(e)
     return found
 

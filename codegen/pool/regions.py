@@ -246,11 +246,15 @@ i32 %count32, i32 %patience, i32 %fp.word)
   br i1 %others, label %announce, label %own
 own:
   %awake = icmp eq i32 %asleep, 0
-  %took.at = call ptr @P_took(ptr %pool, ptr %task)
-  %took.before = load i64, ptr %took.at
-  %less.one = sub i64 %took.before, 1
+  br i1 %awake, label %deal, label %recall
+recall:
+  %known.at = call ptr @P_took(ptr %pool, ptr %task)
+  %known = load i64, ptr %known.at
+  %less.one = sub i64 %known, 1
   %long = icmp uge i64 %less.one, <wake>
-  %ready = or i1 %awake, %long
+  br label %deal
+deal:
+  %ready = phi i1 [ true, %own ], [ %long, %recall ]
   %begun = select i1 %ready, i64 %step, i64 1
   %fits = icmp slt i64 %begun, %low
   %first = select i1 %fits, i64 %begun, i64 %low
@@ -260,13 +264,13 @@ own:
 i32 %count32, i32 %patience, i32 %fp.word)
   br i1 %awake, label %begin, label %cold
 cold:
-  br i1 %long, label %rouse, label %weigh
+  br i1 %ready, label %rouse, label %weigh
 rouse:
   call void @P_wake(ptr %pool, i64 %count)
   %woken = call i64 @P_ticks()
   br label %begin
 begin:
-  %begins = phi i64 [ %entered, %own ], [ %woken, %rouse ]
+  %begins = phi i64 [ %entered, %deal ], [ %woken, %rouse ]
   call void %task(ptr %ctx, i64 0, i64 %first, ptr %scratch)
   br label %work
 weigh:
@@ -299,6 +303,7 @@ work:
 note:
   %done.at = call i64 @P_ticks()
   %took.now = sub i64 %done.at, %worked.from
+  %took.at = call ptr @P_took(ptr %pool, ptr %task)
   store i64 %took.now, ptr %took.at
   br label %each
 each:
