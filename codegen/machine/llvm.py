@@ -41,9 +41,21 @@ def binding() -> Any:
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     with contextlib.suppress(AttributeError):  # others use llvmlite, too, and other locks of it
-        held(llvm.ffi.lib._lock._lock)
+        held(_lock(llvm))
     _drop_pages(llvm)
     return llvm
+
+
+def _lock(llvm: Any) -> Any:
+    """llvmlite's lock for all of LLVM, that a thread may take again."""
+    return llvm.ffi.lib._lock._lock
+
+
+def _has_lock() -> bool:
+    """Whether this thread has that lock, as a finaliser does that is run in a call of LLVM."""
+    with contextlib.suppress(AttributeError):
+        return is_loaded() and bool(_lock(binding())._is_owned())
+    return False
 
 
 def _drop_pages(llvm: Any) -> None:
@@ -173,6 +185,8 @@ def _side_by_side(
     jobs: Sequence[Callable[[], Any]], sizes: Sequence[float], most: int
 ) -> list[Any]:
     """What the jobs return, of which the largest begin; the first mistake of one is raised."""
+    if _has_lock():
+        most = 1  # others would wait for it, and this thread for them
     made: list[Any] = [None] * len(jobs)
     waiting = sorted(range(len(jobs)), key=lambda i: sizes[i])
     failed: list[BaseException] = []

@@ -144,6 +144,20 @@ def test_no_more_threads(monkeypatch):
         assert len(started) == most
 
 
+def test_no_thread_waits_for_the_lock_of_this_one(monkeypatch):
+    """As where the garbage collector runs in a call of LLVM, and a finaliser compiles."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    monkeypatch.setattr(llvm, "cpus", lambda: 4)
+    texts = [TEXT.replace("@own", f"@own{i}") for i in range(3)]
+    expected = [llvm.compile_object(t, host()) for t in texts]
+    started, start = [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda t: (started.append(t), start(t)))
+    assert llvm.compile_objects(texts, host()) == expected and len(started) == 2
+    monkeypatch.setattr(threading.Thread, "start", lambda t: pytest.fail("would wait"))
+    with llvm.binding().ffi.lib._lock:
+        assert llvm.compile_objects(texts, host()) == expected
+
+
 def test_llvmlite_that_keeps_its_library_to_itself(monkeypatch):
     expected = llvm.compile_object(TEXT, host(), use_cache=False)
     lib = llvm.binding().ffi.lib
