@@ -211,7 +211,7 @@ def test_what_has_no_stages(schedules):
     broad = sum(gx.exp(-(x - 0.1 * n) ** 2 * k) for n in range(12))
     for y in (gx.tanh(x) + k, gx.sum(gx.exp(x) * k), broad, gx.sum(broad), gx.lgamma(gx.lgamma(x))):
         gx.function([x, k], y).compile()
-    few = gx.input("few", (16,))
+    few = gx.input("few", (4,))
     gx.function([few, x], kepler(few, x[:, None])).compile()
     assert schedules
     assert all(s.stages is None for s in schedules)
