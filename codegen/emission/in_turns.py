@@ -40,6 +40,7 @@ from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import least
 from graphc.codegen.nests.loops import Expr
+from graphc.codegen.nests.sweeps import wanted
 from graphc.dims import Size
 
 if TYPE_CHECKING:
@@ -138,13 +139,16 @@ class _Strip:
         """Sweep p over row i of those from the first on."""
         f, e, s, body = self.f, self.e, self.s, self.body
         f.item, at = i, e(f"sub nuw nsw i64 {i}, {first}")
+        asked = wanted(s, p, s.cached)
         for x, (base, size) in self.kept.items():
-            place = e(f"mul nuw nsw i64 {at}, {size}")
-            f.kept_at[x] = e(f"getelementptr inbounds i8, ptr {base}, i64 {place}")
+            if x in asked:
+                place = e(f"mul nuw nsw i64 {at}, {size}")
+                f.kept_at[x] = e(f"getelementptr inbounds i8, ptr {base}, i64 {place}")
         scope = Scope(f, f.top, e.section(), {s.grid[0]: i})
-        for q in range(p):
-            known = {r: self._recall(r, at) for r in body.reduces[q]}
-            scope = Scope(f, scope, e.section(), {}, ready=q + 1)
+        if p:
+            before = [r for rs in body.reduces[:p] for r in rs]
+            known = {r: self._recall(r, at) for r in before if r in asked or p == s.sweeps - 1}
+            scope = Scope(f, scope, e.section(), {}, ready=p)
             scope.scalars.update(known)
         following = whole_row.Row(body).sweep(scope, p) if s.short else self._loops(scope, p)
         for r in body.reduces[p]:

@@ -9,6 +9,7 @@ import pytest
 
 import graphc as gx
 from graphc.codegen.emission import in_turns
+from graphc.codegen.nests import schedule
 
 ROWS = (0, 1, 2, 3, 4, 5, 8, 9, 31)
 
@@ -54,6 +55,26 @@ def test_bits_of_rows_one_by_one(what, length, dtype, monkeypatch):
     close = {"float32": 2e-4, "float64": 1e-10}[dtype]
     for got, want in zip(_results(f(data[-1])), _results(reference(data[-1])), strict=True):
         np.testing.assert_allclose(got, want, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("length", [20, 24, 50])
+def test_each_sweep_over_a_short_row_is_written_out(length, dtype, monkeypatch):
+    """However many there are; the bits are those of loops, whose lanes stand in memory."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x = gx.input("x", ("r", length), dtype)
+    y = x
+    for _ in range(4):
+        y = centred(gx.where(y > 0.0, y, 0.1 * y)) - 0.1 * gx.max(y, axis=1, keepdims=True)
+    lanes = re.compile(r"alloca \[(64 x float|32 x double)\]")
+    written = gx.function([x], [y, gx.grad(gx.sum(y * y), x)])
+    assert not lanes.search(written.llvm_ir())
+    monkeypatch.setattr(schedule, "STRAIGHT_SWEEP", 0)
+    loops = gx.function([x], [y, gx.grad(gx.sum(y * y), x)])
+    assert lanes.search(loops.llvm_ir())
+    for r in ROWS:
+        a = np.random.default_rng(r).normal(size=(r, length)).astype(dtype)
+        assert [v.tobytes() for v in written(a)] == [v.tobytes() for v in loops(a)]
 
 
 def _results(y):
