@@ -36,6 +36,29 @@ def test_what_takes_long_is_kept_between_sweeps_of_rows_that_are_not(dtype, monk
         np.testing.assert_allclose(got, np.tanh(a.astype("f8")).var(1), rtol=0.01, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_long_formulas_of_rows_of_a_named_length_keep_what_takes_long(dtype, monkeypatch):
+    """However many expressions they are; the same bits as computed anew by each sweep."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x = gx.input("x", ("n", "m"), dtype)
+    y = x
+    for _ in range(3):
+        y = gx.tanh(gx.nn.softmax(gx.sin(y), axis=1) * x) - gx.mean(y, axis=1, keepdims=True)
+
+    def made():
+        f = gx.function([x], [y, gx.grad(gx.sum(y * y), x)], name="rows")
+        return f, sum(t.count("= call ") for t in f.llvm_ir().split("define ") if ".near" in t)
+
+    kept, calls = made()
+    assert calls
+    monkeypatch.setattr(sweeps, "MAX_CACHED_ROW", 0)
+    anew, none = made()
+    assert not none
+    for m in (1, 3, 17, 64, 65, 300, 4096, 4097):
+        a = RNG.normal(size=(3, m)).astype(dtype)
+        assert [v.tobytes() for v in kept(a)] == [v.tobytes() for v in anew(a)], m
+
+
 def normalised(x, times):
     """Rows again and again less their greatest element, and times their sum of squares."""
     h = x
@@ -64,6 +87,27 @@ def test_what_is_made_of_many_cheap_elements_is_kept(dtype, m, monkeypatch):
         a = (0.2 * RNG.normal(size=(n, m))).astype(dtype)
         for got, want in zip(kept(a), anew(a), strict=True):
             assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("times", [4, 20])
+def test_short_ones_among_rows_of_a_named_length_keep_cheap_elements_too(
+    times, dtype, monkeypatch
+):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    x = gx.input("x", ("n", "m"), dtype)
+    kept = gx.function([x], normalised(x, times), name="rows")
+    counts = {
+        name: body.count(" = fmul <") for name, body in re.findall(
+            r"define [^@]*@rows\.k0\.(\w+)\.task\((.*?)\n}", kept.llvm_ir(), re.S)
+    }
+    assert 0 < counts["nearest"] < counts["other"], counts
+    monkeypatch.setattr(sweeps, "LEAST_SAVED", 1 << 30)
+    anew = gx.function([x], normalised(x, times), name="rows")
+    assert ".nearest" not in anew.llvm_ir()
+    for m in (1, 64, 1000, 1024, 1025):
+        a = (0.2 * RNG.normal(size=(9, m))).astype(dtype)
+        assert kept(a).tobytes() == anew(a).tobytes(), m
 
 
 def long_rows(dtype, n):
