@@ -146,8 +146,9 @@ class _Strip:
                 f.kept_at[x] = e(f"getelementptr inbounds i8, ptr {base}, i64 {place}")
         scope = Scope(f, f.top, e.section(), {s.grid[0]: i})
         if p:
+            last = p == s.sweeps - 1  # behind which the ends of rows may want any of them
             before = [r for rs in body.reduces[:p] for r in rs]
-            known = {r: self._recall(r, at) for r in before if r in asked or p == s.sweeps - 1}
+            known = {r: self._recall(r, at) for r in before if last or r in asked}
             scope = Scope(f, scope, e.section(), {}, ready=p)
             scope.scalars.update(known)
         following = whole_row.Row(body).sweep(scope, p) if s.short else self._loops(scope, p)

@@ -37,9 +37,10 @@ from graphc.codegen.nests.vector_axis import axis_and_tile, is_less, lane_bits
 from graphc.dims import Size
 
 BLOCK = 4096              # elements of the vector axis in a grid item
-STRAIGHT = 256            # cycles of a row of known length up to which it is unrolled, ..
-STRAIGHT_SWEEP = 512      # .. or of its longest sweep, where each is unrolled by itself; ..
+STRAIGHT = 256            # cycles of a row of known length up to which it is unrolled; ..
 STRAIGHT_VECTORS = 4      # .. and vectors of it that meet in one lane
+STRAIGHT_SWEEP = 512      # likewise of the longest sweep over a row with ..
+SWEPT_VECTORS = 2         # .. so many, where each sweep is unrolled by itself
 FINAL = 1 << 20           # "ready" after all items
 SHORT_COLUMN = 512        # elements summed over that are added up without blocks between
 COLUMN_BYTES = 512        # likewise of columns that are summed: their share of a row, ..
@@ -267,22 +268,22 @@ def _few_vectors(s: Schedule) -> int:
     What goes in turns is written out sweep by sweep. By loops lanes stand in memory, 8 vectors of
     them on AVX2 however few a row has: gradients of rows that are normalised three times take Zen 3
     118 ns by loops and 71 written out (32 f32), 185 and 112 (32 f64), layer norm with tanh 204 and
-    135 (64 f32, SSE). Twice as long sweeps of f64 functions took up to a quarter longer.
+    135 (64 f32, SSE). Of more than two whole groups of lanes nothing is gained; twice as long
+    sweeps of f64 functions took up to a quarter longer.
     """
     n = s.nest.sizes[s.vector] if s.vector is not None and s.across else 0
     most = dims.most(n)
     if most is None:
         return 0
-    vectors = -(-most // s.width)
-    if vectors > STRAIGHT_VECTORS * s.lanes // s.width:
-        return 0
-    if vectors > 1:
-        if s.in_turns:
-            longest = max(sweep_cost(s, p) for p in range(s.sweeps))
-            return vectors if vectors * longest <= STRAIGHT_SWEEP else 0
-        whole = sum(cost_of(e) for e in s.nest.exprs if s.vector in e.axes)
-        return vectors if vectors * whole <= STRAIGHT else 0
-    return vectors
+    vectors, group = -(-most // s.width), s.lanes // s.width
+    if vectors < 2:
+        return vectors
+    if s.in_turns and vectors <= SWEPT_VECTORS * group:
+        longest = max(sweep_cost(s, p) for p in range(s.sweeps))
+        return vectors if vectors * longest <= STRAIGHT_SWEEP else 0
+    whole = sum(cost_of(e) for e in s.nest.exprs if s.vector in e.axes)
+    few = vectors <= STRAIGHT_VECTORS * group and vectors * whole <= STRAIGHT
+    return vectors if few else 0
 
 
 def _take_stages(s: Schedule, target: Target) -> None:

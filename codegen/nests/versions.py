@@ -116,14 +116,16 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
 def _keeping(nest: Nest, k: str, schedule: Schedule, target: Target) -> list[Version]:
     """Versions of rows that are short enough to keep what several sweeps want, the shorter first:
     what takes long, and all that is worth it. A long formula has one of them."""
+    if schedule.sweeps < 2:
+        return []
     found: list[Version] = []
-    kept = len(schedule.cached)
+    kept = schedule.cached.keys()
     for name, most in (("near", MAX_CACHED_ROW), ("nearest", NEAREST_ROW)):
         row = replace(nest, sizes=nest.sizes | {k: dims.minimum(nest.sizes[k], most)})
-        more = len(plan(row, target).cached)
-        if more > kept:
+        worth = plan(row, target).cached.keys()
+        if worth - kept:
             found.insert(0, Version(name, "sle", most, row))
-            kept = more
+            kept = worth
     return found if len(nest.exprs) <= MOST_IN_VECTOR else found[:1]
 
 
