@@ -31,16 +31,12 @@ from graphc.codegen.nests.costs import (
 from graphc.codegen.nests.flattened import rows
 from graphc.codegen.nests.loops import Expr, Nest, Store, axis
 from graphc.codegen.nests.stages import Stages, stages_of
-from graphc.codegen.nests.sweeps import columns_in_step, keep, steps, sweep_cost, sweeps_of, wanted
+from graphc.codegen.nests.sweeps import columns_in_step, few_vectors, keep, steps, sweeps_of, wanted
 from graphc.codegen.nests.tiles import Tile, TurnedRows
 from graphc.codegen.nests.vector_axis import axis_and_tile, is_less, lane_bits
 from graphc.dims import Size
 
 BLOCK = 4096              # elements of the vector axis in a grid item
-STRAIGHT = 256            # cycles of a row of known length up to which it is unrolled; ..
-STRAIGHT_VECTORS = 4      # .. and vectors of it that meet in one lane
-STRAIGHT_SWEEP = 512      # likewise of the longest sweep over a row with ..
-SWEPT_VECTORS = 2         # .. so many, where each sweep is unrolled by itself
 FINAL = 1 << 20           # "ready" after all items
 SHORT_COLUMN = 512        # elements summed over that are added up without blocks between
 COLUMN_BYTES = 512        # likewise of columns that are summed: their share of a row, ..
@@ -241,10 +237,10 @@ def plan(
         follow = nest.reduced[0] if flat else grid[-1] if grid else vector
         schedule.turned_rows = tiles.turned_rows(nest, vector, follow, schedule.loops)
     if not schedule.in_turns:
-        schedule.few = _few_vectors(schedule)
+        schedule.few = few_vectors(schedule)
     keep(schedule, target)
     if schedule.in_turns:
-        schedule.few = _few_vectors(schedule)
+        schedule.few = few_vectors(schedule)
     if target.steps and vector is not None and sweeps:
         schedule.stepped = [stepped or steps(schedule, p) for p in range(sweeps)]
     if vector is not None and width > 1 and not (fixed or across or woven):
@@ -260,30 +256,6 @@ def plan(
         if sweeps and reads_neighbours(nest, vector):
             schedule.interleave = max(columns_in_step(schedule, p) for p in range(sweeps))
     return schedule
-
-
-def _few_vectors(s: Schedule) -> int:
-    """The vectors of a row of known length, if it is short enough to be written out, or 0.
-
-    What goes in turns is written out sweep by sweep. By loops lanes stand in memory, 8 vectors of
-    them on AVX2 however few a row has: gradients of rows that are normalised three times take Zen 3
-    118 ns by loops and 71 written out (32 f32), 185 and 112 (32 f64), layer norm with tanh 204 and
-    135 (64 f32, SSE). Of more than two whole groups of lanes nothing is gained; twice as long
-    sweeps of f64 functions took up to a quarter longer.
-    """
-    n = s.nest.sizes[s.vector] if s.vector is not None and s.across else 0
-    most = dims.most(n)
-    if most is None:
-        return 0
-    vectors, group = -(-most // s.width), s.lanes // s.width
-    if vectors < 2:
-        return vectors
-    if s.in_turns and vectors <= SWEPT_VECTORS * group:
-        longest = max(sweep_cost(s, p) for p in range(s.sweeps))
-        return vectors if vectors * longest <= STRAIGHT_SWEEP else 0
-    whole = sum(cost_of(e) for e in s.nest.exprs if s.vector in e.axes)
-    few = vectors <= STRAIGHT_VECTORS * group and vectors * whole <= STRAIGHT
-    return vectors if few else 0
 
 
 def _take_stages(s: Schedule, target: Target) -> None:

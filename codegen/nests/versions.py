@@ -26,7 +26,7 @@ Rows that are put together of parts of unknown length, as by a concatenation alo
 are cut into these where they are not short: eight parts of 1000 x 16 f32 take 66 us in the place
 of 144, two of 1000 x 64 bytes 9 in the place of 36 (see `row_parts`).
 
-What takes long and is wanted by several sweeps is kept between these (see `schedule`): in the place
+What takes long and is wanted by several sweeps is kept between these (`sweeps.keep`): in the place
 of a result, if there is one, else where a row is not too long for the stack. Softmax of 1000 x 300
 f32 takes 147 us in the place of 191, of f64 305 for 466; of 1024 x 1024 GELUs 1.5 ms for 3.9. Rows
 of up to four vectors are faster in registers by a fifth. The longer a formula, the more its sweeps

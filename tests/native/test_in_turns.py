@@ -9,7 +9,7 @@ import pytest
 
 import graphc as gx
 from graphc.codegen.emission import in_turns
-from graphc.codegen.nests import schedule
+from graphc.codegen.nests import sweeps
 
 ROWS = (0, 1, 2, 3, 4, 5, 8, 9, 31)
 
@@ -69,7 +69,7 @@ def test_each_sweep_over_a_short_row_is_written_out(length, dtype, monkeypatch):
     lanes = re.compile(r"alloca \[(64 x float|32 x double)\]")
     written = gx.function([x], [y, gx.grad(gx.sum(y * y), x)])
     assert not lanes.search(written.llvm_ir())
-    monkeypatch.setattr(schedule, "STRAIGHT_SWEEP", 0)
+    monkeypatch.setattr(sweeps, "STRAIGHT_SWEEP", 0)
     loops = gx.function([x], [y, gx.grad(gx.sum(y * y), x)])
     assert lanes.search(loops.llvm_ir())
     for r in ROWS:

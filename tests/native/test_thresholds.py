@@ -163,13 +163,13 @@ ORDERS = {
     "codegen.nests.versions": {
         "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8), "NEAREST_ROW": (1, 64)},
     "codegen.nests.schedule": {
-        "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16), "STRAIGHT_SWEEP": (1, 5000),
-        "SWEPT_VECTORS": (1, 16),
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "MOST_ABREAST": (0, 10000), "SCANNED_ROWS": (1, 2, 8),
         "CHEAP_SCAN": (0, 100), "CHEAP_LOOKUP": (0, 100),
     },
     "codegen.nests.sweeps": {
+        "STRAIGHT": (1, 5000), "STRAIGHT_VECTORS": (1, 16), "STRAIGHT_SWEEP": (1, 5000),
+        "SWEPT_VECTORS": (1, 16),
         "MAX_CACHED_ROW": (8, 64), "MAX_LENT": (0, 1 << 30), "IN_STEP": (1, 2, 8),
     },
     "codegen.nests.stages": {
