@@ -9,6 +9,7 @@
     in_turns         rows swept some at a time, one sweep after the other
     whole_row        a short row written out, in registers from sweep to sweep
     blocks           an argmax of short integers along a row
+    groups           an argmax of other elements along a row
     written          short rows within loops, with their states in registers
     along            every lane is a row of its own
     down             the loops down the axes that these reduce

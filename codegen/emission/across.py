@@ -12,7 +12,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
-from graphc.codegen.emission import between, blocks, heads, narrow, staged, whole_row, written
+from graphc.codegen.emission import (
+    between,
+    blocks,
+    groups,
+    heads,
+    narrow,
+    staged,
+    whole_row,
+    written,
+)
 from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
@@ -110,11 +119,18 @@ class Across(Body):
 
     def sweep(self, scope: Scope, p: int, low: str, high: str) -> dict[Expr, list[str]]:
         """One pass over the row: accumulate the reductions of sweep p, store what is ready."""
-        s, e = self.s, self.e
-        reduces, stores = self.reduces[p], self.row_stores[p]
         self.f.sweeping = p
         if written.suits(self, p):
             return self._folded(p, written.sweep(self, scope, p, low, high))
+        if groups.suits(self, p):
+            return groups.sweep(
+                self, scope, p, low, high, lambda: self._by_vectors(scope, p, low, high))
+        return self._by_vectors(scope, p, low, high)
+
+    def _by_vectors(self, scope: Scope, p: int, low: str, high: str) -> dict[Expr, list[str]]:
+        """A sweep by loops over vectors."""
+        s, e = self.s, self.e
+        reduces, stores = self.reduces[p], self.row_stores[p]
         assert s.vector is not None
         n = self.nest.sizes[s.vector]
         per = s.lanes // s.width

@@ -101,7 +101,7 @@ def _fold_positions(
         v = vectors[k]
         assert v is not None
         hits[k] = L.op("and", "i1", hit, L.cmp("eq", p, v[1], first))
-    lane = _first_of(L, lanes, _bits(L, lanes, hits))
+    lane = first_of(L, lanes, bits_of(L, lanes, hits))
     if p != "i64":
         group = L.e(f"zext {p} {group} to i64")
     return [greatest[0], L.e(f"add i64 {L.e(f'mul i64 {group}, {lanes}')}, {lane}")]
@@ -119,15 +119,15 @@ def place(kind: Reduction, L: Lanes, vectors: Sequence[list[str] | None]) -> str
     there = {k: v[0] for k, v in enumerate(vectors) if v is not None}
     lanes = len(there) * L.width
     equal = "oeq" if d.is_float else "eq"
-    bits = _bits(L, lanes, {k: L.cmp(equal, t, x, top) for k, x in there.items()})
+    bits = bits_of(L, lanes, {k: L.cmp(equal, t, x, top) for k, x in there.items()})
     if d.is_float:
-        nan = _bits(L, lanes, {k: L.cmp("uno", t, x, x) for k, x in there.items()})
+        nan = bits_of(L, lanes, {k: L.cmp("uno", t, x, x) for k, x in there.items()})
         some = L.e(f"icmp ne i{lanes} {nan}, 0")
         bits = L.e(f"select i1 {some}, i{lanes} {nan}, i{lanes} {bits}")
-    return _first_of(L, lanes, bits)
+    return first_of(L, lanes, bits)
 
 
-def _bits(L: Lanes, lanes: int, conditions: Mapping[int, str]) -> str:
+def bits_of(L: Lanes, lanes: int, conditions: Mapping[int, str]) -> str:
     """Conditions of some vectors, by their number, as an integer with a bit for each of `lanes`."""
     bits, one = "0", f"i{L.width}"
     for k, hit in conditions.items():
@@ -138,7 +138,7 @@ def _bits(L: Lanes, lanes: int, conditions: Mapping[int, str]) -> str:
     return bits
 
 
-def _first_of(L: Lanes, lanes: int, bits: str) -> str:
+def first_of(L: Lanes, lanes: int, bits: str) -> str:
     """The number of the lowest bit that is set, as i64."""
     count = f"llvm.cttz.i{lanes}"
     L.e.module.declare(count, f"declare i{lanes} @{count}(i{lanes}, i1)")

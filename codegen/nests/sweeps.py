@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from graphc import dims
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coefficient, needs
+from graphc.codegen.nests.conditions import conditions
 from graphc.codegen.nests.costs import COSTLY, VECTOR_COST, cost_of, in_steps, is_long
 from graphc.codegen.nests.loops import Expr, Nest, Store
 
@@ -27,6 +28,7 @@ MAX_LENT = 1 << 22        # bytes of longer rows that they take in a result, if 
 LEAST_SAVED = 3           # cycles of a vector in later sweeps for which cheap ones are kept, ..
 MOST_SAVED_ROW = 1 << 13  # .. if a row of them has so many bytes: of longer ones fewer go in turns
 IN_STEP = 4               # vectors of a sweep that are computed in step
+READ_AGAIN = 10           # cycles of a vector up to which a group of them is computed twice
 
 
 def _computed(s: Schedule, p: int) -> list[Expr]:
@@ -83,12 +85,30 @@ def few_vectors(s: Schedule) -> int:
     vectors, group = -(-most // s.width), s.lanes // s.width
     if vectors < 2:
         return vectors
+    if s.sweeps == 1 and vectors > group and by_groups(s, 0):
+        return 0
     if s.in_turns and vectors <= SWEPT_VECTORS * group:
         longest = max(sweep_cost(s, p) for p in range(s.sweeps))
         return vectors if vectors * longest <= STRAIGHT_SWEEP else 0
     whole = sum(cost_of(e) for e in s.nest.exprs if s.vector in e.axes)
     few = vectors <= STRAIGHT_VECTORS * group and vectors * whole <= STRAIGHT
     return vectors if few else 0
+
+
+def by_groups(s: Schedule, p: int) -> bool:
+    """Whether sweep p finds nothing but the place of the greatest of some elements, which are cheap
+    and may be computed again: it goes by groups of lanes, if a row has so many (`emission.groups`).
+    Of integers of up to 16 bits it goes by blocks (`emission.blocks`).
+    """
+    nest, found = s.nest, [r for r, q in s.sweep.items() if q == p]
+    if [r.name for r in found] != ["argmax"] or not s.across or s.loops or s.columns:
+        return False
+    element = found[0].args[0].dtype
+    if not (element.is_float or element.bits > 16) or s.turned_rows is not None:
+        return False
+    if nest.sites or conditions(nest) or any(_stored(s, x, p) for x in nest.stores):
+        return False
+    return sweep_cost(s, p) <= READ_AGAIN
 
 
 def keep(s: Schedule, target: Target) -> None:
@@ -211,10 +231,7 @@ def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
     """The expressions of the row that sweep p computes or reads back."""
     roots = [a for r, q in s.sweep.items() if q == p for a in r.args]
     roots += [r.args[0] for r in s.columns if s.ready[r.args[0]] == p]
-    roots += [
-        x.expr for x in s.nest.stores
-        if set(x.axes) & set(s.nest.reduced) and s.ready[x.expr] == p
-    ]
+    roots += [x.expr for x in s.nest.stores if _stored(s, x, p)]
     seen: set[Expr] = set()
     while roots:
         e = roots.pop()
@@ -225,6 +242,11 @@ def wanted(s: Schedule, p: int, cached: dict[Expr, int]) -> set[Expr]:
             continue
         roots += needs(s.nest, e)
     return seen
+
+
+def _stored(s: Schedule, x: Store, p: int) -> bool:
+    """Whether sweep p makes the elements of a store."""
+    return bool(set(x.axes) & set(s.nest.reduced)) and s.ready[x.expr] == p
 
 
 def sweeps_of(

@@ -27,7 +27,8 @@ PLACES = {
     "codegen.emission.in_turns": {"MOST": (1, 3), "STRIP_BYTES": (0, 1 << 16)},
     "codegen.emission.across": {"MOSTLY_LOADS": (0, 999)},
     "codegen.emission.heads": {"LEAST_BYTES": (8, 1 << 30), "MOST_COST": (0, 9999)},
-    "codegen.nests.sweeps": {"LEAST_SAVED": (1, 9999), "MOST_SAVED_ROW": (64, 1 << 20)},
+    "codegen.nests.sweeps": {
+        "LEAST_SAVED": (1, 9999), "MOST_SAVED_ROW": (64, 1 << 20), "READ_AGAIN": (0, 99)},
     "codegen.emission.last_rows": {"LEAST_EXPRS": (1, 9999), "MOST_BYTES": (512, 1 << 16)},
     "codegen.emission.called": {
         "FOUR": (2, 8), "TWO": (4,), "MOST_COST": (0, 1 << 20), "MOST_COST_OF_FEW": (0, 1 << 20)},
