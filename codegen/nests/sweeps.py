@@ -90,9 +90,12 @@ def few_vectors(s: Schedule) -> int:
     if s.in_turns and vectors <= SWEPT_VECTORS * group:
         longest = max(sweep_cost(s, p) for p in range(s.sweeps))
         return vectors if vectors * longest <= STRAIGHT_SWEEP else 0
-    whole = sum(cost_of(e) for e in s.nest.exprs if s.vector in e.axes)
-    few = vectors <= STRAIGHT_VECTORS * group and vectors * whole <= STRAIGHT
-    return vectors if few else 0
+    return vectors if vectors <= STRAIGHT_VECTORS * group and is_cheap(s, vectors) else 0
+
+
+def is_cheap(s: Schedule, vectors: int) -> bool:
+    """Whether so many vectors of a row take so little, in one sweep, that they are written out."""
+    return vectors * sum(cost_of(e) for e in s.nest.exprs if s.vector in e.axes) <= STRAIGHT
 
 
 def by_groups(s: Schedule, p: int) -> bool:

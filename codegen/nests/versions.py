@@ -20,7 +20,9 @@ Rows of a known length that is short are unrolled where there are enough of them
 Rows that one vector holds have a version as well. They need no loops, and stay in registers from
 sweep to sweep: softmax of 10,000 rows of three takes 161 us in the place of 441, sums of rows of
 eight 22 for 76. Another one is for rows of up to four vectors, all of them masked: sums of 2,000
-rows of 33 f32 take 11 us in the place of 27, argmax 28 for 86, softmax 100 for 160.
+rows of 33 f32 take 11 us in the place of 27, softmax 100 for 160. All four take what takes long
+twice the time of two: sines and exponentials of 17 to 32 f32 90 ns in the place of 55, so these go
+by vectors.
 
 Rows that are put together of parts of unknown length, as by a concatenation along the last axis,
 are cut into these where they are not short: eight parts of 1000 x 16 f32 take 66 us in the place
@@ -47,7 +49,7 @@ from graphc.codegen.nests.axes import coalesce, substitute
 from graphc.codegen.nests.index_splitting import parts_of_rows
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.schedule import Schedule, plan
-from graphc.codegen.nests.sweeps import MAX_CACHED_ROW
+from graphc.codegen.nests.sweeps import MAX_CACHED_ROW, is_cheap
 from graphc.codegen.nests.tiles import longest_spread
 from graphc.codegen.nests.unrolled_rows import UnrolledRows
 from graphc.codegen.nests.vector_axis import FEW
@@ -107,7 +109,8 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
     if len(nest.exprs) <= MOST_IN_VECTOR and (target.masked or target.vector_bits // width >= 32):
         for name, most in (("row", width), ("rows", ROW_VECTORS * width)):
             row = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
-            if plan(row, target).short:
+            found = plan(row, target)
+            if found.short and is_cheap(found, found.short):
                 some.append(Version(name, "sle", most, row))
     some += _keeping(nest, k, schedule, target)
     return Versions(length, some, nest) if some else None

@@ -104,6 +104,23 @@ def test_rows_that_a_vector_holds(dtype):
                 assert got.tobytes() == want.tobytes()
 
 
+@pytest.mark.skipif(not host().masked, reason="versions of such rows need masks")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_takes_long_is_not_computed_for_lanes_beyond_a_row(dtype):
+    """Rows of a few vectors, whose number comes with the call, take all if that is little."""
+    def made(d):
+        x = gx.input("x", ("n", d), dtype)
+        wave = gx.sin(gx.exp(-x * x) - gx.mean(gx.cos(x), axis=1, keepdims=True))
+        return gx.function([x], gx.grad(gx.sum(wave * x), x), name="waves")
+
+    f = made("d")
+    assert "@waves.k0.row(" in f.llvm_ir()
+    assert "@waves.k0.rows(" not in f.llvm_ir()
+    for d in (1, 8, 9, 17, 32, 33, 64, 65):
+        a = RNG.normal(size=(7, d)).astype(dtype)
+        assert f(a).tobytes() == made(d)(a).tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "bool"])
 def test_bytes_are_looked_up_one_by_one(dtype):
     """No instruction gathers them; halves and wider numbers go by vectors."""
