@@ -60,11 +60,11 @@ def test_long_formulas_of_rows_of_a_named_length_keep_what_takes_long(dtype, mon
 
 
 def normalised(x, times):
-    """Rows again and again less their greatest element, and times their sum of squares."""
+    """Rows again and again less their greatest element, and over their sum of squares."""
     h = x
     for k in range(times):
         h = h - gx.max(h, axis=1, keepdims=True) if k % 2 else (
-            h * gx.sum(h * h, axis=1, keepdims=True))
+            h * (1 / (0.1 + gx.sum(h * h, axis=1, keepdims=True))))
     return h
 
 
