@@ -5,6 +5,7 @@
     frame            one function being written: its context, dimensions and failure flags
     sweep            what the ways of running a grid item share: reading, storing, adding up
     across           a row is swept by vectors along a reduced axis
+    abreast          several of these at a time, with what they add up to in registers
     heads            the first elements of such a row, so that its stores begin lines
     in_turns         rows swept some at a time, one sweep after the other
     whole_row        a short row written out, in registers from sweep to sweep

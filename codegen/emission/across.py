@@ -8,11 +8,12 @@ row is written out without loops (`whole_row`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from graphc.codegen.elementwise import casts
 from graphc.codegen.emission import (
+    abreast,
     between,
     blocks,
     groups,
@@ -22,6 +23,7 @@ from graphc.codegen.emission import (
     whole_row,
     written,
 )
+from graphc.codegen.emission.abreast import Abreast, Place, States
 from graphc.codegen.emission.folds import fold
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
@@ -32,13 +34,12 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.emission.sweep import Body
 from graphc.codegen.nests.loops import Expr, Store
 from graphc.codegen.nests.schedule import unroll_of
-from graphc.codegen.nests.sweeps import counts, in_step, sweep_cost
+from graphc.codegen.nests.sweeps import sweep_cost
 
 if TYPE_CHECKING:
     from graphc.codegen.emission.frame import Frame
 
 CHEAP = 40  # cycles of a vector up to which the loop over a row is unrolled
-MOSTLY_LOADS = 3  # cycles of a sweep for each of its loads up to which these are what it waits for
 
 
 class Across(Body):
@@ -133,23 +134,23 @@ class Across(Body):
         reduces, stores = self.reduces[p], self.row_stores[p]
         assert s.vector is not None
         n = self.nest.sizes[s.vector]
-        per = s.lanes // s.width
+        begin, end = ("0", self.f.top.size(n))
+        if self.blocks or (s.flat and self.nest.reduced[0] == s.vector):
+            begin, end = low, high
+        L = Lanes(e, s.width, self.f.target)
+        places = [(r, k) for r in reduces for k in range(s.lanes // s.width)]
+        start = {(r, k): self.kind(r).start(L) for r, k in places}
+        group = self._side_by_side(reduces)
+        whole = not (s.loops or self.blocks or s.stages is not None or self._stretches(n))
+        if whole and abreast.suits(self, reduces, group):
+            row = Abreast(self, scope, reduces, stores, group)
+            return self._folded(p, row.sweep(begin, end, start))
         cells = {
             r: [self.f.alloca(f"[{s.lanes} x {memory_of(t)}]") for t in self.kind(r).types]
             for r in reduces
         }
-        L = Lanes(e, s.width, self.f.target)
-        for r, bases in cells.items():
-            for t, base, v in zip(
-                self.kind(r).types, bases, self.kind(r).start(L), strict=True
-            ):
-                for k in range(per):
-                    e.do(f"store {L.vec(t)} {v}, ptr {self._cell(base, t, str(k * s.width))}, "
-                         "align 8")
-        begin, end = ("0", self.f.top.size(n))
+        self._store(cells, start)
         outer = list(s.loops)
-        if self.blocks or (s.flat and self.nest.reduced[0] == s.vector):
-            begin, end = low, high
 
         def nested(depth: int, around: Scope) -> None:
             if depth == len(outer):
@@ -171,14 +172,7 @@ class Across(Body):
             between.each(self.f, name, first, last, body)
 
         nested(0, scope)
-        states = {
-            (r, k): [
-                e(f"load {L.vec(t)}, ptr {self._cell(base, t, str(k * s.width))}, align 8")
-                for t, base in zip(self.kind(r).types, bases, strict=True)
-            ]
-            for r, bases in cells.items() for k in range(per)
-        }
-        return self._folded(p, states)
+        return self._folded(p, self._load(cells, places))
 
     def _folded(
         self, p: int, states: Mapping[tuple[Expr, int], list[str]]
@@ -194,6 +188,25 @@ class Across(Body):
                 narrow.total(L, kind, parts, r.dtype) if r in s.narrow else fold(kind, L, parts)
             )
         return out
+
+    def _load(self, cells: Mapping[Expr, list[str]], places: Iterable[Place]) -> States:
+        """States that stand in memory."""
+        L = Lanes(self.e, self.s.width, self.f.target)
+        return {
+            (r, k): [
+                self.e(f"load {L.vec(t)}, ptr {self._cell(c, t, str(k * L.width))}, align 8")
+                for t, c in zip(self.kind(r).types, cells[r], strict=True)
+            ]
+            for r, k in places
+        }
+
+    def _store(self, cells: Mapping[Expr, list[str]], states: States) -> None:
+        """Put states into memory."""
+        L = Lanes(self.e, self.s.width, self.f.target)
+        for (r, k), state in states.items():
+            for t, c, x in zip(self.kind(r).types, cells[r], state, strict=True):
+                at = self._cell(c, t, str(k * L.width))
+                self.e.do(f"store {L.vec(t)} {x}, ptr {at}, align 8")
 
     def _cell(self, base: str, t: str, lane: str) -> str:
         """The address of a lane of states in memory."""
@@ -302,63 +315,14 @@ class Across(Body):
             return 1
         return group if reduces else max(s.unroll, unroll_of(cost))
 
-    def _shifts(self) -> bool:
-        """Whether a sweep goes by vectors side by side to shift one from the other (`shifted`):
-        where it mostly reads. Others gain nothing, and a tenth longer takes what computes some four
-        times for each load, such as Rosenbrock's function."""
-        s, p = self.s, self.f.sweeping
-        return not counts(s, p) and sweep_cost(s, p) <= MOSTLY_LOADS * len(self.f.shifted)
-
     def _unrolled(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],
         cells: dict[Expr, list[str]], begin: str, end: str, group: int,
     ) -> None:
         """A loop over `group` vectors at a time, with the states of reductions in registers."""
-        s, e = self.s, self.e
-        L = Lanes(e, s.width, self.f.target)
-        sides = range(s.lanes // s.width)  # the vectors that a reduction's lanes are
-
-        def places() -> Iterator[tuple[str, str]]:
-            """Types and addresses of the states in memory."""
-            for r in reduces:
-                for k in sides:
-                    for t, base in zip(self.kind(r).types, cells[r], strict=True):
-                        yield L.vec(t), self._cell(base, t, str(k * s.width))
-
-        kinds = {r: self.kind(r).in_registers(self.f.target) for r in reduces}
-        abreast = group if self._shifts() else min(group, in_step(s, self.f.sweeping))
-
-        def body(i: str, state: list[str]) -> list[str]:
-            left = iter(state)
-            old = {(r, k): [next(left) for _ in kinds[r].types] for r in reduces for k in sides}
-            new: dict[tuple[Expr, int], list[str]] = {}
-            for k in range(0, group, abreast):
-                start = e(f"add nuw nsw i64 {i}, {k * s.width}") if k else i
-                inner = self.vectors_at(scope, start, None, abreast * s.width)
-                if self.f.sweeping == self.prefetch.sweep:
-                    self.prefetch.ask(inner, k)
-                if not (self.f.sweeping or k):
-                    self.streams.ask(inner, group * s.width)
-                self.evaluate(inner, reduces, stores)
-                for r in reduces:
-                    for j, x in enumerate(self.arrivals(inner, r, i, abreast), k):
-                        new[r, j] = kinds[r].step(L, old[r, j], x)
-            return [v for key in old for v in new[key]]
-
-        before = iter([e(f"load {v}, ptr {p}, align 8") for v, p in places()])
-        carried = [
-            (L.vec(t), v) for r in reduces for _ in sides for t, v in zip(
-                kinds[r].types,
-                kinds[r].entered(L, [next(before) for _ in self.kind(r).types]), strict=True,
-            )
-        ]
-        final = iter(e.loop(begin, end, s.width * group, carried, body))
-        after = [
-            v for r in reduces for _ in sides
-            for v in [next(final) for _ in kinds[r].types][: len(self.kind(r).types)]
-        ]
-        for (v, p), register in zip(places(), after, strict=True):
-            e.do(f"store {v} {register}, ptr {p}, align 8")
+        row = Abreast(self, scope, reduces, stores, group)
+        states = row.begun(self._load(cells, [(r, k) for r in reduces for k in row.sides]))
+        self._store(cells, row.ended(row.groups(begin, end, states)))
 
     def _rolled(
         self, scope: Scope, reduces: list[Expr], stores: list[Store],

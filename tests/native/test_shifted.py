@@ -9,7 +9,7 @@ import pytest
 from scalar_harness import at_level, levels
 
 import graphc as gx
-from graphc.codegen.emission import across
+from graphc.codegen.emission import abreast
 from graphc.codegen.machine import target
 
 SHIFTS = ((0, 1), (0, 1, 2), (2, 0), (0, 1, 3, 4), (0, 7), (0, 8), (0, 15), (0, 16), (0, 9, 31))
@@ -122,7 +122,7 @@ def test_sums_that_compute_more_go_by_single_vectors(at, monkeypatch) -> None:
     x = gx.input("x", ("n",))
     cost = gx.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
     texts = []
-    for most in (across.MOSTLY_LOADS, 99):
-        monkeypatch.setattr(across, "MOSTLY_LOADS", most)
+    for most in (abreast.MOSTLY_LOADS, 99):
+        monkeypatch.setattr(abreast, "MOSTLY_LOADS", most)
         texts.append(gx.function([x], cost).assembly())
     assert "valign" not in texts[0] and "valign" in texts[1]

@@ -25,7 +25,8 @@ PLACES = {
     "codegen.addresses": {"STRETCH": (1, 20)},
     "codegen.calling.allocator": {"FROM_BYTES": (64,)},
     "codegen.emission.in_turns": {"MOST": (1, 3), "STRIP_BYTES": (0, 1 << 16)},
-    "codegen.emission.across": {"MOSTLY_LOADS": (0, 999)},
+    "codegen.emission.abreast": {
+        "MOSTLY_LOADS": (0, 999), "MOST_LEFT": (0, 9999), "MOST_UNKNOWN": (0, 9999)},
     "codegen.emission.heads": {"LEAST_BYTES": (8, 1 << 30), "MOST_COST": (0, 9999)},
     "codegen.nests.sweeps": {
         "LEAST_SAVED": (1, 9999), "MOST_SAVED_ROW": (64, 1 << 20), "READ_AGAIN": (0, 99)},
