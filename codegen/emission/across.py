@@ -141,8 +141,8 @@ class Across(Body):
         places = [(r, k) for r in reduces for k in range(s.lanes // s.width)]
         start = {(r, k): self.kind(r).start(L) for r, k in places}
         group = self._side_by_side(reduces)
-        whole = not (s.loops or self.blocks or s.stages is not None or self._stretches(n))
-        if whole and abreast.suits(self, reduces, group):
+        in_one = not (s.loops or self.blocks or s.stages is not None or self._stretches(n))
+        if in_one and abreast.suits(self, reduces, group):
             row = Abreast(self, scope, reduces, stores, group)
             return self._folded(p, row.sweep(begin, end, start))
         cells = {
