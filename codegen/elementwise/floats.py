@@ -292,10 +292,10 @@ class Floats:
         e = self.add(self.add(e, self.mul(ah, bl)), self.mul(al, bh))
         return p, self.add(e, self.mul(al, bl))
 
-    def residue(self, a: str, b: str, c: float) -> str:
+    def residue(self, a: str, b: str, c: Operand) -> str:
         """a * b - c, rounded once, for a product close to c."""
         if self.L.target.has_fma:
-            return self.fma(a, b, -c)
+            return self.fma(a, b, self.neg(c) if isinstance(c, str) else -c)
         p, low = self.two_prod(a, b)
         return self.add(self.sub(p, c), low)
 

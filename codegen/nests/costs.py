@@ -23,8 +23,8 @@ from graphc.codegen.vecmath import powers
 VECTOR_COST = {
     "exp": 10, "expm1": 16, "log": 12, "log1p": 22, "log2": 12, "log10": 14, "sin": 24, "cos": 24,
     "tan": 24, "sinh": 20, "cosh": 18, "tanh": 20, "asinh": 45, "acosh": 38, "atanh": 24,
-    "asin": 20, "acos": 22, "atan": 20, "atan2": 36, "erf": 30, "normal_cdf": 45, "pow": 38,
-    "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "cbrt": 24, "rem": 32,
+    "asin": 20, "acos": 22, "atan": 20, "atan2": 24, "erf": 30, "normal_cdf": 45, "pow": 38,
+    "lgamma": 200, "polygamma": 300, "div": 8, "sqrt": 10, "rsqrt": 16, "cbrt": 12, "rem": 32,
 }
 # Kernels that differ and compute FUNCTIONS, up to which each has the code of its functions itself.
 # A program of more calls one sin for all, and one function that adds up the lanes of a vector: of
@@ -46,12 +46,12 @@ LONG_CHAIN = 24       # cost from which eight vectors go side by side
 MAX_INTERLEAVED = 720  # cost of the vectors side by side: a bound of the code's size,
 MAX_AVX2 = 1024        # where option prices take f32 8% less by eight vectors than by four, f64 3%
 # How many vectors of AVX-512 of these go side by side at most, in f32 and f64: they divide or hold
-# many values, and more of them wait for the divider and are spilled. Of 2^13 elements, f32 atan2
-# takes 5.3 us by four vectors and 4.2 by one; f64 atan2 13.3 and 10.8, atan 7.9 and 6.8, tan 8.7
-# and 7.6, tanh 7.4 and 6.8, asinh 16.2 and 13.1 by two, acosh 12 and 10.4 by two; normal_cdf 19.5
-# by eight and 14.4 by four. It holds for formulas in which they are MOSTLY the cost.
+# many values, and more of them wait for the divider and are spilled. Of 2^13 elements, f64 atan2
+# takes 13.3 us by four vectors and 10.8 by one, atan 7.9 and 6.8, tan 8.7 and 7.6, tanh 7.4 and
+# 6.8, asinh 16.2 and 13.1 by two, acosh 12 and 10.4 by two; normal_cdf 19.5 by eight and 14.4 by
+# four. It holds for formulas in which they are MOSTLY the cost.
 ABREAST = {
-    "atan": (1, 1), "atan2": (1, 1), "tan": (8, 1), "tanh": (2, 1), "asinh": (8, 2),
+    "atan": (1, 1), "atan2": (8, 1), "tan": (8, 1), "tanh": (2, 1), "asinh": (8, 2),
     "acosh": (8, 2), "normal_cdf": (8, 4),
 }
 MOSTLY = 0.75

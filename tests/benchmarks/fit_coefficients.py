@@ -241,12 +241,14 @@ def put_normal(put: Put) -> None:
 
 
 def put_arctangent(put: Put) -> None:
-    """atan x = x + x^3 A(x^2), to tan(pi / 8)."""
+    """atan x = x + x^3 A(x^2), to tan(pi / 8), or to 1."""
     M = mp.mpf
     top = (mp.tan(mp.pi / 8) * M("1.01")) ** 2
     g = near0(root(lambda x: (mp.atan(x) / x - 1) / x**2), lambda z: -M(1) / 3 + z / 5)
     put("ATAN_F32", minimax(g, 0, top, 4, lambda z: z))
     put("ATAN_F64", minimax(g, 0, top, 11, lambda z: z))
+    put("ATAN_TO_1_F32", minimax(
+        g, 0, M(1), 7, lambda z: z**1.5 / mp.atan(mp.sqrt(z)) if z else M(0)))
 
 
 def put_gamma(put: Put, put_sum: PutSum) -> None:
@@ -280,9 +282,12 @@ def put_gamma(put: Put, put_sum: PutSum) -> None:
 
 
 def put_cube_root(put: Put) -> None:
-    """A first guess of 1 / cbrt m, for m from 1 to 2."""
-    for name, degree in (("CBRT_F32", 2), ("CBRT_F64", 3)):
-        put(name, minimax(lambda m: 1 / mp.cbrt(m), 1, 2, degree, mp.cbrt))
+    """1 / cbrt(1 - h) = 1 + h P(h), for what a guess from the bits leaves."""
+    M = mp.mpf
+    g = near0(lambda h: (1 / mp.cbrt(1 - h) - 1) / h, lambda h: M(1) / 3 + 2 * h / 9)
+    series = minimax(g, -M("0.108"), M("0.108"), 2, abs)
+    for name in ("CBRT_F32", "CBRT_F64"):
+        put(name, series)
 
 
 def put_constants(put_sum: PutSum) -> None:

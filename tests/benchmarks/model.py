@@ -18,7 +18,7 @@ WEIGHTS = {
     "exp": 19, "log": 21, "expm1": 25, "log1p": 36, "log2": 20, "log10": 22, "sin": 45,
     "cos": 45, "tan": 38, "sinh": 30, "cosh": 28, "tanh": 28, "asinh": 48, "acosh": 45,
     "atanh": 35, "asin": 24, "acos": 27, "atan": 26, "erf": 41, "normal_cdf": 53, "pow": 63,
-    "atan2": 50, "rem": 30, "rsqrt": 2, "cbrt": 40, "lgamma": 470,
+    "atan2": 48, "rem": 30, "rsqrt": 2, "cbrt": 30, "lgamma": 470,
 }
 DIVIDER = ("div", "sqrt", "rsqrt", "atan2", "tanh", "normal_cdf", "atan", "tan", "asin",
            "acos", "asinh", "acosh", "atanh")
