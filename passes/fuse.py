@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
-from graphc.passes import both, chains, copies, few_columns, one_sweep, repeated, totals
+from graphc.passes import apart, both, chains, copies, few_columns, one_sweep, repeated, totals
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import combine, own_label
 from graphc.passes.groups import Group
@@ -159,7 +159,8 @@ class Fusion(Joining):
 
 def run(g: Graph) -> Graph:
     """Group the nodes of g into kernels, and kernels into chains."""
-    kernels = few_columns.run(_kernels(totals.run(g)), lambda body: Fusion(body, once=True).run())
+    g = totals.run(apart.run(g))
+    kernels = few_columns.run(_kernels(g), lambda body: Fusion(body, once=True).run())
     return chains.run(both.run(one_sweep.run(kernels)), _kernels)
 
 
