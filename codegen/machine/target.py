@@ -97,7 +97,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     @property
     def reads_ahead(self) -> bool:
         """Whether what lies beyond a core's own cache comes faster if it is asked for some pages
-        ahead (`emission.prefetch`, `matmul`: `dot`, `row` and `pair`)."""
+        ahead (`emission.prefetch` and `streaming`, `matmul`: `dot`, `row` and `pair`)."""
         return self.core == ZEN5
 
     @property
@@ -115,7 +115,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     def waits_for_lines(self) -> bool:
         """Whether ordinary stores to lines beyond the last cache, which read these first, take
         longer than others from the first such line on (`emission.streaming`)."""
-        return self.core == ZEN3
+        return self.core in (ZEN3, ZEN5)
 
     @property
     def loses_lines(self) -> bool:
