@@ -29,13 +29,13 @@ ROW = 16          # elements of such an operand's rows, at least,
 AGAIN = 8         # times that each of them is wanted,
 ELEMENTS = 4096   # elements that are made of them in all: of fewer a kernel more is no gain
 USUAL = 256       # what a dimension is taken for
-DEPTH = 16        # ops between a broadcast and what it looks at
+LOOKED_AT = 100   # ops behind a broadcast
 
 
 def run(g: Graph) -> Graph:
     """g with a barrier behind each such operand, which makes it an array."""
     found = {n.args[0] for n in g.nodes if n.op.name == "broadcast" and _wanted_again(n)}
-    apart = {v for v in found if _is_apart(v, v.type.ndim - 1, DEPTH)}
+    apart = {v for v in found if _is_apart(v)}
     if not apart:
         return g
     ids = count(1 + max((n.attrs["id"] for n in g.nodes if n.op.name == "barrier"), default=0))
@@ -61,12 +61,18 @@ def _wanted_again(n: Node) -> bool:
     return row >= ROW and size >= ELEMENTS and size >= AGAIN * own
 
 
-def _is_apart(v: Value, axis: int, depth: int) -> bool:
-    """Whether to walk v along an axis is to pick elements of an array one by one."""
-    n = v.node
-    if n.op.kind is Kind.ELEMENTWISE and depth:
-        return any(_is_apart(a, axis, depth - 1) for a in n.args if a.type.shape == v.type.shape)
-    return _step(v, axis, depth) not in (0, 1)
+def _is_apart(v: Value) -> bool:
+    """Whether to walk along the rows of v is to pick elements of some array one by one."""
+    seen, left = {v}, [v]
+    while left and len(seen) <= LOOKED_AT:
+        x = left.pop()
+        if x.node.op.kind is Kind.ELEMENTWISE:
+            new = [a for a in x.node.args if a.type.shape == v.type.shape and a not in seen]
+            seen.update(new)
+            left += new
+        elif _step(x, v.type.ndim - 1, LOOKED_AT) not in (0, 1):
+            return True
+    return False
 
 
 def _step(v: Value, axis: int, depth: int) -> Size | None:
