@@ -12,9 +12,9 @@
 Where elements stand is index arithmetic of the kernel that wants them, so each of its rows would
 gather them one by one: of columns of tables, diagonals, what is picked at positions, and what
 little is computed of these. `fuse` asks for this first. On Zen 5 1000 x 1000 f32 times the diagonal
-of another matrix take 68 us in the place of 393, differences of 1000 numbers, each with each, 37 in
-the place of 248 where these are a column of a table of 8, of 47 where it is of 3; products of two
-columns of 64, each with each, 39 for 314, of columns of 300 rows 2.6 for 23.
+of another matrix take 68 us in the place of 393, differences of 1000 numbers, each with each, that
+are a column of a table of 8 38 in the place of 248, products of two columns of 64 39 for 314, of
+300 rows 2.6 for 23.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from graphc.dims import Size, estimate, product
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 
-ROW = 16          # elements of such an operand's rows, at least,
-AGAIN = 8         # times that each of them is wanted,
+ROW = 16          # elements of such an operand, at least,
+AGAIN = 8         # times that it is wanted,
 ELEMENTS = 4096   # elements that are made of them in all: of fewer a kernel more is no gain
 USUAL = 256       # what a dimension is taken for
+NEAR = 4          # places from one to the next, up to which whole vectors are read
 LOOKED_AT = 100   # ops behind a broadcast
 
 
@@ -53,12 +54,13 @@ def run(g: Graph) -> Graph:
 
 
 def _wanted_again(n: Node) -> bool:
-    """Whether a broadcast repeats long rows, and often."""
+    """Whether a broadcast repeats a long row, and often. Of several rows, such as those of a
+    transposed matrix, blocks are turned by the kernel, or points stand in its lanes."""
     (v,), shape, axes = n.args, n.attrs["shape"], n.attrs["axes"]
-    if not axes or axes[-1] != len(shape) - 1 or v.type.shape[-1] != shape[-1]:
+    if not axes or axes[-1] != len(shape) - 1 or v.type.size != shape[-1]:
         return False
-    row, own, size = (estimate(x, USUAL) for x in (shape[-1], v.type.size, n.out.type.size))
-    return row >= ROW and size >= ELEMENTS and size >= AGAIN * own
+    row, size = estimate(shape[-1], USUAL), estimate(n.out.type.size, USUAL)
+    return row >= ROW and size >= ELEMENTS and size >= AGAIN * row
 
 
 def _is_apart(v: Value) -> bool:
@@ -70,8 +72,10 @@ def _is_apart(v: Value) -> bool:
             new = [a for a in x.node.args if a.type.shape == v.type.shape and a not in seen]
             seen.update(new)
             left += new
-        elif _step(x, v.type.ndim - 1, LOOKED_AT) not in (0, 1):
-            return True
+        else:
+            step = _step(x, v.type.ndim - 1, LOOKED_AT)
+            if not isinstance(step, int) or step > NEAR:
+                return True
     return False
 
 

@@ -16,11 +16,12 @@ def barriers(f):
 
 TABLES = {  # (shapes, expression, whether something is put side by side)
     "column": (((200, 9), (80, 200)), lambda xp, t, a: a * t[:, 4], True),
-    "pairs": (((200, 3), (1,)), lambda xp, t, a: t[:, 1][:, None] - t[:, 1][None, :] + a, True),
+    "pairs": (((200, 5), (1,)), lambda xp, t, a: t[:, 1][:, None] - t[:, 1][None, :] + a, True),
     "diagonal": (((200, 200), (80, 200)), lambda xp, t, a: a + xp.diagonal(t), True),
     "computed": (((200, 9), (80, 200)), lambda xp, t, a: a * (2 * t[:, 4] + t[:, 5]), True),
-    "transposed": (((200, 9), (80, 9, 200)), lambda xp, t, a: a * t.T, True),
+    "transposed": (((200, 9), (80, 9, 200)), lambda xp, t, a: a * t.T, False),
     "picked": (((200, 9), (80, 200)), lambda xp, t, a: a * t[:, 4][xp.arange(200) // 2], True),
+    "near": (((200, 4), (80, 200)), lambda xp, t, a: a * t[:, 3], False),
     "rows": (((9, 200), (80, 200)), lambda xp, t, a: a * t[4], False),
     "backwards": (((9, 200), (80, 200)), lambda xp, t, a: a * t[4, ::-1], False),
     "down": (((80, 9), (80, 200)), lambda xp, t, a: a * t[:, 4][:, None], False),
