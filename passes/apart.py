@@ -19,11 +19,10 @@ are a column of a table of 8 38 in the place of 248, products of two columns of 
 
 from __future__ import annotations
 
-from itertools import count
-
 from graphc.dims import Size, estimate, product
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
+from graphc.passes.bodies import barrier_ids
 
 ROW = 16          # elements of such an operand, at least,
 AGAIN = 8         # times that it is wanted,
@@ -39,7 +38,7 @@ def run(g: Graph) -> Graph:
     apart = {v for v in found if _is_apart(v)}
     if not apart:
         return g
-    ids = count(1 + max((n.attrs["id"] for n in g.nodes if n.op.name == "barrier"), default=0))
+    ids = barrier_ids(g)
     made: dict[Value, Value] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> tuple[Value, ...] | None:

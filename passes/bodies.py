@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from graphc.errors import Loc
@@ -18,6 +19,11 @@ from graphc.types import Array, TensorType
 def operand(name: str, t: TensorType, loc: Loc | None = None) -> Value:
     """An input of a body."""
     return Node(OPS["input"], (), {"name": name, "type": t}, [t], Origin(loc)).out
+
+
+def barrier_ids(g: Graph) -> Iterator[int]:
+    """Numbers that no barrier of g has."""
+    return count(1 + max((n.attrs["id"] for n in g.nodes if n.op.name == "barrier"), default=0))
 
 
 def bodies_in(g: Graph) -> list[Graph]:

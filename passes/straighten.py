@@ -37,12 +37,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
 
 from graphc.ir import Builder, Graph, Node, Value, rebuild
 from graphc.ops.row import Kind
 from graphc.passes.batched_products import batched_sum, is_batched_sum
-from graphc.passes.bodies import array_of
+from graphc.passes.bodies import array_of, barrier_ids
 from graphc.passes.elementwise_products import elements, free, is_elementwise, is_row_sum, row_sum
 from graphc.passes.narrow_products import narrow_side
 from graphc.passes.one_matrix import joined, one_matrix, shaped
@@ -62,7 +61,7 @@ def run(g: Graph) -> Graph:
     uses = Counter(n.args[1] for n in g.nodes if _sums_over_rows(n))
     readers = Counter(a for n in g.nodes for a in n.args)
     readers.update((*g.outputs, *(v for _, v in g.updates)))
-    ids = count(1 + max((n.attrs["id"] for n in g.nodes if n.op.name == "barrier"), default=0))
+    ids = barrier_ids(g)
     turned: dict[Value, Value] = {}
 
     def rewrite(b: Builder, n: Node, args: tuple[Value, ...]) -> Sequence[Value] | None:

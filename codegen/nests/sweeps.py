@@ -76,7 +76,7 @@ def few_vectors(s: Schedule) -> int:
     them on AVX2 however few a row has: gradients of rows that are normalised three times take Zen 3
     118 ns by loops and 71 written out (32 f32), 185 and 112 (32 f64), layer norm with tanh 204 and
     135 (64 f32, SSE). Of more than two whole groups of lanes nothing is gained; twice as long
-    sweeps of f64 functions took up to a quarter longer.
+    sweeps of f64 functions took up to a quarter longer. What goes `by_groups` is not written out.
     """
     n = s.nest.sizes[s.vector] if s.vector is not None and s.across else 0
     most = dims.most(n)

@@ -8,8 +8,6 @@ import pytest
 import graphc as gx
 from graphc.codegen.emission import abreast
 
-RNG = np.random.default_rng(21)
-
 
 def quotient(xp, x):
     low = x - xp.mean(x, axis=1, keepdims=True)
@@ -32,13 +30,12 @@ PROGRAMS = {  # sweeps with one reduction, with two alike, with others of other 
 CLOSE = {"float16": 0.01, "float32": 1e-5, "float64": 1e-13, "int64": 0}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program, dtype", [
+    (p, d) for p in PROGRAMS for d in CLOSE if d != "int64" or p in ("ends", "place")
+])
 def test_what_is_left_of_a_row(program, dtype, named, monkeypatch):
     """Every number of vectors, and of lanes: the bits of states that stand in memory."""
-    if dtype == "int64" and program not in ("ends", "place"):
-        pytest.skip("numbers of other types")
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     group = 32 if dtype in ("float64", "int64") else 64
     lengths = [4 * group + k for k in (0, 1, 7, 8, 9, 15, 16, 17, 24, 25, group // 2, group - 1)]
@@ -55,7 +52,8 @@ def test_what_is_left_of_a_row(program, dtype, named, monkeypatch):
     other = made()
     assert any(f.llvm_ir() != g.llvm_ir() for f, g in zip(kept, other, strict=True))
     for k, d in enumerate([5, group - 1, group, *lengths] if named else lengths):
-        a = (3 * RNG.normal(size=(7, d))).astype(dtype)
+        a = np.random.default_rng(d).normal(size=(7, d)) * (9 if dtype == "int64" else 1)
+        a = a.astype(dtype)  # sums of exponentials stay within 16 bits
         a[1], a[2, ::3] = -0.0, a[2, 0]
         if a.dtype.kind == "f":
             a[3, -1] = a[4, d // 2] = np.nan
@@ -71,9 +69,8 @@ def test_what_is_left_of_a_row(program, dtype, named, monkeypatch):
 def test_what_is_left_of_a_part_of_the_only_row(dtype):
     x, y = gx.input("x", ("n",), dtype), gx.input("y", ("n",), dtype)
     f = gx.function([x, y], [gx.sum(x * y), gx.max(x), gx.argmin(y), gx.sum(x > y)])
-    for n in (0, 1, 63, 64, 65, 4097, 70001):
-        a, b = RNG.integers(-9, 9, (2, n)).astype(dtype)
-        if n:
-            want = (a @ b, a.max(), b.argmin(), (a > b).sum())
-            for got, w in zip(f(a, b), want, strict=True):
-                assert got == w
+    for n in (1, 63, 64, 65, 4097, 70001):
+        a, b = np.random.default_rng(n).integers(-9, 9, (2, n)).astype(dtype)
+        want = (a @ b, a.max(), b.argmin(), (a > b).sum())
+        for got, w in zip(f(a, b), want, strict=True):
+            assert got == w

@@ -110,9 +110,8 @@ PLACES = {
     "codegen.emission.streaming": {
         "BYTES": (64, 2000), "AHEAD": ((64, 64), (256, 64)), "MOST_COST": (0, 1000),
         "LONG_ROW": (7, 64), "SHORT": (0, 1000), "NEAR": (64,), "NEARER": ((64, 128),),
-        "FARTHER": ((64, 128),),
-        "TURNED": (64, 1 << 40), "FEWER": (64, 1 << 40), "SOON": (0, 256, 1 << 40),
-        "SHARING_ROW": (0, 1 << 40),
+        "FARTHER": ((64, 128),), "TURNED": (64, 1 << 40), "FEWER": (64, 1 << 40),
+        "SOON": (0, 256, 1 << 40), "SHARING_ROW": (0, 1 << 40),
     },
     "codegen.chain.masks": {"LEAST": (0, 1)},
     "codegen.merge_functions": {"MOST": (0, 100), "MANY": (1, 2)},
