@@ -177,6 +177,18 @@ class Floats:
             p = self.mul(p, self.from_bits(part))
         return p
 
+    def scale_once(self, p: str, counted: str, n: str | None) -> str:
+        """`scale` for n of -151 to 128, or -1076 to 1024 (to 103 or 970 without `n`, which has its
+        sign): by 2^n times what makes it normal, and back. The least n makes a power that is 0."""
+        digits = self.mantissa + 1
+        bias, back = self.ki(self.bias + digits), self.k(2.0**-digits)
+        if n is not None:
+            below = self.negative(n)
+            bias = self.L.select(below, self.i, bias, self.ki(self.bias - 1))
+            back = self.select(below, back, 2.0)
+        power = self.from_bits(self.ints("shl", self.ints("add", counted, bias), self.mantissa))
+        return self.mul(self.mul(p, power), back)
+
     def scale_normal(self, p: str, counted: str) -> str:
         """p * 2^n where p and the result are normal."""
         return self.from_bits(

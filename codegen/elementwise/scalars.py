@@ -34,12 +34,12 @@ def emit(
     row = EMIT.get(op)
     if row is None:
         raise CompileError(f"there is no code for an op {op!r}: not among {', '.join(EMIT)}")
-    if L.e.module.sparing and op in FUNCTIONS and out.is_float and not attrs and all(
+    if L.e.module.sparing and op in FUNCTIONS and out.is_float and all(
         a.startswith("%") for a in args  # pow has code of its own for many a constant
     ):
         return outlined(
-            L, f"{op}.{out.name}", register_type(out), args,
-            lambda lanes, given: row(lanes, given, arg_dtypes, out, attrs),
+            L, ".".join([op, out.name, *(f"{k}{x}" for k, x in attrs.items())]),
+            register_type(out), args, lambda lanes, given: row(lanes, given, arg_dtypes, out, attrs)
         )
     register = row(L, args, arg_dtypes, out, attrs)
     if not isinstance(register, str):
@@ -182,6 +182,11 @@ def _pow(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: 
     return integers.power(L, register_type(out), out.kind == "i", *args)
 
 
+def _exp(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:
+    """`modest`: as `nests.intervals` says of the operand."""
+    return exp.exp(Floats(L, register_type(out)), args[0], attrs.get("modest", False))
+
+
 def _polygamma(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, at: Attrs) -> str:
     return gamma.polygamma(Floats(L, register_type(out)), args[0], at["n"])
 
@@ -213,7 +218,7 @@ EMIT.update({
     "floor": _rounding("floor"),
     "ceil": _rounding("ceil"),
     "round": _rounding("roundeven"),
-    "exp": _math(exp.exp),
+    "exp": rounded(_exp),
     "expm1": _math(exp.expm1),
     "log": _math(log.log),
     "log1p": _math(log.log1p),

@@ -5,6 +5,7 @@
     pull             producers inlined into consumers, one rule per op
     axes             polynomials in loop axes, and which axes are walked as one
     flattened        rows of a few elements by one formula, whose vectors hold several rows
+    intervals        where expressions lie whatever the data are, and what ops are told of it
     ranges           what indices are at least and at most, and their divisions by it
     strip_mining     axes cut in two where index arithmetic divides them
     unrolling        short innermost axes written out, so that vectors run along a longer one

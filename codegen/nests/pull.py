@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from graphc import dims
+from graphc.codegen.nests import intervals
 from graphc.codegen.nests.loops import Expr, Idx, Pred, Preds, axis, dynamic, flatten, reindex
 from graphc.dims import Size
 from graphc.errors import CompileError
@@ -31,7 +32,8 @@ def _elementwise(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
         args.append((yield a, idx, preds))
     if node.can_fail and node not in lw.sites:
         lw.sites.append(node)
-    return lw.op(node.op.name, value.type.dtype, *args, node=node, attrs=node.attrs)
+    attrs = {**node.attrs, **intervals.attributes(node.op.name, args)}
+    return lw.op(node.op.name, value.type.dtype, *args, node=node, attrs=attrs)
 
 
 def _identity(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:

@@ -46,24 +46,31 @@ def exp_reduced(F: Floats, r: str) -> str:
     return F.add(s, F.fma(r2, g, e))
 
 
-def exp(F: Floats, x: str) -> str:
-    """Where n is below `least` it is 0, and made of zeros: to round what underflows takes a CPU
-    some hundred cycles, and masks of attention make many such arguments. n is looked at where it
-    is counted, so that nothing but that is kept until then."""
-    low, high, least = (-746.0, 710.0, -1076.0) if F.double else (-104.7, 89.0, -150.0)
-    x = F.at_most(F.at_least(x, low), high)
+def exp(F: Floats, x: str, modest: bool = False) -> str:
+    """n is cut where the result is 0. To round what underflows takes a CPU some hundred cycles, and
+    masks of attention make many such arguments: they are scaled by 0, or where an instruction
+    scales p is made 0, by a look at where n is counted, so that nothing but that is kept until
+    then.
 
-    def unless_gone(p: str, counted: str) -> str:
-        magic = F.magic / 16 if F.double else F.magic
-        return F.select(F.cmp("olt", F.from_bits(counted), magic + least), 0.0, p)
-
+    modest: x is at most 64, which `nests.intervals` finds out.
+    """
+    low, high, least = (-745.8, 710.0, -1075.0) if F.double else (-104.7, 89.0, -150.0)
+    x = F.at_least(x, low)
+    if not modest:
+        x = F.at_most(x, high)
     if F.double:
-        whole, counted, r = reduce_16th(F, x)
+        n, counted, r = reduce_16th(F, x)
         power, lost = lookups(F, (co.EXP16, co.EXP16_LOW), counted)
         p = exp_16th(F, power, r, F.add(r, lost))
-        return F.scale_16th(unless_gone(p, counted), whole, counted)
-    n, r = reduce_ln2(F, x)
-    return F.scale(unless_gone(exp_reduced(F, r), n[1]), *n)
+    else:
+        (n, counted), r = reduce_ln2(F, x)
+        p = exp_reduced(F, r)
+    if F.avx512:
+        magic = F.magic / 16 if F.double else F.magic
+        gone = F.cmp("olt", F.from_bits(counted), magic + least)
+        return F.scale(F.select(gone, 0.0, p), n, counted)
+    whole = F.ints("lshr", counted, 4) if F.double else counted
+    return F.scale_once(p, whole, None if modest else n)
 
 
 def reduce_16th(F: Floats, x: str, low: str | None = None) -> tuple[str, str, str]:

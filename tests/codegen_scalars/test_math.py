@@ -62,6 +62,22 @@ def test_same_bits_at_any_width_and_level(op: str, d: DType) -> None:
 
 
 INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize("d", [f32, f64], ids=str)
+def test_exp_of_what_is_at_most_64(d: DType) -> None:
+    """By one power of 2 in the place of two: the same bits, where results underflow, too."""
+    low, gone = (-87.0, -104.0) if d is f32 else (-708.0, -746.0)
+    x = np.concatenate([
+        np.linspace(64, low, 5000), np.linspace(low, gone, 5000), -np.geomspace(1e-30, 1e30, 499),
+        [0.0, -0.0, -INF, NAN, *np.linspace(gone - 1, gone, 9)],
+    ]).astype(d.numpy)
+    for level, width in product(LEVELS, (1, 4, 16)):
+        want, got = (run("exp", [x], [d], d, level=level, width=width, attrs=attrs)[0]
+                     for attrs in ({}, {"modest": True}))
+        np.testing.assert_array_equal(got, want, f"{level} {width}")
+
+
 SPECIAL_VALUES = {
     "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (1e5, INF),
             (-1e5, 0.0)],
