@@ -12,6 +12,7 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.job import Job
 from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.matmul.split import passing_rows
+from graphc.codegen.matmul.symmetric import pays
 from graphc.codegen.nests import loops, lowering
 from graphc.codegen.nests.axes import coalesce
 from graphc.codegen.nests.loops import Nest
@@ -204,11 +205,14 @@ class DotKernel:
         n, e = self.dot, f.e
         (batch, ab), (m, ar), (k, ac) = _walked(n, 0)
         (_, bb), (cols, bc), (_, br) = _walked(n, 1)
+        dtype, turned = n.out.type.dtype, (self.a, m, ab, ar, ac) == (self.b, cols, bb, bc, br)
+        symmetric = turned and not self.passing and pays(self.target, dtype, cols, k)
         name = product(
-            self.module, self.target, n.out.type.dtype,
+            self.module, self.target, dtype,
             rows=m if isinstance(m, int) else None,
             columns=cols if isinstance(cols, int) else self.least_columns or None,
             depth=k if isinstance(k, int) else None, passing=self.passing,
+            symmetric=symmetric,
         )
         size = f.top.size
         ints = [

@@ -2,6 +2,7 @@
 
     product      batches, blocks of C, threads and epilogues: the function that kernels call
     split        which blocks, and how many tasks
+    symmetric    X @ X.T and X.T @ X, of which half is computed
     block        one block of C on one thread: loops over k, packing B, strips of rows
     strips       how A is cut into strips of rows, and packed
     tiling       how many rows and registers a tile of C has

@@ -41,6 +41,7 @@ from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.row import define_stream, stream_scratch
 from graphc.codegen.matmul.short_rows import is_short
 from graphc.codegen.matmul.split import ROW_UNIT, most_together, passing_rows, split, streamed
+from graphc.codegen.matmul.symmetric import by_stripes
 from graphc.codegen.matmul.tiling import prefix, tiling
 from graphc.dims import Size
 from graphc.types import DType
@@ -57,6 +58,7 @@ _POINTERS = ("a", "b", "c", "epilogue", "ctx")
 _PRODUCT = re.compile(r"graphc_matmul_([a-z0-9]+)_(\w+)_product")
 _KERNEL = re.compile(r"graphc_matmul_[a-z0-9]+_(block(_partial)?|strip_\d+\w*)")
 _TAILS = {"partial"}  # what a product may do without
+_OTHERS = {"passing", "symmetric"}  # what no other product stands in for
 
 
 def product_scratch(
@@ -85,6 +87,7 @@ def product_scratch(
 def product(
     module: Module, target: Target, dtype: DType, *, rows: int | None = None,
     columns: int | None = None, depth: int | None = None, passing: bool = False,
+    symmetric: bool = False,
 ) -> str:
     """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
 
@@ -93,7 +96,8 @@ def product(
     results are the same. A `passing` one needs `passing_rows`. Few columns that leave more than one
     register have a tile for these, which takes an eighth more time to compile: 512x30x512 f32 takes
     24 % less, 128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before. `depth` is k
-    where it is known: short rows times a vector have a function for their length alone.
+    where it is known: short rows times a vector have a function for their length alone. In a
+    `symmetric` one B is A's transpose, in the same place (see `symmetric`).
     """
     kinds = ["block"]
     if dtype.is_float and dtype.compute is dtype:
@@ -106,14 +110,15 @@ def product(
         few = columns < PARTIAL_TILES * tiles.columns
         if target.masked and few and columns % tiles.columns > tiles.lanes:
             kinds.append("partial")
-    if passing:
-        kinds.append("passing")
+    kinds += ["passing"] * passing + ["symmetric"] * symmetric
     name, length = f"{prefix(dtype)}_{'_'.join(kinds)}_product", None
     if kinds == ["dots"] and depth is not None and is_short(target, dtype, depth):
         name, length = f"{name}_of_{depth}", depth
     if name in module.functions:
         return name
     task = _define_task(module, target, dtype, f"{name}_task", kinds, length)
+    if symmetric:
+        _define_end(module, target, f"{task}_end")
     f = Function(
         module, name,
         "i64 %batch, i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_batch, i64 %a_row, i64 %a_col, "
@@ -141,11 +146,12 @@ def product(
             if field.endswith(("_batch", "_row", "_col")):
                 values[field] = f.mul(values[field], dtype.itemsize)
         f.store_fields(record, values, _POINTERS)
-        with f.either(large) as branches:
-            whole = f.sub("0", tasks)  # a thread's share in one piece: it packs B once
-            f.parallel(f"@{task}", record, whole)
-            f.otherwise(*branches)
-            f.do(f"call void @{task}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
+        for part in (task, f"{task}_end")[: 1 + symmetric]:
+            with f.either(large) as branches:
+                whole = f.sub("0", tasks)  # a thread's share in one piece: it packs B once
+                f.parallel(f"@{part}", record, whole)
+                f.otherwise(*branches)
+                f.do(f"call void @{part}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     f.finish()
     return name
 
@@ -164,7 +170,7 @@ def unite(module: Module) -> None:
     for name, (dtype, kinds) in found.items():
         wider = [
             other for other, (d, k) in found.items()
-            if d == dtype and ("passing" in kinds) == ("passing" in k) and
+            if d == dtype and kinds & _OTHERS == k & _OTHERS and
             (kinds < k or kinds - _TAILS < k - _TAILS)
         ]
         if wider:
@@ -247,15 +253,50 @@ def _define_task(
             whole = f.at(scratch, f.sub("0", place))
             room = f.at(scratch, f.round_up(f.mul(v["rows"], v["c_row"]), 64))
         c = f.at(whole, place)
+
+        def compute(m: str, at: str, n: str) -> None:
+            """m rows of n columns, from column `at` of the block on."""
+            beside, out = f.at(b, f.mul(at, v["b_col"])), f.at(c, f.mul(at, dtype.itemsize))
+            _compute(f, target, dtype, kinds, length, v, across, m, n, a, beside, out, room)
+
         with f.either(f.cmp("sgt", v["k"], "0")) as branches:
-            _compute(f, target, dtype, kinds, length, v, across, m, n, a, b, c, room)
+            if "symmetric" in kinds:
+                own = f.at(whole, f.mul(member, v["c_batch"]))
+                by_stripes(f, dtype, row, col, m, n, c, own, v["c_row"], v["n"], compute)
+            else:
+                compute(m, "0", n)
             f.otherwise(*branches)
             _clear(f, dtype, m, n, c, v["c_row"])
-        with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
-            f.do(f"call void {v['epilogue']}(ptr {v['ctx']}, i64 {member}, i64 {row}, "
-                 f"i64 {row_end}, i64 {col}, i64 {col_end}, ptr {whole}, ptr {room})")
+        if "symmetric" not in kinds:
+            _end(f, v, member, row, row_end, col, col_end, whole, room)
     f.finish()
     return name
+
+
+def _define_end(module: Module, target: Target, name: str) -> None:
+    """Define task(record, begin, end, scratch), which calls the epilogue on blocks [begin, end):
+    where others have copied some of a block it is final when they are done, too."""
+    f = Function(module, name, "ptr %record, i64 %begin, i64 %end, ptr %room", target)
+    room = f.aligned("%room")
+    v = f.load_fields("%record", _FIELDS, _POINTERS)
+    with f.each("%begin", "%end") as task:
+        above = f.udiv(task.index, v["row_blocks"])
+        row = f.mul(f(f"urem i64 {task.index}, {v['row_blocks']}"), v["rows"])
+        col = f.mul(f(f"urem i64 {above}, {v['col_blocks']}"), v["cols"])
+        row_end = f.min(f.add(row, v["rows"]), v["m"])
+        col_end = f.min(f.add(col, v["cols"]), v["n"])
+        _end(f, v, f.udiv(above, v["col_blocks"]), row, row_end, col, col_end, v["c"], room)
+    f.finish()
+
+
+def _end(
+    f: Function, v: dict[str, str], member: str, row: str, row_end: str, col: str, col_end: str,
+    c: str, scratch: str,
+) -> None:
+    """Call the epilogue, if there is one, on a block."""
+    with f.when(f(f"icmp ne ptr {v['epilogue']}, null")):
+        f.do(f"call void {v['epilogue']}(ptr {v['ctx']}, i64 {member}, i64 {row}, i64 {row_end}, "
+             f"i64 {col}, i64 {col_end}, ptr {c}, ptr {scratch})")
 
 
 def _compute(

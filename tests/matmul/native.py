@@ -35,10 +35,12 @@ _kept: list[jit.Code] = []
 
 def text(
     dtype: str, target: Target, parallel: str = ALONE, columns: int | None = None,
-    depth: int | None = None,
+    depth: int | None = None, symmetric: bool = False,
 ) -> str:
     module = Module()
-    name = product(module, target, as_dtype(dtype), columns=columns, depth=depth)
+    name = product(
+        module, target, as_dtype(dtype), columns=columns, depth=depth, symmetric=symmetric
+    )
     module.define("graphc_parallel", (
         "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %whole, ptr %scratch) {\n"
         f"entry:\n  %n = sub i64 0, %whole\n  {parallel}\n}}"
@@ -64,11 +66,11 @@ def address(source: str, target: Target, name: str) -> int:
 @cache
 def compiled(
     dtype: str, level: str, parallel: str = ALONE, columns: int | None = None, core: str = "",
-    depth: int | None = None,
+    depth: int | None = None, symmetric: bool = False,
 ):
     """The product as a ctypes function: addresses and element strides, all as integers."""
     target = x86(level, host().triple)._replace(core=core)
-    source = text(dtype, target, parallel, columns, depth)
+    source = text(dtype, target, parallel, columns, depth, symmetric)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
 
