@@ -181,9 +181,10 @@ class NestKernel:
         begin_anew(f, {r: c for r, c in totals.items() if not reduction_of(r).absorbed})
         for r, cells in totals.items():
             if reduction_of(r).absorbed:  # a product that is 0 stays so in all chunks after
-                (t,), (cell,) = reduction_of(r).types, cells
+                (t,), (none,), (cell,) = reduction_of(r).types, reduction_of(r).identity(), cells
                 left = e(f"icmp ne {t} {e(f'load {t}, ptr {cell}, align 8')}, 0")
-                e.do(f"store {t} {e(f'zext i1 {left} to {t}')}, ptr {cell}, align 8")
+                left = e(f"select i1 {left}, {t} {none}, {t} 0")
+                e.do(f"store {t} {left}, ptr {cell}, align 8")
         body.columns = columns.clear(f, number)
         if f.places is not None:
             f.places.clear()

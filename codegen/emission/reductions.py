@@ -87,7 +87,9 @@ class Reduction:
     @property
     def absorbed(self) -> bool:
         """Whether a state of 0 is the last one."""
-        return self.name == "reduce_prod" and not self.dtype.is_float
+        return self.name == "reduce_and" or (
+            self.name == "reduce_prod" and not self.dtype.is_float
+        )
 
     @property
     def associative(self) -> bool:
@@ -148,6 +150,8 @@ class Reduction:
             return (0,)
         if self.name in ("reduce_prod", "cumprod"):
             return (1,)
+        if self.name == "reduce_and":
+            return (-1,)
         d = self.dtype
         top = self.name == "reduce_min"
         if d.is_float:
@@ -169,6 +173,8 @@ class Reduction:
             return [L.op("fadd" if d.is_float else "add", t, a[0], b[0])]
         if self.name in ("reduce_prod", "cumprod"):
             return [L.op("fmul" if d.is_float else "mul", t, a[0], b[0])]
+        if self.name == "reduce_and":
+            return [L.op("and", t, a[0], b[0])]
         if self.name in ("reduce_max", "cummax"):
             return [emit(L, "maximum", [a[0], b[0]], [d, d], d, {})]
         if self.name in ("greatest", "least") and d.is_float:  # of numbers: one instruction

@@ -21,6 +21,7 @@ from graphc.codegen.nests.loops import Expr, Nest, Store, position
 
 OPS = {
     "reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum",
+    "reduce_and": "and",
 }
 
 Element = tuple[Expr, int]  # an expression at a place of the axis; at 0 what is one for all
