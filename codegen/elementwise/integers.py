@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphc.codegen.elementwise.rare import outlined, unless
 from graphc.codegen.emission.literals import BITS
 from graphc.codegen.machine.target import X86
 
@@ -11,18 +12,44 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.lanes import Lanes
 
 
-def divide(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:
-    """Floor quotient and remainder with the divisor's sign.
+MAGIC = 3 << 51                        # as a double, whose bits ..
+MAGIC_BITS = 0x4338 << 48              # .. plus those of a number up to 2**51 are their sum
 
-    Lanes with b = 0 fail and give 0, 0. MIN / -1 gives MIN, 0. No lane, active or not, reaches
-    the hardware with operands that trap.
+
+def quotient(L: Lanes, t: str, signed: bool, a: str, b: str) -> str:
+    """The floor quotient; see `_divide`."""
+    return _divide(L, t, signed, a, b, 0)
+
+
+def remainder(L: Lanes, t: str, signed: bool, a: str, b: str) -> str:
+    """The remainder with the divisor's sign; see `_divide`."""
+    return _divide(L, t, signed, a, b, 1)
+
+
+def _divide(L: Lanes, t: str, signed: bool, a: str, b: str, which: int) -> str:
+    """Floor quotient, or remainder with the divisor's sign.
+
+    Lanes with b = 0 fail and give 0. MIN / -1 gives MIN, 0. No lane, active or not, reaches the
+    hardware with operands that trap.
     """
     known = L.integer(b)
     if known is not None and known not in (0, -1):
-        return _by_constant(L, t, signed, a, known)
+        return _by_constant(L, t, signed, a, known)[which]
+    by_zero = L.cmp("eq", t, b, L.k(t, 0))
+    L.fail_where(by_zero)
+    if L.width == 1 or BITS[t] < 64:
+        return _by_any(L, t, signed, a, b)[which]
+    kind = ("div", "rem")[which] + ("u", "s")[signed]
+    return unless(
+        L, _beyond(L, signed, a, b), t, lambda: _as_doubles(L, a, b, by_zero)[which],
+        lambda: outlined(L, kind, t, [a, b], lambda M, v: _by_any(M, t, signed, *v)[which]),
+    )
+
+
+def _by_any(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:
+    """Quotient and remainder of any numbers, 0 by 0."""
     zero, one = L.k(t, 0), L.k(t, 1)
     by_zero = L.cmp("eq", t, b, zero)
-    L.fail_where(by_zero)
     if not signed:
         q, r = _truncated(L, t, False, a, L.select(by_zero, t, one, b))
         return L.select(by_zero, t, zero, q), L.select(by_zero, t, zero, r)
@@ -32,6 +59,37 @@ def divide(L: Lanes, t: str, signed: bool, a: str, b: str) -> tuple[str, str]:
     q, r = _floored(L, t, q, r, safe)
     q = L.select(by_minus_one, t, L.op("sub", t, zero, a), q)
     return L.select(by_zero, t, zero, q), L.select(by_zero, t, zero, r)
+
+
+def _beyond(L: Lanes, signed: bool, a: str, b: str) -> str:
+    """Whether one of two 64-bit numbers is not within -2**51 and 2**51."""
+    if not signed:
+        high = L.op("lshr", "i64", L.op("or", "i64", a, b), L.k("i64", 51))
+        return L.cmp("ne", "i64", high, L.k("i64", 0))
+    up = [L.op("add", "i64", x, L.k("i64", 1 << 51)) for x in (a, b)]
+    high = L.op("lshr", "i64", L.op("or", "i64", *up), L.k("i64", 52))
+    return L.cmp("ne", "i64", high, L.k("i64", 0))
+
+
+def _as_doubles(L: Lanes, a: str, b: str, by_zero: str) -> tuple[str, str]:
+    """Quotient and remainder of lanes of such numbers, which CPUs divide one by one as integers:
+    20,000 quotients of i64 take Zen 3 16 us so in the place of 66.
+
+    The rounded quotient's floor is right, since 1/b, its least distance from the next integer, is
+    more than it is rounded by; products and remainders are exact.
+    """
+    def of(x: str) -> str:
+        bits = L.op("add", "i64", x, L.k("i64", MAGIC_BITS))
+        return L.op("fsub", "double", L.convert("bitcast", bits, "i64", "double"), magic)
+
+    def back(x: str) -> str:
+        bits = L.convert("bitcast", L.op("fadd", "double", x, magic), "double", "i64")
+        return L.select(by_zero, "i64", zero, L.op("sub", "i64", bits, L.k("i64", MAGIC_BITS)))
+
+    magic, zero = L.k("double", float(MAGIC)), L.k("i64", 0)
+    x, y = of(a), of(L.select(by_zero, "i64", L.k("i64", 1), b))
+    q = L.intrinsic("floor", "double", L.op("fdiv", "double", x, y))
+    return back(q), back(L.fma("double", L.op("fneg", "double", q), y, x))
 
 
 def _floored(L: Lanes, t: str, q: str, r: str, b: str) -> tuple[str, str]:

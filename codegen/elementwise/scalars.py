@@ -158,7 +158,7 @@ def _div(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, _: Attr
     t = register_type(out)
     if out.is_float:
         return L.op("fdiv" + FAST * L.fastmath, t, *args)
-    return integers.divide(L, t, out.kind == "i", *args)[0]
+    return integers.quotient(L, t, out.kind == "i", *args)
 
 
 def _math(function: Callable[..., str]) -> Row:
@@ -173,7 +173,7 @@ def _math(function: Callable[..., str]) -> Row:
 def _rem(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:
     if out.is_float:
         return _math(rem.rem)(L, args, ds, out, attrs)
-    return integers.divide(L, register_type(out), out.kind == "i", *args)[1]
+    return integers.remainder(L, register_type(out), out.kind == "i", *args)
 
 
 def _pow(L: Lanes, args: Sequence[str], ds: Sequence[DType], out: DType, attrs: Attrs) -> str:

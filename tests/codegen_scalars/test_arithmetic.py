@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scalar_harness import at_level, levels, loop_text, run
 
-from graphc.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i64, u8
+from graphc.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i64, u8, u64
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy on infinities and NaN
 LEVELS = levels()
@@ -253,6 +253,27 @@ def test_division_by_numbers_that_are_known(d: DType) -> None:
                 got, bad = run(op, [a], [d], d, level=level, width=width, last=b)
                 assert_same(got, want, f"{op} {d} by {b} {level} width {width}")
                 assert not bad.any()
+
+
+@pytest.mark.parametrize("d", [i64, u64], ids=str)
+def test_divisions_of_64_bits_as_doubles(d: DType) -> None:
+    """Of numbers about multiples of the divisor, up to 2**51 and about it, where vectors that have
+    others among them go by integers."""
+    rng, edge = np.random.default_rng(8), 1 << 51
+    divisors = [1, 2, 3, 7, 10, 641, 2**26 - 1, 2**26 + 1, 2**50 - 1, 2**51 - 1, 2**51]
+    divisors += [int(2**x) for x in rng.uniform(0, 51, 200)]
+    pairs = [
+        (min(edge + k, edge // b * b + k), b) for b in divisors for k in (-2, -1, 0, 1, 2)
+    ] + [(int(q) * b + k, b) for b in divisors for q in rng.integers(0, edge // b, 5)
+         for k in (-1, 0, 1)] + [(5, 0), (0, 0)]
+    pairs += [(a, -b) for a, b in pairs] + [(-a, b) for a, b in pairs] + [(-5, -7), (-edge - 1, 3)]
+    own = [(a, b) for a, b in pairs if d is i64 or (a >= 0 and b >= 0)]
+    near = [(a, b) for a, b in own if abs(a) < edge and abs(b) < edge]
+    for some in (near[: len(near) // 16 * 16], own[: len(own) // 16 * 16]):
+        a, b = (np.array(x, d.numpy) for x in zip(*some, strict=True))
+        with np.errstate(all="ignore"):
+            check("div", [a, b], [d, d], d, np.floor_divide(a, b), failed=b == 0)
+            check("rem", [a, b], [d, d], d, np.remainder(a, b), failed=b == 0)
 
 
 def test_rem_of_far_exponents() -> None:
