@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from graphc.codegen.emission.lanes import Lanes
 
 
-MAGIC = 3 << 51                        # as a double, whose bits ..
-MAGIC_BITS = 0x4338 << 48              # .. plus those of a number up to 2**51 are their sum
+# The double MAGIC + n has the bits MAGIC_BITS + n, for integers n within 2**51.
+MAGIC, MAGIC_BITS = 1.5 * 2.0**52, 0x4338 << 48
 
 
 def quotient(L: Lanes, t: str, signed: bool, a: str, b: str) -> str:
@@ -86,7 +86,7 @@ def _as_doubles(L: Lanes, a: str, b: str, by_zero: str) -> tuple[str, str]:
         bits = L.convert("bitcast", L.op("fadd", "double", x, magic), "double", "i64")
         return L.select(by_zero, "i64", zero, L.op("sub", "i64", bits, L.k("i64", MAGIC_BITS)))
 
-    magic, zero = L.k("double", float(MAGIC)), L.k("i64", 0)
+    magic, zero = L.k("double", MAGIC), L.k("i64", 0)
     x, y = of(a), of(L.select(by_zero, "i64", L.k("i64", 1), b))
     q = L.intrinsic("floor", "double", L.op("fdiv", "double", x, y))
     return back(q), back(L.fma("double", L.op("fneg", "double", q), y, x))

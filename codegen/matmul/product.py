@@ -15,8 +15,8 @@ overlaps neither A nor B; k = 0 gives zeros. `epilogue`, if not null, is called 
     void (ptr ctx, i64 batch_index, i64 row_begin, i64 row_end, i64 col_begin, i64 col_end,
           ptr c, ptr scratch)
 
-once for each of the disjoint blocks that cover C, when its values are final and in cache; it may
-rewrite them. `scratch` has `product_scratch` bytes.
+once for each of the disjoint blocks that cover C, when its values are final and in cache (in a
+`symmetric` product, when all are); it may rewrite them. `scratch` has `product_scratch` bytes.
 
 A `passing` product has no C: each block stands in scratch until the epilogue has used it up, and
 `c` is such that the block's elements have the addresses they would have in a whole C.

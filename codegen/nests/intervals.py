@@ -4,8 +4,8 @@
     x - max(x)      -0.5 * d * d      x < 0 ? x : -x      sum(-(p - q)**2)        at most 0
 
 So the code of a function may leave out what it would do for other arguments (`vecmath.exp`). NaN
-counts for nothing: what lies between two numbers may be NaN as well. Roundings are left out, for
-which who asks leaves room.
+counts for nothing: what lies between two numbers may be NaN as well. Ends are rounded outward, as
+results may be.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def interval(e: Expr, depth: int = DEPTH) -> Interval:
     if e.kind != "op":
         return ANY
     rule = RULES.get(e.name)
-    return RANGES.get(e.name, ANY) if rule is None else rule(e, depth - 1)
+    least, most = RANGES.get(e.name, ANY) if rule is None else rule(e, depth - 1)
+    digit = 2.0 ** (1 - e.dtype.digits)
+    return least - digit * abs(least), most + digit * abs(most)
 
 
 def _reduced(name: str, x: Interval) -> Interval:
@@ -144,8 +146,8 @@ def _select(e: Expr, depth: int) -> Interval:
 
 def _where(x: Expr, condition: Expr, holds: bool, depth: int) -> Interval:
     """x where a comparison with a number holds, or where it does not."""
-    if x.kind == "op" and x.name == "neg":
-        return _negative(_where(x.args[0], condition, holds, depth))
+    if depth and x.kind == "op" and x.name == "neg":
+        return _negative(_where(x.args[0], condition, holds, depth - 1))
     least, most = interval(x, depth)
     if condition.kind == "op" and condition.name in ("less", "less_equal"):
         low, high = condition.args if holds else condition.args[::-1]

@@ -34,6 +34,7 @@ OTHERS = {
     "condition on another": gx.exp(gx.where(Y < 0, X, -X)),
     "an unordered condition": gx.exp(gx.where(gx.tanh(Y) < X, 0.0, X)),
     "0 for an infinite maximum": gx.logsumexp(X, axis=1),
+    "roundings of 128": gx.exp(64 * gx.sin(X) + 2.0**30 - 2.0**30),
 }
 
 
