@@ -334,7 +334,7 @@ def _mask(lw: Lowering, condition: Expr, t: DType, depth: int = 8) -> Expr:
         here, then, other = parts
         chosen = lw.op("and", t, here, then), lw.op("and", t, lw.op("not", t, here), other)
         return lw.op("or", t, *chosen)
-    return lw.op("neg", t, lw.cast(condition, t))
+    return lw.op("select", t, condition, lw.const(t, -1), lw.const(t, 0))
 
 
 def _not_reduced(node: Node) -> CompileError:
