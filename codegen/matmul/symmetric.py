@@ -48,9 +48,8 @@ def by_stripes(
     f: Function, dtype: DType, row: str, col: str, m: str, n: str, c: str, whole: str, c_row: str,
     columns: str, block: Callable[[str, str, str], None],
 ) -> None:
-    """The block of m x n elements of C from (row, col) on, which is at `c`, of those above the
-    diagonal, and the copies of these in `whole`, all of C's member of the batch, of so many
-    columns.
+    """Those of the m x n elements of C from (row, col) on, which are at `c`, that stand above the
+    diagonal, and their copies below it in `whole`, a member of C's batch with so many `columns`.
 
     block(m, at, n): compute m rows of n columns, from column `at` of the block on.
     """
@@ -81,7 +80,7 @@ def define_mirror(module: Module, target: Target, dtype: DType) -> str:
         module, name, "i64 %rows, i64 %cols, ptr %src, i64 %row, ptr %dst", target, tuned=True,
     )
     L, size = Lanes(f, 1, target), dtype.itemsize
-    whole = f(f"and i64 %cols, {-target.lanes(dtype)}")  # more than a row's are never written so
+    whole = f(f"and i64 %cols, {-target.lanes(dtype)}")  # `pack` writes whole registers
     f.do(f"call void @{define_pack(module, target, dtype)}(i64 %rows, i64 {whole}, ptr %src, "
          f"i64 {size}, i64 %row, ptr %dst, i64 %row)")
     with f.each(whole, "%cols") as col:

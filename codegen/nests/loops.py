@@ -15,7 +15,8 @@ are properties, such as `Expr.offset`):
     load       (operand, offset, preds)       0, and nothing read, where a pred does not hold
     const      (bytes,)
     index      (polynomial,)                  its value as an i64
-    op         (name, attributes)             of the elementwise op; operands in `args`
+    op         (name, attributes)             of the elementwise op, and what `intervals` tells of
+                                              its operands, which are in `args`
     inside     preds                          a bool: whether all hold
     position   (size, negative, preds, site)  args[0], an index from the data, clamped to [0, size);
                                               `site`, a number in `Nest.sites`, may fail by it

@@ -324,7 +324,7 @@ def _compared(condition: Expr) -> int:
     return bits
 
 
-def _mask(lw: Lowering, condition: Expr, t: DType, depth: int = 8) -> Expr:
+def _mask(lw: Lowering, condition: Expr, t: DType, depth: int = 6) -> Expr:
     """All bits set where a condition holds: masks of several registers LLVM would make bytes of, to
     join them by `and` and `or`."""
     if depth and condition.kind == "op" and condition.name in LOGIC:
