@@ -92,13 +92,21 @@ def min(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
 
 def all(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Whether every element differs from 0; true over nothing."""
-    ones = cast(ew.as_bool(x), types.u8)  # a product of 0s and 1s: defined over nothing too
-    return cast(_reduce("all", prim.reduce_prod, ones, axis, keepdims), bool_)
+    t = as_tensor(x)
+    return _everywhere("all", t, ew.as_bool(t), axis, keepdims)
 
 
 def any(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Whether some element differs from 0; false over nothing."""
-    return prim.not_(all(ew.logical_not(x), axis, keepdims=keepdims))
+    t = as_tensor(x)
+    return prim.not_(_everywhere("any", t, ew.logical_not(t), axis, keepdims))
+
+
+def _everywhere(op: str, x: Tensor, holds: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    """Whether a condition on x holds along axes, which mistakes are told of x."""
+    axes = axes_of(op, x, axis)
+    ones = cast(holds, types.u8)  # a product of 0s and 1s: defined over nothing too
+    return cast(_reduce(op, prim.reduce_prod, ones, axes, keepdims), bool_)
 
 
 def count_nonzero(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Tensor:

@@ -220,6 +220,10 @@ def test_reduction_refusals(refuses):
     x = gx.input("x", ("n", 3))
     with refuses("sum: axis 2 is out of range for f32[n,3]"):
         x.sum(axis=2)
+    with refuses("any: axis 2 is out of range for f32[n,3]"):
+        gx.any(x, axis=2)
+    with refuses("all: axis 2 is out of range for f32[n,3]"):
+        gx.all(x, axis=2)
     with refuses("sum: an axis appears twice"):
         x.sum(axis=(0, 0))
     with refuses("sum: an axis is an int, got 1.5"):
