@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen.nests.loops import Expr
+from graphc.types import bf16, f16, f32, f64
 
 Interval = tuple[float, float]
 
@@ -24,6 +25,8 @@ DEPTH = 6      # of the expressions that are looked through
 MODEST = 64.0  # up to which `vecmath.exp` has a shorter code
 ANY: Interval = -math.inf, math.inf
 FROM_0: Interval = 0.0, math.inf
+# Beyond these results may overflow, and are taken for infinite.
+LARGE = {f16: 2.0**15, bf16: 2.0**127, f32: 2.0**127, f64: 2.0**1023}
 # Where functions lie, whatever their argument.
 RANGES: dict[str, Interval] = {
     "abs": FROM_0, "sqrt": FROM_0, "exp": FROM_0, "expm1": (-1.0, math.inf), "sin": (-1.0, 1.0),
@@ -49,8 +52,9 @@ def interval(e: Expr, depth: int = DEPTH) -> Interval:
         return ANY
     rule = RULES.get(e.name)
     least, most = RANGES.get(e.name, ANY) if rule is None else rule(e, depth - 1)
-    digit = 2.0 ** (1 - e.dtype.digits)
-    return least - digit * abs(least), most + digit * abs(most)
+    digit, top = 2.0 ** (1 - e.dtype.digits), LARGE[e.dtype]
+    least, most = least - digit * abs(least), most + digit * abs(most)
+    return (least if least >= -top else -math.inf), (most if most <= top else math.inf)
 
 
 def _reduced(name: str, x: Interval) -> Interval:
@@ -95,22 +99,22 @@ def _sub(e: Expr, depth: int) -> Interval:
 
 
 def _mul(e: Expr, depth: int) -> Interval:
-    """A product, in which factors that are there twice make a square."""
+    """A product, which has a sign where all but numbers are there twice: results overflow on the
+    way, but not to the other side."""
+    least, most = _product(*(interval(x, depth) for x in e.args))
     odd: set[Expr] = set()
-    out, left = (1.0, 1.0), [(e, depth)]
+    sign, left = (1.0, 1.0), [(e, depth)]
     while left:
         x, below = left.pop()
         if below and x.kind == "op" and x.name in ("mul", "neg"):
             left += [(a, below - 1) for a in x.args]
-            out = _negative(out) if x.name == "neg" else out
-        elif x in odd:
-            odd.remove(x)
-            out = _product(out, FROM_0)
+            sign = _negative(sign) if x.name == "neg" else sign
         else:
-            odd.add(x)
+            odd ^= {x}
     for x in odd:
-        out = _product(out, interval(x, depth))
-    return out
+        low, high = interval(x, depth)
+        sign = _product(sign, (min(max(low, -1.0), 1.0), min(max(high, -1.0), 1.0)))
+    return (max(least, 0.0) if sign[0] >= 0 else least), (min(most, 0.0) if sign[1] <= 0 else most)
 
 
 def _product(a: Interval, b: Interval) -> Interval:

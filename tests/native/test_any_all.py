@@ -7,7 +7,6 @@ import pytest
 
 import graphc as gx
 
-RNG = np.random.default_rng(31)
 DTYPES = ["bool", "uint8", "int16", "float16", "int32", "float32", "int64", "float64"]
 
 
@@ -23,13 +22,14 @@ def conditions(xp, x, y):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values(dtype: str) -> None:
     """Any and all of rows and columns, of declared and of named lengths."""
+    rng = np.random.default_rng(31)
     for n, m in ((1, 1), (3, 5), (40, 7), (7, 16), (5, 33), (9, 100), (2, 301), (130, 260), (0, 4)):
-        a = RNG.integers(0, 2 if dtype == "bool" else 6, (n, m)).astype(dtype)
+        a = rng.integers(0, 2 if dtype == "bool" else 6, (n, m)).astype(dtype)
         b = a.copy()
-        hits = RNG.random((n, m)) < 1 / (1 + m)
-        b[hits] = RNG.integers(0, 5, hits.sum()).astype(dtype)
+        hits = rng.random((n, m)) < 1 / (1 + m)
+        b[hits] = rng.integers(0, 5, hits.sum()).astype(dtype)
         if dtype.startswith("float"):
-            a[RNG.random((n, m)) < 0.3 / (1 + m)] = np.nan
+            a[rng.random((n, m)) < 0.3 / (1 + m)] = np.nan
         for shape in ((n, m), ("n", "m")):
             x, y = gx.input("x", shape, dtype), gx.input("y", shape, dtype)
             found = conditions(gx, x, y)
