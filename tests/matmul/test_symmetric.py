@@ -17,7 +17,7 @@ from graphc.codegen.matmul.symmetric import LEAST_DEPTH, stripe
 from graphc.types import as_dtype
 
 
-def both(dtype: str, level: str, parallel: str, x: np.ndarray, **options: int):
+def both(dtype: str, level: str, parallel: str, x: np.ndarray):
     """x times its transpose by the two products, into arrays with room behind each row."""
     batch, n, _ = x.shape
     found = []
@@ -25,8 +25,7 @@ def both(dtype: str, level: str, parallel: str, x: np.ndarray, **options: int):
         room = guarded((batch, n, n + 9), dtype)
         room[:] = 7.0
         c = room[:, :, :n]
-        call(compiled(dtype, level, parallel, symmetric=symmetric), x, x.transpose(0, 2, 1), c,
-             **options)
+        call(compiled(dtype, level, parallel, symmetric=symmetric), x, x.transpose(0, 2, 1), c)
         assert (room[:, :, n:] == 7.0).all()
         found.append(c)
     return found
@@ -70,8 +69,8 @@ def test_the_epilogue_sees_what_is_final_once(parallel):
     np.testing.assert_array_equal(c, plain * 2)
 
 
-def is_symmetric(out: gx.Tensor, *inputs: gx.Tensor, **options) -> bool:
-    return "_symmetric_product(" in gx.function(list(inputs), out, **options).llvm_ir()
+def is_symmetric(out: gx.Tensor, *inputs: gx.Tensor) -> bool:
+    return "_symmetric_product(" in gx.function(list(inputs), out).llvm_ir()
 
 
 def test_which_products_are():
