@@ -34,6 +34,7 @@ from graphc.codegen.straight.function import (
     lines_of,
     may,
     steps_of,
+    stretches_of,
 )
 from graphc.ir import Builder, Graph, Node, Value, attr_key, finish, finish_as
 from graphc.ops.row import OPS, Kind
@@ -116,7 +117,9 @@ class _Costs(dict[Node, tuple[int, int, int]]):
 
     def __missing__(self, n: Node) -> tuple[int, int, int]:
         nodes = n.attrs["body"].nodes if n.op.name == "fused" else ()
-        self[n] = len(nodes), sum(map(lines_of, nodes)), sum(map(steps_of, nodes))
+        stores = sum(-(-_elements(o) // lanes_of(o)) for o in n.outs) if nodes else 0
+        lines = max(stores, sum(map(lines_of, nodes))) + sum(map(stretches_of, nodes))
+        self[n] = len(nodes), lines, sum(map(steps_of, nodes))
         return self[n]
 
 
@@ -156,7 +159,7 @@ def _blocks(run: Sequence[Node], costs: _Costs) -> list[list[Node]]:
         if not most:
             parts = [run]
         else:
-            parts += [run[k : k + most] for k in range(begin, end, most)]
+            parts += [run[k : min(k + most, end)] for k in range(begin, end, most)]
     blocks = []
     for part in parts:
         at = 0
@@ -184,10 +187,10 @@ def _is_patchwork(n: Node) -> bool:
     for m in n.attrs["body"].nodes:
         if m.op.kind is Kind.ELEMENTWISE:
             lines += lines_of(m)
-            in_loop += VECTOR_COST.get(m.op.name, 1) * -(-size // lanes_of(m))
+            in_loop += VECTOR_COST.get(m.op.name, 1) * -(-size // lanes_of(m.args[0]))
         elif is_conditional(m):
             lines += _elements(m.out)
-            in_loop += len(m.args) * -(-size // lanes_of(m))
+            in_loop += len(m.args) * -(-size // lanes_of(m.args[0]))
     return 0 < PATCHES * lines <= in_loop and lines <= MAX_LINES // SHARE
 
 

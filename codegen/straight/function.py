@@ -144,12 +144,34 @@ def lines_of(n: Node) -> int:
     """Lines that a node takes at least."""
     if n.op.kind is Kind.LAYOUT or n.op.kind is Kind.LEAF:
         return 0
-    return VECTOR_COST.get(n.op.name, 1) * -(-steps_of(n) // lanes_of(n))
+    return VECTOR_COST.get(n.op.name, 1) * -(-steps_of(n) // lanes_of(n.args[0]))
 
 
-def lanes_of(n: Node) -> int:
-    """Elements of its operands that a register holds."""
-    return VECTOR_BITS // max(8, n.args[0].type.dtype.compute.bits)
+def stretches_of(n: Node) -> int:
+    """Stretches of neighbours that a layout op makes of what it is given, each a line at least
+    where it is stored: rows, or elements if those of a row come from places apart."""
+    if n.op.kind is not Kind.LAYOUT or n.op.name == "reshape" or not n.out.type.shape:
+        return 0
+    size, row, last = _size(n.out), n.out.type.shape[-1], n.out.type.ndim - 1
+    if n.op.name in SCATTERED and SCATTERED[n.op.name](last, **n.attrs):
+        return size
+    parts = len(n.args) if n.op.name == "concat" and n.attrs["axis"] == last else 1
+    assert isinstance(row, int)
+    return parts * (size // max(1, row))
+
+
+# Whether the elements of a row come from places apart.
+SCATTERED: dict[str, Callable[..., bool]] = {
+    "transpose": lambda last, perm: perm[last] != last,
+    "reverse": lambda last, axes: last in axes,
+    "slice": lambda last, start, stop, step: step[last] != 1,
+    "pad": lambda last, low, high, interior: interior[last] != 0,
+}
+
+
+def lanes_of(v: Value) -> int:
+    """Elements of a value that a register holds."""
+    return VECTOR_BITS // max(8, v.type.dtype.compute.bits)
 
 
 class Straight:

@@ -83,6 +83,24 @@ def test_windows_and_whole_operands_do_not_share_a_function(first):
     assert len(f.program.kernels) < 2 * steps
 
 
+@pytest.mark.parametrize("steps", [25, 40])
+def test_the_last_block_of_steps_ends_with_them(steps):
+    """Four steps a block, and fewer are left: the fourth was what comes behind the loop, which was
+    in a block of its own already, and then what that reads was not there yet: KeyError."""
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(4, 4)).astype("f4") * 0.3, rng.normal(size=(2, 4)).astype("f4")
+    us, x = gx.input("u", (steps, 2)), gx.input("x", (4,))
+    state, cost = x, gx.sum(us * us)
+    for k in range(steps):
+        state = gx.tanh(state @ a + us[k] @ b) + gx.sin(state)
+        cost = cost + gx.sum(state * state)
+    f = gx.function([us, x], [cost, gx.grad(cost, us)])
+    arrays = [rng.normal(size=(steps, 2)).astype("f4"), rng.normal(size=4).astype("f4")]
+    for got, want in zip(f(*arrays), interpret.evaluate(f.graph, arrays)[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    assert len(f.program.kernels) < 12
+
+
 def test_what_a_block_reads_comes_before_it():
     """Each step declares a variable, and sets it."""
     rng = np.random.default_rng(6)
@@ -131,3 +149,41 @@ def test_a_stack_that_is_written_out_is_no_long_loop():
     want, _ = interpret.evaluate(f.graph, [a])
     for got, w in zip(f(a), want, strict=True):
         np.testing.assert_allclose(got, w, rtol=1e-12, atol=1e-15)
+
+
+MOVED = {
+    "windows": ((70, 70), lambda x: [x[k : k + 60, k : k + 60] for k in range(9)]),
+    "transposed": ((9, 72, 40), lambda x: [x[k].T for k in range(9)]),
+    "mirrored": ((9, 72, 40), lambda x: [gx.flip(x[k], axis=-1) for k in range(9)]),
+    "every other": ((9, 80, 80), lambda x: [x[k, ::2, ::2] for k in range(9)]),
+    "spread": ((9, 60), lambda x: [gx.broadcast_to(x[k, :, None], (60, 60)) for k in range(9)]),
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+@pytest.mark.parametrize("computed", [False, True])
+def test_what_moves_elements_is_no_block_for_computing_little(case, computed):
+    """Nine slices of 8 x 14 x 14 x 32, a convolution's, were a function of 134,000 lines, for which
+    LLVM took 150 s: they counted as nothing, since they compute nothing."""
+    shape, make = MOVED[case]
+    x = gx.input("x", shape)
+    f = gx.function([x], [gx.tanh(v) if computed else v for v in make(x)])
+    assert f.llvm_ir().count("\n") < 3000
+    a = np.linspace(-1, 1, int(np.prod(shape)), dtype="f4").reshape(shape)
+    for got, want in zip(f(a), interpret.evaluate(f.graph, [a])[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+def test_small_moves_are_still_blocks():
+    """Also of one element along a row, or of one computed number."""
+    x = gx.input("x", (12, 4, 5))
+    w = gx.input("w", (200, 200))
+    parts = [f(x[k]) for k in range(12) for f in (
+        lambda v: v.T, lambda v: gx.broadcast_to(v[:, 2:3], (4, 33)),
+        lambda v: gx.broadcast_to(gx.sum(v * v), (9,)),
+    )]
+    f = gx.function([x, w], [*parts, w @ w])
+    assert len(f.program.kernels) < 12
+    a, b = np.linspace(-1, 1, 240, dtype="f4").reshape(12, 4, 5), np.eye(200, dtype="f4")
+    for got, want in zip(f(a, b), interpret.evaluate(f.graph, [a, b])[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
