@@ -44,7 +44,7 @@ class Fusion(Joining):
         owner: dict[Node, Group] = {n: h for h in groups for n in h.nodes}
         self.copied, self.stored = copies.choose(
             position, {h: self.reads(h, owner) for h in groups}, self.needed,
-            lambda v: self.resolve(v, None, False).value,
+            self.source,
             lambda v: v.node in owner and v not in owner[v.node].pulled,
         )
         self.stored |= read
@@ -78,10 +78,10 @@ class Fusion(Joining):
         self.scalars.difference_update(found.made)
         self.computed.update(found.made)
         g = Group(self.count, "loops", [], found.host.level, self.once)
-        g.nodes = found.made
+        g.nodes, g.computed = found.made, len(found.made)
         for n in found.made:
             g.labels[n.outs[0]] = own_label(n)[1]
-            self.uses[n] = [self.resolve(a, None, False) for a in n.args]
+            self.uses[n] = [self.resolve(a, None, False, n) for a in n.args]
         both = combine(g, found.host, {}, [])
         return [both if h is found.host else h for h in groups], {n.outs[0] for n in found.read}
 
@@ -151,7 +151,7 @@ class Fusion(Joining):
         """The graph of kernels."""
         groups = self.plan()
         for v in sorted(self.needed, key=lambda v: v.node.serial):
-            root = self.resolve(v, None, False).value
+            root = self.source(v)
             if root in self.group_of:
                 self.needed.add(root)
         return self.emit(groups)

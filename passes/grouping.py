@@ -161,7 +161,7 @@ def may_merge(g: Group, h: Group, to: dict[int, int], uses: list[Use], node: Nod
 
     `to` maps all of g's axes into h's, some beyond its end (new ones).
     """
-    if len(g.nodes) + len(h.nodes) > MAX_NODES or "alone" in (g.kind, h.kind):
+    if g.computed + h.computed > MAX_NODES or "alone" in (g.kind, h.kind):
         return False
     if g.kind == "dot" and h.kind == "dot":
         return False
@@ -263,4 +263,6 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     big.open = g.open + h.open - len(uses)
     big.work, big.depth, big.ends = max(g.work, h.work), max(g.depth, h.depth), g.ends or h.ends
     big.nodes.extend(small.nodes)
+    big.places.update(small.places)
+    big.computed += small.computed
     return big

@@ -8,6 +8,7 @@ the rules by which groups become one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from graphc.dims import Size, product
 from graphc.ir import Node, Value
@@ -56,11 +57,9 @@ class Use:
     __slots__ = ("injective", "label", "part", "reader", "value")
 
     def __init__(
-        self, value: Value, label: Label | None, injective: bool, part: Value,
-        reader: Node | None = None,
+        self, value: Value, label: Label | None, injective: bool, part: Value, reader: Node
     ):
-        """part: what of `value` is read, before it is repeated; reader: the node, if it moves what
-        it reads."""
+        """part: what of `value` is read, before it is repeated; reader: the node that does."""
         self.value, self.label, self.injective = value, label, injective
         self.part, self.reader = part, reader
 
@@ -71,12 +70,23 @@ class Use:
         return Use(self.value, renamed(self.label, to), self.injective, self.part, self.reader)
 
 
+class Place(NamedTuple):
+    """Where in a kernel a node is computed."""
+
+    depth: int  # conditions within conditions around it, on where elements come from
+    times: int  # different indices
+
+
+OWN = Place(0, 1)  # at the group's own index
+
+
 class Group:
     """Nodes that will be one kernel."""
 
     __slots__ = (
-        "axes", "depth", "ends", "finals", "ident", "kind", "labels", "level", "merged", "met",
-        "nodes", "once", "open", "others", "pulled", "read", "reduced", "scan", "work",
+        "axes", "computed", "depth", "ends", "finals", "ident", "kind", "labels", "level", "merged",
+        "met", "nodes", "once", "open", "others", "places", "pulled", "read", "reduced", "scan",
+        "work",
     )
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int, once: bool = False):
@@ -94,6 +104,8 @@ class Group:
         self.finals: set[Value] = set()        # scalars made after the loops
         self.pulled: set[Value] = set()        # computed at other indices than the group's own
         self.scan: bool | None = None          # the direction of its running reductions
+        self.places: dict[Node, Place] = {}    # of nodes that are pulled
+        self.computed = 0                      # nodes, as often as they are
         self.depth = 0                         # of conditions on where elements come from
         self.open = 0                          # uses of its values by nodes outside
         self.work = 0                          # the most expensive op in it
@@ -112,7 +124,7 @@ class Group:
         g.others, g.met = dict(self.others), dict(self.met)
         g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
         g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
-        g.ends = self.ends
+        g.ends, g.places, g.computed = self.ends, dict(self.places), self.computed
         return g
 
     @property

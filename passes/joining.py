@@ -99,12 +99,20 @@ class Joining:
             return not self.is_view(n) and n.outs[0] in self.needed
         return True
 
-    def resolve(
-        self, v: Value, label: Label | None, injective: bool, reader: Node | None = None
-    ) -> Use:
-        """The computed or given value behind lazy layout ops, and the label it is used at."""
+    def is_passed(self, n: Node) -> bool:
+        """Whether what reads n reads its operand, at other indices."""
+        return n in self.lazy and n not in self.computed and n not in self.scalars
+
+    def source(self, v: Value) -> Value:
+        """The computed or given value behind lazy layout ops."""
+        while self.is_passed(v.node):
+            v = v.node.args[0]
+        return v
+
+    def resolve(self, v: Value, label: Label | None, injective: bool, reader: Node) -> Use:
+        """How a node reads the source of its operand, v, which it uses at a label."""
         part = v
-        while v.node in self.lazy and v.node not in self.computed and v.node not in self.scalars:
+        while self.is_passed(v.node):
             if v.node.op.name == "broadcast":
                 injective = False
             label = through_layout(v.node, label)
@@ -123,13 +131,13 @@ class Joining:
             opaque = self.is_opaque(n)
             labels = [(None, False)] * len(n.args) if opaque else operand_labels(n, space)
             self.uses[n] = [
-                self.resolve(a, lab, inj, n if lab is None else None)
+                self.resolve(a, lab, inj, n)
                 for a, (lab, inj) in zip(n.args, labels, strict=True)
             ]
             for u in self.uses[n]:
                 self.remaining[u.value] = self.remaining.get(u.value, 0) + 1
         for v in self.needed:
-            root = self.resolve(v, None, False).value
+            root = self.source(v)
             self.remaining[root] = self.remaining.get(root, 0) + 1
         for n in computed:
             self.place(n)
@@ -188,6 +196,7 @@ class Joining:
         g = Group(self.count, kind, sizes, 0, self.once)
         self.count += 1
         g.nodes.append(n)
+        g.computed = 1
         g.reduced = reduced
         g.work, g.depth, g.ends = cost(n), int(is_conditional(n)), n in self.ends
         if n.op.kind is Kind.SCAN and reduced:
@@ -210,10 +219,10 @@ class Joining:
             s = a * s + x[t] for all t, then stack(s)        all s in registers, none in memory
         """
         g, by_group = self.begin(n)
-        if all(can_pull([n], g, h, uses) for h, uses in by_group.items()):
+        if all(can_pull(g, h, uses) for h, uses in by_group.items()):
             return False
         given, dims = (self.proto[n], self.uses[n]), tuple(range(n.out.type.ndim))
-        uses = [self.resolve(a, dims, injective=True) for a in n.args]
+        uses = [self.resolve(a, dims, injective=True, reader=n) for a in n.args]
         if any(u.label is None for u in uses if u.value in self.group_of):
             return False
         found = written_out(n, [self.without_loops(u) for u in uses])
@@ -221,7 +230,7 @@ class Joining:
             return False
         sizes, label = found
         self.proto[n] = sizes, label, frozenset(), label
-        self.uses[n] = [self.resolve(a, label, injective=True) for a in n.args]
+        self.uses[n] = [self.resolve(a, label, injective=True, reader=n) for a in n.args]
         g, by_group = self.begin(n)
         order = sorted(by_group, key=lambda h: (-h.level, -len(h.nodes), h.ident))
         mains = [h for h in order if h.level == order[0].level]
@@ -274,14 +283,13 @@ class Joining:
             (t[1:, :] - t[:-1, :]) + s[:, 1:] - s[:, :-1]        s is read by two nodes
             s - roll(s, 1)                                       and where it is made, too
         """
-        found = {m: [u for u in self.uses[m] if u.value in h.labels] for m in g.nodes}
-        readers, uses = [m for m in g.nodes if found[m]], [u for m in g.nodes for u in found[m]]
-        if places(uses) > MOST_READERS or all(u.label is not None for u in uses):
+        uses = [u for m in g.nodes for u in self.uses[m] if u.value in h.labels]
+        if places(uses, g) > MOST_READERS or all(u.label is not None for u in uses):
             return
-        if can_pull(readers, g, h, uses):
+        if can_pull(g, h, uses):
             for key in [k for k in g.read if k[0] in h.labels]:
                 del g.read[key]
-            h.merged = absorb(readers, g, h, len(uses))
+            h.merged = absorb(g, h, uses)
 
     def take_shared(self, g: Group) -> None:
         """The same of all that g reads, where its last node has brought readers together.
@@ -360,9 +368,9 @@ class Joining:
             return None
         moved = any(u.label is None or (WILD in u.label and not h.reduced) for u in uses)
         if moved:
-            if not can_pull([n], g, h, uses):
+            if not can_pull(g, h, uses):
                 return None
-            return absorb([n], g.copy() if copy else g, h, len(uses)), None
+            return absorb(g.copy() if copy else g, h, uses), None
         to = unify(g, h, uses)
         full = None if to is None else complete(g, h, to)
         if to is None or full is None or not may_merge(g, h, full, uses, n):

@@ -212,7 +212,7 @@ ORDERS = {
     },
     "passes.pulling": {
         "MAX_DEPTH": (0, 2), "SPREAD": (0, 100), "AGAIN": (0, 100), "AGAIN_FAR": (0, 100),
-        "FAR_BYTES": (0,),
+        "AGAIN_OUT": (0, 100), "FAR_BYTES": (0,), "OUT_BYTES": (0,),
     },
     "passes.batched_products": {
         "MATRIX_BYTES": (0, 1 << 20), "ROWS_BYTES": (0, 1 << 20), "ROW_BYTES": (0, 1 << 20),
