@@ -93,12 +93,20 @@ def preds_of(e: Expr) -> tuple[Pred, ...]:
 
 
 def bounds(p: Pred, name: str) -> tuple[Size, Size] | None:
-    """Where lo <= name + c < hi begins and ends to hold; None for other forms of conditions, and
-    where that depends on another axis or on data."""
-    if coefficient(p.index, name) != 1:
+    """Where lo <= c * name + d < hi begins and ends to hold; None where that depends on another
+    axis or on data, and for steps c of several elements where they are not divided to a number."""
+    step = coefficient(p.index, name)
+    if not isinstance(step, int) or not step:
         return None
-    rest = p.index - axis(name)
-    low, high = p.lo - rest, p.hi - rest
+    rest = p.index - axis(name) * step
+    if step < 0:  # 1 - hi <= -index < 1 - lo
+        low, high, step = rest + 1 - p.hi, rest + 1 - p.lo, -step
+    else:
+        low, high = p.lo - rest, p.hi - rest
+    if step != 1:
+        if not (isinstance(low, int) and isinstance(high, int)):
+            return None
+        low, high = -(-low // step), -(-high // step)
     walked = any(n.startswith("%") for b in (low, high) for n in dims.names(b))
     return None if walked else (low, high)
 

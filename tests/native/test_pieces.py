@@ -12,6 +12,8 @@ from graphc.codegen.compile import compile_graph
 from graphc.codegen.debug import full_title
 from graphc.codegen.machine.target import x86
 from graphc.codegen.nests import index_splitting
+from graphc.codegen.nests.conditions import bounds
+from graphc.codegen.nests.loops import Pred, axis
 
 UNARY = {"exp": np.exp, "neg": np.negative, "none": lambda x: x}
 
@@ -44,11 +46,46 @@ def test_random_assemblies(data):
         width[axis] = low, high
         ours.append(gx.pad(unary(op, inputs[-1]), tuple(width)))
         theirs.append(np.pad(UNARY[op](arrays[-1]), width))
-    f = gx.function(inputs, gx.concat(ours, axis=axis) * 2.0)
+    step = slice(None, None, data.draw(st.sampled_from([1, 1, 2, 3, -1, -2])))
+    read = (slice(None),) * axis + (step,)
+    f = gx.function(inputs, gx.concat(ours, axis=axis)[read] * 2.0)
     got = f(*arrays)
-    np.testing.assert_allclose(got, np.concatenate(theirs, axis) * np.float32(2), rtol=1e-6)
-    again = gx.function(inputs, gx.concat(ours, axis=axis) * 2.0, mode="interpret")(*arrays)
+    np.testing.assert_allclose(got, np.concatenate(theirs, axis)[read] * np.float32(2), rtol=1e-6)
+    again = gx.function(inputs, gx.concat(ours, axis=axis)[read] * 2.0, mode="interpret")(*arrays)
     np.testing.assert_array_max_ulp(got, again, 2)
+
+
+@given(st.integers(-5, 5), *[st.integers(-40, 40)] * 3)
+def test_bounds_of_conditions_in_any_steps(step, offset, low, size):
+    p = Pred(axis("%i") * step + offset, low, low + abs(size))
+    found = bounds(p, "%i")
+    assert (found is None) == (step == 0)
+    for i in range(-200, 200):
+        if found is not None:
+            assert (found[0] <= i < found[1]) == (p.lo <= step * i + offset < p.hi)
+
+
+def test_bounds_of_named_dimensions():
+    """Of rows read backwards, but not of every other element: n / 2 cannot be told from others."""
+    n = gx.input("x", ("n",)).shape[0]
+    assert bounds(Pred(axis("%i") * -1 + n, 0, 3), "%i") == (n - 2, n + 1)
+    assert bounds(Pred(axis("%i") * 2, 0, n), "%i") is None
+    assert bounds(Pred(axis("%i") * n, 0, 3), "%i") is None
+
+
+def test_halves_of_halves_are_parts():
+    """A Haar wavelet: steps 2 and 4 from element to element, one part for each quarter."""
+    x = gx.input("x", (64, 256), "float64")
+    y = x
+    for _ in range(2):
+        y = gx.concat([y[:, ::2] + y[:, 1::2], y[:, ::2] - y[:, 1::2]], axis=1)
+    f = gx.function([x], y)
+    a = want = np.random.default_rng(0).normal(size=(64, 256))
+    for _ in range(2):
+        even, odd = want[:, ::2], want[:, 1::2]
+        want = np.concatenate([even + odd, even - odd], axis=1)
+    np.testing.assert_array_equal(f(a), want)
+    assert len(f.kernels) == 1 and cuts(f) == 4
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
