@@ -74,6 +74,8 @@ def _suits(s: Schedule) -> bool:
         return False
     if s.grid or nest.sites or s.narrow or any(r.name == "argmax" for r in s.sweep):
         return False
+    if s.flat and nest.reduced[0] == columns:  # parts of all are of columns (`items`)
+        return False
     vectors = _block(s)[1]
     if (s.bands and length >= s.line) or vectors > MOST or vectors * s.cost > MOST_CODE:
         return False
