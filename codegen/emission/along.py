@@ -85,7 +85,9 @@ class Along(Body):
         streaming = self.f.streaming
         heads = streaming if streaming is not None and streaming.heads else None
         begin = heads.begin(grid, low, high) if heads is not None else low
-        inner = None if self.nest.reduced or partial else interior(self.nest, s.vector)
+        # places of sums over all rows are for vectors in step with the row's begin
+        whole = self.nest.reduced or partial or self.f.places is not None
+        inner = None if whole else interior(self.nest, s.vector)
         ends = heads is not None or inner is not None
         fits = even or (isinstance(n, int) and n % step == 0 and not (ends or partial))
         # part of a vector is as likely as the whole of one, which is not written for itself

@@ -49,6 +49,7 @@ class Places:
     def add(self, end: Scope, wide: bool) -> None:
         """Add what a row gives at its end, or a vector of rows."""
         L, e = end.lanes(wide), end.e
+        assert L.width <= self.count
         number = self.f.item if self.vector is None else end.axis_register(self.vector)
         at = e(f"and i64 {number}, {self.count - 1}")
         for r, cells in self.cells.items():

@@ -51,7 +51,9 @@ COMPARED = 8    # lanes of a condition in a register: positions have 64 bits but
 
 def pieces(nest: Nest, target: Target) -> list[Nest]:
     """The nests that together compute `nest`: itself where cutting it saves too little."""
-    if nest.sites or not conditions(nest) or (nest.reduced and not _sums_rows(nest)):
+    if nest.sites or nest.totals or not conditions(nest):
+        return [nest]
+    if nest.reduced and not _sums_rows(nest):
         return [nest]
     found = [nest]
     for name in nest.outer:
@@ -71,10 +73,9 @@ def pieces(nest: Nest, target: Target) -> list[Nest]:
 
 def _sums_rows(nest: Nest) -> bool:
     """Whether all that is added up are rows, each for what is written of it."""
-    rows = {*nest.reduced}
-    return not any(
-        e.kind == "scan" or (e.kind == "reduce" and {*e.over} - rows) for e in nest.exprs
-    ) and not any({*nest.outer} - {*s.axes} for s in nest.stores)
+    return not any(e.kind == "scan" for e in nest.exprs) and not any(
+        {*nest.outer} - {*s.axes} for s in nest.stores
+    )
 
 
 def _are_run_alike(nest: Nest, parts: list[Nest], target: Target) -> bool:
@@ -90,7 +91,7 @@ def _are_run_alike(nest: Nest, parts: list[Nest], target: Target) -> bool:
 def parts_of_rows(nest: Nest) -> tuple[str, list[Nest]] | None:
     """The axis of a nest's rows, and the nests that it is cut into along them; None but for rows
     of unknown length, which `pieces` leaves whole."""
-    if nest.reduced or nest.sites or not conditions(nest):
+    if nest.reduced or nest.sites or nest.totals or not conditions(nest):
         return None
     for name in nest.outer:
         if _is_open_row(nest, name):

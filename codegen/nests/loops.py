@@ -140,6 +140,11 @@ class Nest:
         """Elements of the reduced axes, all consumed for one point."""
         return product(self.sizes[n] for n in self.reduced)
 
+    @property
+    def totals(self) -> bool:
+        """Whether something is added up over outer axes as well: no part of them has all of it."""
+        return any(e.kind == "reduce" and {*e.over} - {*self.reduced} for e in self.exprs)
+
     def dynamic(self, size: Size) -> list[Expr]:
         """The positions that data give in a polynomial."""
         return dynamic(self.exprs, size)

@@ -59,7 +59,7 @@ def strips(nest: Nest, uneven: int = UNEVEN) -> list[Nest]:
         return [found]
     if len(found.outer) > len(nest.outer) and (unrolled := unroll(found)) is not None:
         return [unrolled]
-    if not uneven or nest.reduced or nest.sites:
+    if not uneven or nest.reduced or nest.sites or nest.totals:
         return [nest]
     for name, length in _dividing(nest, nest.outer):
         if _number(nest, name, length) is None and isinstance(length, int):

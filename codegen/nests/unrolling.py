@@ -50,7 +50,9 @@ TURNED = 128
 
 def unroll(nest: Nest) -> Nest | None:
     """The nest with its innermost axes unrolled, where that makes vectors of what is read."""
-    if nest.reduced or nest.sites or any(e.kind in ("scan", "philox") for e in nest.exprs):
+    if nest.reduced or nest.sites or nest.totals:
+        return None
+    if any(e.kind in ("scan", "philox") for e in nest.exprs):
         return None
     if len(nest.exprs) > MOST_EXPRS:
         return None

@@ -151,3 +151,26 @@ def test_what_waits_for_a_sum_of_all(n, what, made):
     f = gx.function([a, b], what(gx, made(gx, a, b)))
     x, y = np.random.default_rng(n).normal(size=(2, n, 3))
     np.testing.assert_allclose(f(x, y), what(np, made(np, x, y)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [20, 40, 161, 1200])
+def test_totals_of_rows_with_conditions(n, dtype, level, monkeypatch):
+    """Rows that are rolled are chosen among two places. A total was that of the last of the parts
+    at which such nests are cut, or missed vectors that did not begin where places do."""
+    here = at_level(level)
+    monkeypatch.setattr(target, "host", lambda: here)
+    a = np.random.default_rng(n).normal(size=(2, n)).astype(dtype)
+    beside = np.ones((100, 100), dtype)
+    x, w = gx.input("x", a.shape, dtype), gx.input("w", beside.shape, dtype)
+
+    def parts(m, v):
+        rolled = m.roll(m.stack([v, m.flip(v, axis=0), -v], axis=-1), 2, axis=1)
+        high = m.exp(rolled - m.max(rolled, axis=2, keepdims=True))
+        p = high / m.sum(high, axis=2, keepdims=True)
+        return m.sum(p * p), p * (p - m.sum(p * p, axis=2, keepdims=True))
+
+    f = gx.function([x, w], [*parts(gx, x), w + w])
+    for got, want in zip(f(a, beside), parts(np, a), strict=False):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
