@@ -24,7 +24,7 @@ from graphc.passes.grouping import (
     unify,
 )
 from graphc.passes.groups import ONE, WILD, Group, Label, Use, cost
-from graphc.passes.pulling import absorb, can_pull, is_conditional, places
+from graphc.passes.pulling import absorb, can_pull, is_conditional, times
 from graphc.passes.roles import VIEWS, in_memory, is_free, is_lazy, is_opaque, written_in_place
 from graphc.passes.stacks import is_stack, written_out
 
@@ -284,7 +284,7 @@ class Joining:
             s - roll(s, 1)                                       and where it is made, too
         """
         uses = [u for m in g.nodes for u in self.uses[m] if u.value in h.labels]
-        if places(uses, g) > MOST_READERS or all(u.label is not None for u in uses):
+        if times(g, uses) > MOST_READERS or all(u.label is not None for u in uses):
             return
         if can_pull(g, h, uses):
             for key in [k for k in g.read if k[0] in h.labels]:

@@ -66,18 +66,18 @@ def _again(v: Value) -> int:
 def _place(g: Group, uses: Sequence[Use]) -> Place:
     """Where in g that is computed which its nodes use so."""
     readers = [(u.reader, g.places.get(u.reader, OWN)) for u in uses]
-    return Place(max(p.depth + is_conditional(n) for n, p in readers), places(uses, g))
+    return Place(max(p.depth + is_conditional(n) for n, p in readers), times(g, uses))
 
 
-def places(uses: Sequence[Use], g: Group) -> int:
+def times(g: Group, uses: Sequence[Use]) -> int:
     """How often elements are read, at different indices, by a group's nodes: three parts that are
     all of a value are one place together, and what reads at several places does so at each."""
-    times: dict[tuple[Value, Value, Node | None], int] = {}
+    each: dict[tuple[Value, Value, Node | None], int] = {}
     for u in uses:
         key = u.part, u.value, u.reader if u.label is None else None
-        times[key] = max(times.get(key, 0), g.places.get(u.reader, OWN).times)
+        each[key] = max(each.get(key, 0), g.places.get(u.reader, OWN).times)
     total = Fraction(0)
-    for (part, whole, _), n in times.items():
+    for (part, whole, _), n in each.items():
         parts = 1 if part.type.size == 0 else exact_div(whole.type.size, part.type.size)
         total += Fraction(n, parts) if isinstance(parts, int) and parts > 1 else n
     return ceil(total)

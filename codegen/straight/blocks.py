@@ -113,7 +113,8 @@ def define(job: Job) -> Call:
 
 
 class _Costs(dict[Node, tuple[int, int, int]]):
-    """Nodes, lines and scalar steps of kernels."""
+    """Nodes, lines and scalar steps of kernels: lines of what is computed, or of what is stored if
+    that is more, and of what stands apart."""
 
     def __missing__(self, n: Node) -> tuple[int, int, int]:
         nodes = n.attrs["body"].nodes if n.op.name == "fused" else ()

@@ -302,13 +302,14 @@ class Elements:
         """The same for elements that are constants, side by side in memory, or all one."""
         first, n = ids[at], 1
         fixed, b = first in self.constants, self.memory.get(first)
-        step = int(ids[at + 1 : at + 2] != [first])  # 0 for one element again and again
-        if step and not fixed and (b is None or first in self.scalars):
+        again = at + 1 < len(ids) and ids[at + 1] == first
+        if not (fixed or again) and (b is None or first in self.scalars):
             return 1, ""
         most = self.width([self.dtypes[first]])
         while n < most and at + n < len(ids) and (
             ids[at + n] in self.constants if fixed
-            else ids[at + n] == first + step * n and (not step or self.memory.get(first + n) is b)
+            else ids[at + n] == first if again
+            else ids[at + n] == first + n and self.memory.get(first + n) is b
         ):
             n += 1
         return n, self.vector(ids[at : at + n], n) if n > 1 else ""
