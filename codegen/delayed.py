@@ -291,7 +291,7 @@ def delayed(
     called for: if no output is read beside the written element, it needs no waiting."""
     stores = {s.output: s for s in nest.stores}
     pairs = {k: a for k, a in pairs.items() if _beside(nest, stores[k].offset, a)}
-    if not pairs or nest.reduced or nest.sites or len(stores) != len(nest.stores):
+    if not pairs or nest.reduced or nest.totals or nest.sites or len(stores) != len(nest.stores):
         return None
     if len({(stores[k].offset, nest.outputs[k].shape) for k in pairs}) > 1:
         return None
