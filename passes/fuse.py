@@ -45,7 +45,7 @@ class Fusion(Joining):
         self.copied, self.stored = copies.choose(
             position, {h: self.reads(h, owner) for h in groups}, self.needed,
             self.source,
-            lambda v: v.node in owner and v not in owner[v.node].pulled,
+            lambda v: v.node in owner and v.node not in owner[v.node].places,
         )
         self.stored |= read
         steps = [Step((position[h.nodes[0]], h.ident), h.nodes[-1], *self.body(h)) for h in groups]
@@ -125,8 +125,7 @@ class Fusion(Joining):
             for o in n.outs:
                 need(o)
         wanted = [
-            o for n in h.nodes for o in n.outs
-            if o not in h.pulled and o in self.stored
+            o for n in h.nodes if n not in h.places for o in n.outs if o in self.stored
         ]
         body = finish(b, "body", list(params.values()), [env[o] for o in wanted])
         read = {*body.outputs, *(a for n in body.nodes for a in n.args)}

@@ -259,7 +259,6 @@ def combine(g: Group, h: Group, to: dict[int, int], uses: list[Use]) -> Group:
     big.reduced = h.reduced if sums_rows else h.reduced | g_reduced
     big.scan = h.scan if g.scan is None else g.scan
     big.kind = "dot" if "dot" in (g.kind, h.kind) else "loops"
-    big.pulled |= small.pulled
     big.open = g.open + h.open - len(uses)
     big.work, big.depth, big.ends = max(g.work, h.work), max(g.depth, h.depth), g.ends or h.ends
     big.nodes.extend(small.nodes)

@@ -85,8 +85,7 @@ class Group:
 
     __slots__ = (
         "axes", "computed", "depth", "ends", "finals", "ident", "kind", "labels", "level", "merged",
-        "met", "nodes", "once", "open", "others", "places", "pulled", "read", "reduced", "scan",
-        "work",
+        "met", "nodes", "once", "open", "others", "places", "read", "reduced", "scan", "work",
     )
 
     def __init__(self, ident: int, kind: str, axes: list[Size], level: int, once: bool = False):
@@ -102,10 +101,9 @@ class Group:
         self.met: dict[Value, None] = {}       # .. of which there are more since it was asked
         self.reduced: frozenset[int] = frozenset()
         self.finals: set[Value] = set()        # scalars made after the loops
-        self.pulled: set[Value] = set()        # computed at other indices than the group's own
         self.scan: bool | None = None          # the direction of its running reductions
-        self.places: dict[Node, Place] = {}    # of nodes that are pulled
-        self.computed = 0                      # nodes, as often as they are
+        self.places: dict[Node, Place] = {}    # of nodes at other indices than the group's own
+        self.computed = 0                      # all nodes, each as often as it is computed
         self.depth = 0                         # of conditions on where elements come from
         self.open = 0                          # uses of its values by nodes outside
         self.work = 0                          # the most expensive op in it
@@ -122,7 +120,7 @@ class Group:
         g = Group(self.ident, self.kind, list(self.axes), self.level, self.once)
         g.nodes, g.labels, g.read = list(self.nodes), dict(self.labels), dict(self.read)
         g.others, g.met = dict(self.others), dict(self.met)
-        g.reduced, g.finals, g.pulled = self.reduced, set(self.finals), set(self.pulled)
+        g.reduced, g.finals = self.reduced, set(self.finals)
         g.scan, g.open, g.work, g.depth = self.scan, self.open, self.work, self.depth
         g.ends, g.places, g.computed = self.ends, dict(self.places), self.computed
         return g

@@ -312,7 +312,7 @@ class Joining:
         for u in self.uses[n]:
             for m in self.readers.get(u.value, [])[-4:]:
                 h = self.group_of[m.outs[0]].root()
-                if h.level < g.level or not h.reduced or h is g or m.outs[0] in h.pulled:
+                if h.level < g.level or not h.reduced or h is g or m in h.places:
                     continue
                 to_h = dict(zip(self.proto[m][3], h.labels[m.outs[0]], strict=True))
                 seen = next(w for w in self.uses[m] if w.value is u.value)

@@ -89,7 +89,6 @@ def absorb(g: Group, h: Group, uses: Sequence[Use]) -> Group:
     for m in h.nodes:
         own = h.places.get(m, OWN)
         g.places[m] = Place(inside.depth + own.depth, inside.times * own.times)
-    g.pulled |= h.labels.keys() | h.pulled
     g.nodes.extend(h.nodes)
     g.computed += inside.times * h.computed
     g.others = {v: n for v, n in g.others.items() if v not in h.labels}
