@@ -74,7 +74,7 @@ def whole_rows(nest: Nest, vector: str) -> dict[Expr, list[Expr]]:
     found: dict[Expr, list[Expr]] = {}
     for (param, offset), first in loads.items():
         n = coefficient(offset, vector)
-        if first in found or not isinstance(n, int) or n < 2:
+        if first in found or not isinstance(n, int) or not 2 <= n <= len(loads):
             continue
         row = [e for k in range(n) if (e := loads.get((param, offset + k))) is not None]
         if len(row) == n and not any(e in found for e in row):

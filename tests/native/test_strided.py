@@ -11,6 +11,7 @@ from graphc.codegen.emission import nest
 from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.machine.target import host
+from graphc.polynomials import Dim
 
 RNG = np.random.default_rng(17)
 DTYPES = ["uint8", "bool", "int16", "float16", "float32", "int32", "float64", "int64"]
@@ -217,3 +218,15 @@ def test_small_matrices_turned_around(rows, columns, dtype, unrolled, monkeypatc
         a[:] = RNG.integers(0, 100, a.shape)
         np.testing.assert_array_equal(f(a), a.transpose(0, 2, 1) + 1)
     assert f.kernels[0].text.splitlines()[0].endswith("for i0<n:") == unrolled
+
+
+def test_elements_far_apart_are_not_looked_for_in_rows(monkeypatch):
+    """Of every two loads 100,000 apart each element between them was asked for: a second."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    added, add = [], Dim.__add__
+    monkeypatch.setattr(Dim, "__add__", lambda a, b: added.append(b) or add(a, b))
+    x = gx.input("x", (64, 100_000))
+    f = gx.function([x], x[:, 7] * x[:, 9] + x[:, 70_000])
+    a = RNG.normal(size=x.shape).astype("f4")
+    np.testing.assert_allclose(f(a), a[:, 7] * a[:, 9] + a[:, 70_000], rtol=1e-5, atol=1e-6)
+    assert added and len(added) < 1000
