@@ -21,7 +21,17 @@ from __future__ import annotations
 
 from graphc.ir import Builder, Graph, Node, Value, finish, finish_as
 from graphc.ops.row import OPS, Kind
-from graphc.passes import apart, both, chains, copies, few_columns, one_sweep, repeated, totals
+from graphc.passes import (
+    across,
+    apart,
+    both,
+    chains,
+    copies,
+    few_columns,
+    one_sweep,
+    repeated,
+    totals,
+)
 from graphc.passes.bodies import operand
 from graphc.passes.grouping import combine, own_label
 from graphc.passes.groups import Group
@@ -153,7 +163,7 @@ class Fusion(Joining):
             root = self.source(v)
             if root in self.group_of:
                 self.needed.add(root)
-        return self.emit(groups)
+        return self.emit(across.taken_apart(self, groups))
 
 
 def run(g: Graph) -> Graph:
