@@ -13,6 +13,7 @@ import numpy as np
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import step
 from graphc.codegen.nests.loops import Expr, Nest
+from graphc.codegen.nests.tiles import Tile, turned_loads
 from graphc.codegen.vecmath import powers
 
 # Cycles that a vector of an expression takes, roughly: the mean of f32 and f64 on AVX-512 at
@@ -123,10 +124,10 @@ def is_by_constant(e: Expr) -> bool:
 
 def interleaved(
     nest: Nest, target: Target, vector: str | None, width: int, bits: int, cost: int,
-    stepped: bool, fused: bool,
+    stepped: bool, fused: bool, tile: Tile | None = None,
 ) -> int:
     """How many vectors of an elementwise nest go side by side, `stepped` or not. `fused`: products
-    and sums may be one instruction.
+    and sums may be one instruction. `tile`: blocks of it, of which some operands are turned.
 
     One vector is a chain: an instruction waits some four cycles for the one before it, and the CPU
     looks ahead by a hundred at most. Side by side, vectors fill these cycles; formulas of many
@@ -143,7 +144,7 @@ def interleaved(
     if vector is None or width * bits != target.vector_bits or nest.reduced:
         return 1
     kinds = {e.kind for e in nest.exprs}
-    if "reduce" in kinds or "scan" in kinds or not reads_neighbours(nest, vector):
+    if "reduce" in kinds or "scan" in kinds or not reads_neighbours(nest, vector, tile):
         return 1
     until: dict[Expr, int] = {}
     for e in nest.exprs:
@@ -170,10 +171,14 @@ def most_interleaved(target: Target) -> int:
     return MAX_AVX2 if target.vector_bits == 256 else MAX_INTERLEAVED
 
 
-def reads_neighbours(nest: Nest, vector: str) -> bool:
-    """Whether what a vector reads along its axis stands side by side, all of it."""
+def reads_neighbours(nest: Nest, vector: str, tile: Tile | None = None) -> bool:
+    """Whether what a vector reads along its axis stands side by side, all of it, where need be in
+    a block of a tile that is turned."""
+    turned: Iterable[Expr] = ()
+    if tile is not None and tile.turned is not None:
+        turned = turned_loads(nest, vector, tile.turned)
     for e in nest.exprs:
-        moves = e.kind == "load" and vector in e.axes
+        moves = e.kind == "load" and vector in e.axes and e not in turned
         if moves and (e.preds or step(nest, e.offset, vector) != 1):
             return False
     return True

@@ -206,8 +206,12 @@ def plan(
     stepped = target.steps and vector is not None and in_steps(
         [e for e in nest.exprs if vector in e.axes], cost
     )
+    free = vector is not None and width > 1 and not (fixed or across or woven)
+    if free and tile is None and not (sums_rows or scans or tree):
+        assert vector is not None
+        tile = tiles.across_rows(nest, vector, target)
     interleave = 1 if scattered or woven else interleaved(
-        nest, target, vector, width, bits, cost, stepped, fused
+        nest, target, vector, width, bits, cost, stepped, fused, tile
     )
     if vector is not None and short_of_registers(nest, vector, interleave, target):
         stepped = True
@@ -243,9 +247,10 @@ def plan(
         schedule.few = few_vectors(schedule)
     if target.steps and vector is not None and sweeps:
         schedule.stepped = [stepped or steps(schedule, p) for p in range(sweeps)]
-    if vector is not None and width > 1 and not (fixed or across or woven):
+    if free:
+        assert vector is not None
         if tile is None and not sums_rows and not scans and not tree:
-            tile = tiles.across_rows(nest, vector, target) or _side_by_side(schedule)
+            tile = _side_by_side(schedule)
             if tile is None and beside and target.registers >= 32:
                 tile = tiles.beside(nest, vector, grid)
         _take_more(schedule, tile, target.registers, 8 * COLUMN_BYTES // bits)

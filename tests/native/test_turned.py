@@ -184,3 +184,19 @@ def test_nothing_is_gathered_for_rows_that_are_swept(monkeypatch):
         for result in (gx.sum(x * x.T, axis=1), gx.max(x - x.T), gx.sum(x * x.T, axis=0)):
             text = gx.function([x], result).llvm_ir()
             assert "_pack(" in text and "masked.gather" not in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(300, 90), ("n", "m")])
+def test_functions_of_what_is_turned_go_side_by_side(shape, dtype, schedules):
+    """As those of what is read in order do: one after the other they wait for themselves."""
+    x = gx.input("x", shape, dtype)
+    f = gx.function([x], gx.tanh(x).T + gx.exp(-x * x).T)
+    f.compile()
+    turned = [s for s in schedules if s.tile is not None and s.tile.turned is not None]
+    assert turned and (host().vector_bits < 256 or any(s.interleave > 1 for s in turned))
+    for size in ((300, 90),) if shape[0] == 300 else [(0, 3), (1, 40), (70, 65), (33, 300)]:
+        a = RNG.normal(size=size).astype(dtype)
+        of = a.astype("f8").T
+        tol = 1e-6 if dtype == "float32" else 1e-14
+        np.testing.assert_allclose(f(a), np.tanh(of) + np.exp(-of * of), rtol=tol, atol=tol)
