@@ -91,6 +91,9 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
                 score[n] -= weight
     order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
     best = max(names, key=lambda n: (score[n], order[n]))
+    if not nest.outer and _is_thin(nest, best):
+        long = [n for n in names if not is_less(nest.sizes[n], LONG_ROW)]
+        return max(long, key=lambda n: (score[n], order[n]), default=best)
     if nest.reduced or not _few_lanes(nest, best, offsets):
         return best
     long = [n for n in names if not is_less(nest.sizes[n], LONG_ROW)]
@@ -119,6 +122,21 @@ def _few_lanes(nest: Nest, vector: str, offsets: list[tuple[Size, int]]) -> bool
     size = nest.sizes[vector]
     return isinstance(size, int) and size <= FEW and any(
         coefficient(p, vector) not in (0, 1) for p, _ in offsets
+    )
+
+
+def _is_thin(nest: Nest, vector: str) -> bool:
+    """Whether an axis that all is summed over fills a part of a register of each row, and rows lie
+    apart (else see `packed`): a few columns of a table. With rows in lanes, which are gathered,
+    sums of the squares of two, four and six columns of 6,000 x 8 f32 take Zen 3 7, 14 and 16 us,
+    along rows 22 to 27, of sines 24, 41 and 48, 105 to 135; by SSE 6, 15 and 24, 23."""
+    size, lanes = nest.sizes[vector], 256 // lane_bits(nest, vector)
+    if vector not in nest.reduced or not isinstance(size, int) or size >= lanes:
+        return False
+    rows = [n for n in nest.reduced if n != vector]
+    return any(
+        e.kind == "load" and coefficient(e.offset, vector) == 1
+        and all(coefficient(e.offset, n) not in (0, size) for n in rows) for e in nest.exprs
     )
 
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from guarded import guarded
 
 import graphc as gx
 from graphc.codegen.emission import nest
@@ -169,3 +170,36 @@ def test_rows_that_data_choose_are_read_side_by_side(looked_up, symbolic, monkey
     np.testing.assert_array_equal(most, a[i].max(axis=1))
     with pytest.raises(gx.GraphcError, match="out of range"):
         f(a, np.where(i == i.max(), 300, i))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("rows", ["n", 2000])
+def test_few_columns_of_a_table_are_added_up_by_rows_in_lanes(rows, dtype, schedules):
+    """Of registers that hold three elements each most lanes would compute nothing."""
+    x = gx.input("x", (rows, 8), dtype)
+    y = x[:, 2:5]
+    outputs = [gx.sum(y * y), gx.max(gx.abs(y)) - gx.min(y), gx.mean(gx.astype(y, "float64"))]
+    f = gx.function([x], outputs)
+    f.compile()
+    totals = [s for s in schedules if s.flat]
+    assert totals and all(s.vector == s.nest.reduced[0] for s in totals)
+    for n in (1, 5, 31, 64, 2000) if rows == "n" else (rows,):
+        a = guarded((n, 8), dtype)
+        a[:] = RNG.integers(-50, 50, (n, 8))
+        of = a[:, 2:5].astype("f8")
+        want = [np.sum(of * of), np.max(abs(of)) - np.min(of), np.mean(of)]
+        np.testing.assert_allclose(f(a), want, rtol=1e-6)
+
+
+def test_rows_that_follow_each_other_are_taken_as_they_lie(schedules):
+    """As are rows so long that they fill registers, and few rows."""
+    x, y, z = gx.input("x", ("n", 3)), gx.input("y", ("n", 20)), gx.input("z", (20, 20))
+    f = gx.function([x, y, z], [gx.sum(x * x[:, :1]), gx.sum(y[:, 2:12] ** 2), gx.sum(z[:, :3])])
+    f.compile()
+    totals = [s for s in schedules if s.flat]
+    assert totals and all(s.vector == s.nest.reduced[-1] for s in totals)
+    a, b, c = (RNG.integers(-5, 5, s).astype("f4") for s in ((70, 3), (70, 20), (20, 20)))
+    for got, want in zip(
+        f(a, b, c), [np.sum(a * a[:, :1]), np.sum(b[:, 2:12] ** 2), np.sum(c[:, :3])], strict=True
+    ):
+        assert got == want
