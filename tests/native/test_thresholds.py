@@ -158,7 +158,7 @@ ORDERS = {
     "codegen.grain": {"MAX_CHUNKS": (3, 64)},
     "codegen.nests.index_splitting": {
         "SHORTEST": (1, 3), "MOST": (8, 64), "MOST_OF_ROWS": (2, 64), "COMPARED": (1, 64),
-        "LONG": (1, 64), "FEWEST": (0, 9999),
+        "LONG": (1, 64), "FEWEST": (0, 9999), "SMALL": (1, 9999),
     },
     "codegen.nests.conditions": {
         "TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000), "FAR": (0, 1 << 40)},
