@@ -203,6 +203,7 @@ ORDERS = {
         "LONG_COLUMN": (2, 500), "SIDE_ROWS": (1, 100), "LEAST_BACK": (1, 99), "NEAR": (1, 9),
     },
     "codegen.nests.strip_mining": {"LEAST": (1, 99)},
+    "passes.across": {"LEAST": (0, 1 << 20), "FEW": (0, 100)},
     "passes.copies": {"MOST": (1, 20), "SMALLER": (1, 10)},
     "passes.grouping": {
         "MAX_NODES": (3, 10), "MAX_SWEEPS": (2, 4), "REPEATED": (0, 999), "SCANNED": (0, 999),
