@@ -10,6 +10,7 @@ from guarded import guarded
 
 import graphc as gx
 from graphc.codegen.machine.target import host
+from graphc.codegen.nests.axes import coefficient
 
 RNG = np.random.default_rng(11)
 # around vectors, blocks of rows and columns, and pieces of them
@@ -200,3 +201,21 @@ def test_functions_of_what_is_turned_go_side_by_side(shape, dtype, schedules):
         of = a.astype("f8").T
         tol = 1e-6 if dtype == "float32" else 1e-14
         np.testing.assert_allclose(f(a), np.tanh(of) + np.exp(-of * of), rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(256, 64), (70, 300), ("n", "m")])
+def test_however_many_operands_lie_the_other_way(shape, dtype, schedules):
+    """They are turned; lane by lane rows of the result would fill a line for each element."""
+    x, y = gx.input("x", shape, dtype), gx.input("y", shape, dtype)
+    mask = gx.input("mask", shape, "bool")
+    f = gx.function([x, y, mask], gx.where(mask, x * y, gx.maximum(x, 0.5)).T * 2.0)
+    f.compile()
+    assert schedules and all(
+        coefficient(store.offset, s.vector) == 1 for s in schedules for store in s.nest.stores
+    )
+    for size in ((3, 5), (64, 33), (130, 70)) if shape[0] == "n" else (shape,):
+        a, b = RNG.normal(size=(2, *size)).astype(dtype)
+        c = RNG.random(size) < 0.4
+        want = np.where(c, a * b, np.maximum(a, 0.5)).T * 2
+        np.testing.assert_array_equal(f(a, b, c), want.astype(dtype))
