@@ -172,11 +172,9 @@ def most_interleaved(target: Target) -> int:
 
 
 def reads_neighbours(nest: Nest, vector: str, tile: Tile | None = None) -> bool:
-    """Whether what a vector reads along its axis stands side by side, all of it, where need be in
-    a block of a tile that is turned."""
-    turned: Iterable[Expr] = ()
-    if tile is not None and tile.turned is not None:
-        turned = turned_loads(nest, vector, tile.turned)
+    """Whether all that a vector reads along its axis stands side by side, be it in a block of the
+    tile that was turned."""
+    turned = turned_loads(nest, vector, tile.turned) if tile and tile.turned else []
     for e in nest.exprs:
         moves = e.kind == "load" and vector in e.axes and e not in turned
         if moves and (e.preds or step(nest, e.offset, vector) != 1):

@@ -206,6 +206,7 @@ def plan(
     stepped = target.steps and vector is not None and in_steps(
         [e for e in nest.exprs if vector in e.axes], cost
     )
+    # whether items may be blocks of some rows
     free = vector is not None and width > 1 and not (fixed or across or woven)
     if free and tile is None and not (sums_rows or scans or tree):
         assert vector is not None
