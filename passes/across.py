@@ -101,9 +101,9 @@ def taken_apart(groups: Joining, kernels: Sequence[Group]) -> list[Group]:
 
     The second kernel reads what the first one has stored, in blocks that it turns; lane by lane a
     row of y.T would fill as many lines as it has elements. On Zen 3 tanh(x) and tanh(x).T + 1 of
-    300 x 300 f32 take 0.56 of the time apart, of 1024 x 1024 0.09, of 2000 x 32 0.63, of
-    20000 x 4 0.43; softmax(x).T of 300 x 300 0.58, of 1024 x 1024 0.15. Short rows have a lane
-    each, which goes either way.
+    300 x 300 f32 take 0.6 of the time apart, of 2000 x 32 0.5 to 0.6, of 20000 x 4 0.4, of
+    1024 x 1024, as others use the last cache, 0.1 to 0.35; softmax(x).T of 300 x 300 0.4 to 0.6,
+    of 1024 x 1024 0.15 to 0.35. Short rows have a lane each, which goes either way.
     """
     readers: dict[Value, list[Node]] = {}
     for n, uses in groups.uses.items():
