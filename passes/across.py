@@ -132,6 +132,7 @@ def _parts(
                 part.note_read(u.renamed({a: to[b] for a, b in own.items() if b != ONE}))
     for n in moved:
         part.labels[n.out] = renamed(h.labels.pop(n.out), to)
+        groups.group_of[n.out] = part
     h.nodes = [n for n in h.nodes if n.out not in part.labels]
     h.computed -= len(moved)
     yield h

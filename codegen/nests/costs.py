@@ -173,7 +173,7 @@ def most_interleaved(target: Target) -> int:
 
 def reads_neighbours(nest: Nest, vector: str, tile: Tile | None = None) -> bool:
     """Whether all that a vector reads along its axis stands side by side, be it in a block of the
-    tile that was turned."""
+    tile that was turned, of elements of four bytes and more."""
     turned = turned_loads(nest, vector, tile.turned) if tile and tile.turned else []
     for e in nest.exprs:
         moves = e.kind == "load" and vector in e.axes and e not in turned

@@ -206,9 +206,10 @@ def plan(
     stepped = target.steps and vector is not None and in_steps(
         [e for e in nest.exprs if vector in e.axes], cost
     )
-    # whether items may be blocks of some rows
+    # whether items may be bands, or blocks of some rows where no tile says how
     free = vector is not None and width > 1 and not (fixed or across or woven)
-    if free and tile is None and not (sums_rows or scans or tree):
+    blocks = free and tile is None and not (sums_rows or scans or tree)
+    if blocks:
         assert vector is not None
         tile = tiles.across_rows(nest, vector, target)
     interleave = 1 if scattered or woven else interleaved(
@@ -250,7 +251,7 @@ def plan(
         schedule.stepped = [stepped or steps(schedule, p) for p in range(sweeps)]
     if free:
         assert vector is not None
-        if tile is None and not sums_rows and not scans and not tree:
+        if blocks and tile is None:
             tile = _side_by_side(schedule)
             if tile is None and beside and target.registers >= 32:
                 tile = tiles.beside(nest, vector, grid)

@@ -28,6 +28,7 @@ LEAST_BACK = 8    # elements from which a row that is read backwards is a load a
                   # f32 its sum takes 0.37 of the time of a row per lane, of 8 f64 0.84, of 5 1.7
 NEAR = 4          # elements apart that are picked from whole vectors, not gathered: sums down the
                   # even columns of 1000 x 128 f32 take Zen 4 5 us, gathered 37
+THIN_BITS = 256   # of a register that rows lying apart should fill
 LONG_COLUMN = 64  # elements summed over beside which reading operands once costs little
 
 
@@ -96,18 +97,21 @@ def _vector_axis(nest: Nest, scans: bool, rows_summed: bool, row: int = LONG_ROW
             elif c != 0:
                 score[n] -= weight
     order = {n: k for k, n in enumerate(nest.outer + nest.reduced)}
-    best = max(names, key=lambda n: (score[n], order[n]))
+
+    def rank(n: str) -> tuple[int, int]:
+        return score[n], order[n]
+
+    best = max(names, key=rank)
+    long = [n for n in names if not is_less(nest.sizes[n], LONG_ROW)]
     if not nest.outer and _is_thin(nest, best):
-        long = [n for n in names if not is_less(nest.sizes[n], LONG_ROW)]
-        return max(long, key=lambda n: (score[n], order[n]), default=best)
+        return max(long, key=rank, default=best)
     if nest.reduced or not _few_lanes(nest, best, offsets):
         return best
-    long = [n for n in names if not is_less(nest.sizes[n], LONG_ROW)]
     even = [
         n for n in long if all(isinstance(coefficient(p, n), int) for p, _ in offsets)
         and all(coefficient(s.offset, n) == 1 for s in nest.stores)
     ]
-    return max(even, key=lambda n: (score[n], order[n]), default=best)
+    return max(even, key=rank, default=best)
 
 
 def _step(nest: Nest, offset: Size, name: str) -> Size | None:
@@ -135,8 +139,9 @@ def _is_thin(nest: Nest, vector: str) -> bool:
     """Whether an axis that all is summed over fills a part of a register of each row, and rows lie
     apart (else see `packed`): a few columns of a table. With rows in lanes, which are gathered,
     sums of the squares of two, four and six columns of 6,000 x 8 f32 take Zen 3 7, 14 and 16 us,
-    along rows 22 to 27, of sines 24, 41 and 48, 105 to 135; by SSE 6, 15 and 24, 23."""
-    size, lanes = nest.sizes[vector], 256 // lane_bits(nest, vector)
+    along rows 22 to 27, of sines 24, 41 and 48, 105 to 135; by SSE 6, 15 and 24, 23. The order of
+    sums follows, so that the register is of THIN_BITS, whatever the target's."""
+    size, lanes = nest.sizes[vector], THIN_BITS // lane_bits(nest, vector)
     if vector not in nest.reduced or not isinstance(size, int) or size >= lanes:
         return False
     rows = [n for n in nest.reduced if n != vector]

@@ -328,35 +328,26 @@ def test_updates_are_made_in_their_order():
     np.testing.assert_allclose(f(a, b), [*np.exp(b[:3]), *a[3:]], rtol=1e-6)
 
 
-def stencil(x, places, size):
-    """Weighted neighbours in the last axes, and their sum over all."""
-    weights = np.arange(1, len(places) + 1)
-    around = [(..., *(slice(p, p + size - 2) for p in place)) for place in places]
-    return sum(x[at] * float(w) for at, w in zip(around, weights, strict=True))
+NINE = [(i, j) for i in range(3) for j in range(3)]
+SEVEN = [(1, 1, 1), (0, 1, 1), (2, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, 0), (1, 1, 2)]
 
 
-PLACES = {
-    2: [(i, j) for i in range(3) for j in range(3)],
-    3: [(1, 1, 1), (0, 1, 1), (2, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, 0), (1, 1, 2)],
-}
-
-
-@pytest.mark.parametrize("shape, count", [
-    ((40, 18, 18), 25),     # edges beside 16 rows between them
-    ((9, 40, 40), 9),       # the sides of grids stay whole, ..
-    ((40, 40, 40), 13),     # .. but for the inner part all would be too many pieces
+@pytest.mark.parametrize("shape, stencil, count", [
+    ((40, 18, 18), NINE, 25),   # edges beside 16 rows between them
+    ((9, 40, 40), NINE, 9),     # the sides of grids stay whole, ..
+    ((40, 40, 40), SEVEN, 13),  # .. and with them cut there would be too many pieces
 ])
-def test_sides_of_grids_are_not_cut_again(shape, count, monkeypatch):
+def test_sides_of_grids_are_not_cut_again(shape, stencil, count, monkeypatch):
+    """Of the gradient of weighted neighbours, a sum of paddings, in the last axes of a grid."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
-    places = PLACES[3 if count == 13 else 2]
-    x, g = gx.input("x", shape), gx.input("g", tuple(
-        s - 2 if k >= len(shape) - len(places[0]) else s for k, s in enumerate(shape)
-    ))
-    f = gx.function([x, g], gx.vjp(stencil(x, places, shape[-1]), x, g))
+    n, ndim = shape[-1] - 2, len(stencil[0])
+    around = [(..., *(slice(p, p + n) for p in place)) for place in stencil]
+    x, g = gx.input("x", shape), gx.input("g", (*shape[: len(shape) - ndim], *[n] * ndim))
+    f = gx.function([x, g], gx.vjp(sum(x[at] * float(w) for w, at in enumerate(around, 1)), x, g))
     assert cuts(f) == count
     rng = np.random.default_rng(len(shape))
     a, b = (rng.integers(-9, 10, v.shape).astype("f4") for v in (x, g))
     want = np.zeros(shape)
-    for w, place in enumerate(places, 1):
-        want[(..., *(slice(p, p + shape[-1] - 2) for p in place))] += w * b
+    for w, at in enumerate(around, 1):
+        want[at] += w * b
     np.testing.assert_array_equal(f(a, b), want)

@@ -221,7 +221,7 @@ def test_small_matrices_turned_around(rows, columns, dtype, unrolled, monkeypatc
 
 
 def test_elements_far_apart_are_not_looked_for_in_rows(monkeypatch):
-    """Of every two loads 100,000 apart each element between them was asked for: a second."""
+    """Each of the 100,000 elements between two lanes was, for every load: a second of sums."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     added, add = [], Dim.__add__
     monkeypatch.setattr(Dim, "__add__", lambda a, b: added.append(b) or add(a, b))
