@@ -42,7 +42,7 @@ from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.steps import AHEAD, Strip, chains
+from graphc.codegen.matmul.steps import AHEAD, Near, Strip, chains, multiples
 from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
 
 PARAMS = (
@@ -50,7 +50,7 @@ PARAMS = (
     "ptr %b, i64 %b_row, i64 %b_panel, ptr noalias %c{s}, i64 %c_row, i1 %accumulate",
 )
 PITCH = 16  # elements between steps of an upright strip of A: whole registers
-MANY_CHAINS = 24  # of a tile, from which a step has room to ask for C: see `_ask_for_c`
+MANY_CHAINS = 24  # of a tile, from which a step has room: see `_ask_for_c` and `Near`
 NEXT_PARAMS = "ptr %next{s}, i64 %next_row, "
 STEPPED_ROWS = 8  # from so many rows on each row of C is found from the one before: see `_places`
 
@@ -75,7 +75,7 @@ def strip(
     if highest:
         none = f("icmp eq ptr %next" + "s" * several + ", null")
         f.do(f"%asked = select i1 {none}, i64 0, i64 {height}")
-    a = _upright(tiles, height) if upright else _strided(f, height)
+    a = _upright(tiles, height) if upright else _strided(f, tiles, height, keep)
     if several:
         with f.each("0", "%strips") as at:
             for p in ("a", "c", "next"):
@@ -88,17 +88,26 @@ def strip(
     return name
 
 
-def _strided(f: Function, height: int) -> Strip:
-    """Rows of A a stride apart. Even multiples of it are shifts of odd ones, made in the loop over
-    k, where they are part of an address."""
-    odd = {i: f.opaque(f.mul("%a_row", i)) for i in range(1, height, 2)}
-    rows = [("0", 0)] + [(odd[i // (i & -i)], (i & -i).bit_length() - 1) for i in range(1, height)]
-    return Strip(rows, "%a_col", False)
+def _strided(f: Function, tiles: Tiling, height: int, keep: bool) -> Strip:
+    """Rows of A a stride apart.
+
+    Steps are taken together where they have no room. A B that is packed on the way is not near; and
+    without fused multiply-adds, where half of the instructions are not loads, it takes 5 % more.
+    """
+    plain = keep or _has_room(tiles) or not f.target.has_fma
+    near = None if plain else Near.of(f, tiles)
+    return Strip(multiples(f, "%a_row", height), "%a_col", False, near)
 
 
 def _upright(tiles: Tiling, height: int) -> Strip:
     rows = [(str(i * tiles.bytes), 0) for i in range(height)]
-    return Strip(rows, str(PITCH * tiles.bytes), True)
+    return Strip(rows, str(PITCH * tiles.bytes), True, None)
+
+
+def _has_room(tiles: Tiling) -> bool:
+    """Whether a step of the largest tile has room for instructions beside its multiply-adds."""
+    height, (width, *_) = tiles.tiles[0]
+    return height * width >= MANY_CHAINS
 
 
 def _strip(
@@ -181,9 +190,9 @@ def _ask_for_c(f: Function, tiles: Tiling, c: str) -> str:
     32 128x64x128 f32 10 %. One of 12 has none, and what will be added to is asked for before the
     first: 1024x1024x1024 takes 4 to 6 % less on AVX2.
     """
-    height, (width, *_) = tiles.tiles[0]
-    if height * width >= MANY_CHAINS:
+    if _has_room(tiles):
         return c
+    height, (width, *_) = tiles.tiles[0]
     with f.each("0", f.select("%accumulate", str(height), "0")) as i:
         line = f.at(c, f.mul(i.index, "%c_row"))
         for along in range(0, width * tiles.lanes * tiles.bytes, LINE):

@@ -47,8 +47,9 @@ def test_floats_at_tile_boundaries(dtype, level):
     rng = np.random.default_rng(1)
     f = compiled(np.dtype(dtype).name, level)
     asked = [(28, 70, k) for k in (1, 13, 14, 15, 205, 206, 207)]  # after 14 steps tiles ask for B
+    together = [(9, n, k) for n in (20, 40) for k in range(3, 11)]  # four steps of a turn, or more
     for m, n, k in [*shapes(rng, 120), (510, 70, 20), (7, 600, 260), (45, 1061, 260),
-                    (503, 515, 3), (2105, 33, 9), *FAR, *UPRIGHT, *asked]:
+                    (503, 515, 3), (2105, 33, 9), *FAR, *UPRIGHT, *asked, *together]:
         for ta, tb in TRANSPOSED:
             a, b = operand(rng, (1, m, k), dtype, ta), operand(rng, (1, k, n), dtype, tb)
             c = np.full((1, m, n), 7, dtype)
@@ -300,6 +301,16 @@ def test_tiles_of_c_are_asked_for(level, asking):
     for kind, count in ((r"\(i64 %strips", 1), (r"_keeping\(", 0)):
         (kernel,) = re.findall(rf"define internal void @{name}\d+{kind}.*?\n}}", source, re.DOTALL)
         assert len(re.findall(asking, kernel)) == count
+
+
+@pytest.mark.parametrize(("level", "turns"), [("v4", []), ("v3", [48, 24, 32, 32]), ("v2", [])])
+def test_steps_beside_a_near_b_are_taken_together(level, turns):
+    """Four of them ask for nothing, where there is no room for it: of 6 rows by 2 registers and 1,
+    of 2 by 4, of 1 by 8."""
+    source = text("float32", x86(level))
+    blocks = re.findall(r"^near\d+:\n((?:  .*\n)+)", source, re.MULTILINE)
+    assert [b.count("@llvm.fma") for b in blocks] == turns
+    assert not any("prefetch" in b for b in blocks)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16", "bfloat16"])
