@@ -42,7 +42,7 @@ from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.steps import AHEAD, Near, Strip, chains, multiples
+from graphc.codegen.matmul.steps import AHEAD, Near, Register, Strip, Sums, chains, multiples
 from graphc.codegen.matmul.tiling import Tiling, prefix, tail_mask
 
 PARAMS = (
@@ -143,27 +143,20 @@ def _tile(
 ) -> None:
     """The tile of `width` registers at column `col`, of which the last may be `partial`."""
     height, size, lanes = len(a.rows), tiles.bytes, tiles.lanes
-    plain = Lanes(f, lanes, f.target)
-    vectors = [plain] * width
-    if partial or (width == 1 and tiles.masked):
-        left = f.min(f.sub("%columns", f.add(col, str((width - 1) * lanes))), str(lanes))
-        mask = tail_mask(f, tiles.dtype, lanes, left)
-        if partial:  # LLVM would compare in the loop over k, and spill
-            mask = f(f'call <{lanes} x i1> asm "", "=^Yk,0"(<{lanes} x i1> {mask})')
-        vectors[-1] = Lanes(f, lanes, f.target, mask=mask)
+    registers = _registers(f, tiles, width, col, partial)
     b = f.at("%b", f.mul(f.udiv(col, tiles.columns), "%b_panel"))
     packed = f.at("%packed", f.mul(f.mul(col, size), "%k")) if keep else ""
     if width < tiles.panel:
         b = f.at(b, f.mul(f(f"urem i64 {col}, {tiles.columns}"), size))
     c = f.at("%c", f.mul(col, size))
-    t = vectors[0].reg(tiles.dtype)
+    t = registers[0].lanes.reg(tiles.dtype)
     starts = [["zeroinitializer"] * width] * height
     if begun:
         first = f.at("%begun", f.mul(col, size))
         places = [f.at(first, f.mul("%c_row", i)) for i in range(height)]
         starts = [[
-            f.select("%on", L.load(tiles.dtype, f.at(p, j * lanes * size)), "zeroinitializer", t)
-            for j, L in enumerate(vectors)
+            f.select("%on", L.load(tiles.dtype, f.at(p, place)), "zeroinitializer", t)
+            for L, place in registers
         ] for p in places]
     asked = ""
     if height == tiles.rows and width == tiles.tiles[0][1][0] and not partial:
@@ -172,15 +165,40 @@ def _tile(
             f.prefetch(f.at(line, f.mul(i.index, "%next_row")), 2)
         if not keep:  # whose B may come from memory, and is asked for at every step
             asked = _ask_for_c(f, tiles, c)
-    sums = chains(f, tiles, vectors, a, b, packed, starts, asked)
+    sums = chains(f, tiles, registers, a, b, packed, starts, asked)
     with f.either("%accumulate") as branches:
-        _store(f, tiles, vectors, c, [
+        _store(f, tiles, registers, c, [
             [f(f"fadd {t} {L.load(tiles.dtype, p)}, {x}")
-             for L, p, x in zip(vectors, places, chains, strict=True)]
-            for places, chains in zip(_places(f, tiles, c, vectors, height), sums, strict=True)
+             for (L, _), p, x in zip(registers, places, chains, strict=True)]
+            for places, chains in zip(_places(f, registers, c, height), sums, strict=True)
         ])
         f.otherwise(*branches)
-        _store(f, tiles, vectors, c, sums)
+        _store(f, tiles, registers, c, sums)
+
+
+def _registers(
+    f: Function, tiles: Tiling, width: int, col: str, partial: bool
+) -> list[Register]:
+    """The registers of a tile at column `col`.
+
+    Where masks are registers, of which 6 x 2 sums leave none, the last of a `partial` two ends with
+    the last column: some columns are in both, with the same sums.
+    """
+    lanes = tiles.lanes
+    length = lanes * tiles.bytes
+    plain = Lanes(f, lanes, f.target)
+    registers = [Register(plain, j * length) for j in range(width)]
+    if partial and not f.target.masked:
+        back = f.sub("%columns", f.add(col, str(lanes)))
+        registers[-1] = Register(plain, f.mul(back, tiles.bytes))
+    elif partial or (width == 1 and tiles.masked):
+        left = f.min(f.sub("%columns", f.add(col, str((width - 1) * lanes))), str(lanes))
+        mask = tail_mask(f, tiles.dtype, lanes, left)
+        if partial:  # LLVM would compare in the loop over k, and spill
+            mask = f(f'call <{lanes} x i1> asm "", "=^Yk,0"(<{lanes} x i1> {mask})')
+        masked = Lanes(f, lanes, f.target, mask=mask)
+        registers[-1] = Register(masked, registers[-1].place)
+    return registers
 
 
 def _ask_for_c(f: Function, tiles: Tiling, c: str) -> str:
@@ -201,16 +219,16 @@ def _ask_for_c(f: Function, tiles: Tiling, c: str) -> str:
 
 
 def _store(
-    f: Function, tiles: Tiling, vectors: list[Lanes], c: str, values: list[list[str]]
+    f: Function, tiles: Tiling, registers: list[Register], c: str, values: Sums
 ) -> None:
     """A tile of C, after all loads: those of rows that are 4 KiB apart would wait for stores."""
-    for places, row in zip(_places(f, tiles, c, vectors, len(values)), values, strict=True):
-        for L, p, x in zip(vectors, places, row, strict=True):
+    for places, row in zip(_places(f, registers, c, len(values)), values, strict=True):
+        for (L, _), p, x in zip(registers, places, row, strict=True):
             L.store(tiles.dtype, x, p)
 
 
 def _places(
-    f: Function, tiles: Tiling, c: str, vectors: list[Lanes], height: int
+    f: Function, registers: list[Register], c: str, height: int
 ) -> Iterator[list[str]]:
     """Where the registers of each row of a tile of C are.
 
@@ -223,4 +241,4 @@ def _places(
             line = f.at(c, f.mul("%c_row", i))
         elif i:
             line = f.opaque(f.at(line, "%c_row"), "ptr")
-        yield [f.at(line, j * tiles.lanes * tiles.bytes) for j in range(len(vectors))]
+        yield [f.at(line, place) for _, place in registers]

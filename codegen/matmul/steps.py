@@ -70,6 +70,13 @@ def _is_large(tiles: Tiling, height: int, registers: int) -> bool:
     return 2 * height * registers >= tiles.rows * tiles.tiles[0][1][0]
 
 
+class Register(NamedTuple):
+    """One of a tile's registers of columns: its lanes, and the bytes from the tile's first."""
+
+    lanes: Lanes
+    place: str | int
+
+
 Sums = list[list[str]]  # of a tile: for each row its registers
 
 
@@ -83,7 +90,7 @@ class _Carried(NamedTuple):
 
 
 def chains(
-    f: Function, tiles: Tiling, vectors: list[Lanes], a: Strip, b: str,
+    f: Function, tiles: Tiling, registers: list[Register], a: Strip, b: str,
     packed: str, starts: Sums, asked: str,
 ) -> Sums:
     """The loops over k (at least one step) from `starts`: what is near comes first.
@@ -91,15 +98,15 @@ def chains(
     `asked` is the tile of C where a step has room to ask for a row of it, empty elsewhere.
     """
     near = a.near
-    if near is None or not _is_large(tiles, len(a.rows), len(vectors)):
-        return _single_steps(f, tiles, vectors, a, "%a", b, "%k", packed, starts, asked)
-    starts, pa, pb = _near_steps(f, tiles, vectors, a, b, starts, near)
+    if near is None or not _is_large(tiles, len(a.rows), len(registers)):
+        return _single_steps(f, tiles, registers, a, "%a", b, "%k", packed, starts, asked)
+    starts, pa, pb = _near_steps(f, tiles, registers, a, b, starts, near)
     left, end, before = f.fresh("left"), f.fresh("all"), f.block
     steps = f.sub("%k", near.steps)
     f.do(f"br i1 {f.cmp('ne', steps, '0')}, label %{left}, label %{end}")
     f.label(left)
-    sums = _single_steps(f, tiles, vectors, a, pa, pb, steps, packed, starts, asked)
-    after, t = f.block, vectors[0].reg(tiles.dtype)
+    sums = _single_steps(f, tiles, registers, a, pa, pb, steps, packed, starts, asked)
+    after, t = f.block, registers[0].lanes.reg(tiles.dtype)
     f.branch(end)
     return [
         [f(f"phi {t} [{x}, %{before}], [{y}, %{after}]") for x, y in zip(*rows, strict=True)]
@@ -108,7 +115,8 @@ def chains(
 
 
 def _near_steps(
-    f: Function, tiles: Tiling, vectors: list[Lanes], a: Strip, b: str, starts: Sums, near: Near
+    f: Function, tiles: Tiling, registers: list[Register], a: Strip, b: str,
+    starts: Sums, near: Near,
 ) -> tuple[Sums, str, str]:
     """The steps that are `near`, none or more; what they add up to, and where A and B go on."""
     head, end, before = f.fresh("near"), f.fresh("far"), f.block
@@ -119,15 +127,15 @@ def _near_steps(
     names = _names(head, starts)
     sums = names
     for i, row in enumerate(near.rows[:TURN]):
-        loaded = _row_of_b(f, tiles, vectors, f.at(pb, _shifted(f, *row)), "")
+        loaded = _row_of_b(f, tiles, registers, f.at(pb, _shifted(f, *row)), "")
         place = f.at(pa, i * tiles.bytes)
-        sums = _multiplied(f, tiles, vectors[0], a, place, loaded, sums, lambda: None)
+        sums = _multiplied(f, tiles, registers[0].lanes, a, place, loaded, sums, lambda: None)
     skip = _shifted(f, *near.rows[TURN])
     carried = [
         _Carried(index, "i64", near.steps, f.add(index, str(-TURN))),
         _Carried(pa, "ptr", "%a", f.opaque(f.at(pa, TURN * tiles.bytes), "ptr")),
         _Carried(pb, "ptr", b, f.opaque(f.at(pb, skip), "ptr")),
-        *_carried_sums(vectors[0].reg(tiles.dtype), names, starts, sums),
+        *_carried_sums(registers[0].lanes.reg(tiles.dtype), names, starts, sums),
     ]
     f.lines[at:at] = [
         f"  {c.name} = phi {c.type} [{c.start}, %{before}], [{c.following}, %{head}]"
@@ -139,13 +147,13 @@ def _near_steps(
     pa, pb, *flat = [
         f(f"phi {c.type} [{c.start}, %{before}], [{c.following}, %{head}]") for c in carried[1:]
     ]
-    width = len(vectors)
+    width = len(registers)
     return [flat[i : i + width] for i in range(0, len(flat), width)], pa, pb
 
 
 def _single_steps(
-    f: Function, tiles: Tiling, vectors: list[Lanes], a: Strip, first_a: str, b: str, steps: str,
-    packed: str, starts: Sums, asked: str,
+    f: Function, tiles: Tiling, registers: list[Register], a: Strip, first_a: str, b: str,
+    steps: str, packed: str, starts: Sums, asked: str,
 ) -> Sums:
     """The loop over `steps` (at least one), a step at a turn."""
     head = f.fresh("k")
@@ -155,13 +163,13 @@ def _single_steps(
     f.branch(head)
     at = len(f.lines)
     pa, pb, pc, pp = (f"%{head}{x}" for x in "abcp")
-    step = len(vectors) * tiles.lanes * tiles.bytes
-    loaded = _row_of_b(f, tiles, vectors, pb, pp if packed else "")
+    step = len(registers) * tiles.lanes * tiles.bytes
+    loaded = _row_of_b(f, tiles, registers, pb, pp if packed else "")
     names = _names(head, starts)
-    sums = _multiplied(f, tiles, vectors[0], a, pa, loaded, names, lambda: _ask_for_b(
-        f, tiles, len(vectors), pb, pc if asked else "", bool(packed), len(a.rows)
+    sums = _multiplied(f, tiles, registers[0].lanes, a, pa, loaded, names, lambda: _ask_for_b(
+        f, tiles, len(registers), pb, pc if asked else "", bool(packed), len(a.rows)
     ))
-    carried = _carried_sums(vectors[0].reg(tiles.dtype), names, starts, sums)
+    carried = _carried_sums(registers[0].lanes.reg(tiles.dtype), names, starts, sums)
     carried.append(_Carried(pa, "ptr", first_a, f.opaque(f.at(pa, a.step), "ptr")))
     carried.append(_Carried(pb, "ptr", b, f.opaque(f.at(pb, "%b_row"), "ptr")))
     if packed:
@@ -255,17 +263,18 @@ def _repeat(
 
 
 def _row_of_b(
-    f: Function, tiles: Tiling, vectors: list[Lanes], b: str, packed: str
+    f: Function, tiles: Tiling, registers: list[Register], b: str, packed: str
 ) -> list[str]:
     """The registers of a step's row of B, which is copied to `packed` if that is not empty."""
-    size = tiles.lanes * tiles.bytes
     loaded = []
-    for j, L in enumerate(vectors):
-        place = f.at(b, f.mul("%b_panel", j // tiles.panel))
-        loaded.append(L.load(tiles.dtype, f.at(place, j % tiles.panel * size)))
+    for j, (L, place) in enumerate(registers):
+        panel, at = f.mul("%b_panel", j // tiles.panel), place
+        if j >= tiles.panel:
+            at = j % tiles.panel * tiles.lanes * tiles.bytes
+        loaded.append(L.load(tiles.dtype, f.at(f.at(b, panel), at)))
     if packed:
-        for j, (L, x) in enumerate(zip(vectors, loaded, strict=True)):
-            L.store(tiles.dtype, x, f.at(packed, j * size))
+        for (L, place), x in zip(registers, loaded, strict=True):
+            L.store(tiles.dtype, x, f.at(packed, place))
     return loaded
 
 
