@@ -93,13 +93,9 @@ def product(
 
     `rows` and `columns` are m and n where they are known: the function then serves all n > 1, or
     n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
-    results are the same. A `passing` one needs `passing_rows`. Few columns that leave more than one
-    register have a tile for these, which takes an eighth more time to compile: 512x30x512 f32 takes
-    24 % less, 128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before; by AVX2,
-    where one register's sums wait for one another, 1000x10x64 f32 half as long, 256x14x256 and
-    100x30x100 0.6, 100x5x1000 f64 half. `depth` is k where it is known: short rows times a vector
-    have a function for their length alone. In a `symmetric` one B is A's transpose, in the same
-    place (see `symmetric`).
+    results are the same. A `passing` one needs `passing_rows`. For `partial` see `_has_partial`.
+    `depth` is k where it is known: short rows times a vector have a function for their length
+    alone. In a `symmetric` one B is A's transpose, in the same place (see `symmetric`).
     """
     kinds = ["block"]
     if dtype.is_float and dtype.compute is dtype:
@@ -107,11 +103,8 @@ def product(
         wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
         stream = block and (rows == 1 or (rows is None and wide))
         kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
-    if dtype.is_float and columns is not None and rows != 1:
-        tiles = tiling(target, dtype.compute)
-        few = columns < PARTIAL_TILES * tiles.columns
-        if tiles.masked and few and columns % tiles.columns > tiles.lanes:
-            kinds.append("partial")
+    if dtype.is_float and rows != 1 and columns != 1 and _has_partial(target, dtype, columns):
+        kinds.append("partial")
     kinds += ["passing"] * passing + ["symmetric"] * symmetric
     name, length = f"{prefix(dtype)}_{'_'.join(kinds)}_product", None
     if kinds == ["dots"] and depth is not None and is_short(target, dtype, depth):
@@ -156,6 +149,21 @@ def product(
                 f.do(f"call void @{part}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     f.finish()
     return name
+
+
+def _has_partial(target: Target, dtype: DType, columns: int | None) -> bool:
+    """Whether a product has a tile for a register and a part of one.
+
+    It takes an eighth more time to compile. Few columns gain by it: 512x30x512 f32 takes 24 % less,
+    128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before. By AVX2, where the six
+    sums of one register wait for one another, 1000x10x64 f32 takes half as long, 256x14x256 and
+    100x30x100 0.6 as long, 100x5x1000 f64 half: there columns that are not known have it, too.
+    """
+    tiles = tiling(target, dtype.compute)
+    if columns is None:
+        return tiles.masked and not target.masked
+    few = columns < PARTIAL_TILES * tiles.columns
+    return tiles.masked and few and columns % tiles.columns > tiles.lanes
 
 
 def unite(module: Module) -> None:

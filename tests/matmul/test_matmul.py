@@ -304,15 +304,15 @@ def test_tiles_of_c_are_asked_for(level, asking):
     """By the first steps over k, where they have room for it, before them elsewhere; not while B,
     which may come from memory, is packed."""
     source, name = text("float64", x86(level)), "graphc_matmul_f64_strip_"
-    for kind, count in ((r"\(i64 %strips", 1), (r"_keeping\(", 0)):
+    for kind, count in ((r"(?:_partial)?\(i64 %strips", 1), (r"_keeping\(", 0)):
         (kernel,) = re.findall(rf"define internal void @{name}\d+{kind}.*?\n}}", source, re.DOTALL)
         assert len(re.findall(asking, kernel)) == count
 
 
-@pytest.mark.parametrize(("level", "turns"), [("v4", []), ("v3", [48, 24, 32, 32]), ("v2", [])])
+@pytest.mark.parametrize(("level", "turns"), [("v4", []), ("v3", [48, 48, 24, 32, 32]), ("v2", [])])
 def test_steps_beside_a_near_b_are_taken_together(level, turns):
-    """Four of them ask for nothing, where there is no room for it: of 6 rows by 2 registers and 1,
-    of 2 by 4, of 1 by 8."""
+    """Four of them ask for nothing, where there is no room for it: of 6 rows by 2 registers,
+    whole ones and not, and 1, of 2 by 4, of 1 by 8."""
     source = text("float32", x86(level))
     blocks = re.findall(r"^near\d+:\n((?:  .*\n)+)", source, re.MULTILINE)
     assert [b.count("@llvm.fma") for b in blocks] == turns
@@ -334,7 +334,7 @@ def test_products_of_a_program_that_one_can_serve_are_one(columns, kinds):
     ws = [gx.input(f"w{k}", (600, n)) for k, n in enumerate(columns)]
     together = gx.function([x, *ws], [gx.tanh(x @ w) for w in ws])
     names = re.findall(r"define .*@graphc_matmul_f32_(\w+)_product\(", together.llvm_ir())
-    assert sorted(names) == sorted(kinds)
+    assert sorted(n.removesuffix("_partial") for n in names) == sorted(kinds)  # AVX2 has it here
     alone = [gx.function([x, w], gx.tanh(x @ w)) for w in ws]
     rng = np.random.default_rng(0)
     for rows in (1, 2, 61):
