@@ -24,7 +24,7 @@ from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.lines import LINES_ROW, ByLines, off_line
 from graphc.codegen.matmul.pack import define_pack
-from graphc.codegen.matmul.short_rows import define_short_rows
+from graphc.codegen.matmul.short_rows import define_short_rows, few_registers
 from graphc.codegen.matmul.tiling import prefix, tail_mask, tiling
 from graphc.codegen.matmul.trees import line_sum, totals
 from graphc.dims import Size
@@ -196,6 +196,7 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
             some = f.cmp("sgt", f.mul("%m", "%a_row"), str(STREAM_BYTES))
             near = f(f"xor i1 {far}, true")
             ways.insert(0, _Way(1, f.all_of([some, near, long, short]), asking=True))
+        done = few_registers(f, dtype)
     for together, when, asking, lines in [*ways, _Way(1, "true")]:
         groups = f.udiv(f.sub("%m", done), together)
         end = f.select(when, f.add(done, f.mul(groups, together)), done)

@@ -35,6 +35,26 @@ def test_which_rows_are_short(dtype, level):
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("level", levels())
+def test_rows_that_turn_out_to_be_short_have_the_bits_of_each_alone(dtype, level, at_end):
+    """Where nothing is known of k: as many together as a register has lanes, and what is left."""
+    rng, product = np.random.default_rng(8), compiled(dtype, level, columns=1)
+    for k in (1, 2, 3, *LENGTHS):
+        for m in (8, 19):
+            a, b = guarded((1, m, k), dtype, at_end), guarded((1, k, 1), dtype, at_end)
+            a[:], b[:] = numbers(rng, a.shape, dtype), numbers(rng, b.shape, dtype)
+            together, apart = guarded((1, m, 1), dtype, at_end), np.zeros((1, m, 2), dtype)
+            call(product, a, b, together)
+            call(product, a, b, apart[:, :, :1])
+            check(together, a, b)
+            for i, (row, other) in enumerate(zip(together[0], apart[0, :, :1], strict=True)):
+                alone = guarded((1, 1, 1), dtype, at_end)
+                call(product, a[:, i : i + 1], b, alone)
+                assert row.tobytes() == other.tobytes() == alone.tobytes(), (k, m, i)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("level", levels())
 def test_bits_are_those_of_any_length_and_nothing_beyond_is_touched(dtype, level, at_end):
     """Numbers of rows around a register's lanes; rows side by side and apart, columns that lie."""
     rng = np.random.default_rng(7)

@@ -78,7 +78,7 @@ PLACES = {
         "LEAST_GROUP_ROWS": (1, 8), "MOST_GROUP_ROWS": (8, 16), "BY_TWO": ((0, 1 << 20), (0, 0))},
     "codegen.matmul.pair": {"ASKED_ROW": (0, 1 << 20)},
     "codegen.matmul.pack": {"AHEAD": (1, 4)},
-    "codegen.matmul.short_rows": {"MOST_BYTES": (0, 1024)},
+    "codegen.matmul.short_rows": {"MOST_BYTES": (0, 1024), "FEW": (1, 2, 4)},
     "codegen.plan": {"MAX_WAVE": (2, 64), "REPRESENTATIVE": (1, 1000)},
     "codegen.nests.row_parts": {
         "BYTES": (8, 256), "MEMORY": (0, 99), "GAIN": (0, 99), "CONDITION": (0, 99),
