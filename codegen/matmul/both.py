@@ -160,7 +160,7 @@ def _group(
         with f.when(f.cmp("sgt", left, "0")):
             source, y, _ = at(first, both)
             f.do(f"call void @{dots}(i64 {left}, i64 {depth}, ptr {source}, i64 {p['row']}, "
-                 f"ptr {x}, ptr {y}, i64 {size}, i1 {later})")
+                 f"ptr {x}, ptr {y}, i64 {size}, i1 {later}, i64 {left})")
         with f.when(f.cmp("sgt", behind, "0")):
             near, _, v = at(before, both)
             f.do(f"call void @{add}(i64 {depth}, i64 {behind}, ptr {v}, i64 {size}, ptr {near}, "

@@ -1,6 +1,8 @@
 """Products with one column: dot products of the rows of A with a vector; and integer products.
 
-    dots(m, k, A, a_row, a_col, x, x_row, C, c_row, scratch)       strides in bytes, k >= 1
+    dots(m, k, A, a_row, a_col, x, x_row, C, c_row, scratch, all)       strides in bytes, k >= 1
+
+for m of `all` rows that are taken one part after the other.
 
 A row's sum is taken in 4 x 64 bytes of virtual lanes, which are added by a fixed tree and to 0;
 rows longer than DOT_BLOCK add up the sums of their blocks. The same lanes and tree at every vector
@@ -38,9 +40,9 @@ ASK_BYTES = 1 << 22  # of an A from which rows are asked for ahead
 # Cores that read ahead do from CORE_BYTES on, so many bytes along the same row.
 FURTHER = 1 << 10
 ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
-# Bytes of an A, part of one that is cut in eight, from which some streams are asked for where far
-# memory comes faster so: from ASK_BYTES on it does as four rows
-STREAM_BYTES = 3 << 19
+# Bytes of all of an A from which some streams are asked for where far memory comes faster so: parts
+# of ASK_BYTES do as four rows. What a cache holds takes longer by it: see `define_rows`
+STREAM_BYTES = 12 << 20
 STREAMS = 4          # rows that are asked for side by side
 LONG_ROW = 1 << 12   # bytes of a row that is taken with others where registers are few, at least
 
@@ -62,7 +64,7 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
     f = Function(
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_row, i64 %a_col, ptr %x, i64 %x_row, "
-        "ptr %c, i64 %c_row, ptr %scratch",
+        "ptr %c, i64 %c_row, ptr %scratch, i64 %all",
         target,
     )
     size = dtype.itemsize
@@ -87,7 +89,7 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
         x = f.select(scattered, copied, source, "ptr")
         with f.either(unit) as branches:
             f.do(f"call void @{rows}(i64 %m, i64 {depth}, ptr {a}, i64 %a_row, ptr {x}, "
-                 f"ptr %c, i64 %c_row, i1 {later})")
+                 f"ptr %c, i64 %c_row, i1 {later}, i64 %all)")
             f.otherwise(*branches)
             down = f.cmp("eq", "%a_row", str(size))
             close = f.all_of([down, is_near(f, dtype, depth)])
@@ -107,7 +109,7 @@ def define_dots(module: Module, target: Target, dtype: DType, length: int | None
                      f"ptr {copies}, i64 {row})")
                 f.do(f"call void @{rows}(i64 {count}, i64 {depth}, ptr {copies}, i64 {row}, "
                      f"ptr {x}, ptr {f.at('%c', f.mul(first.index, '%c_row'))}, i64 %c_row, "
-                     f"i1 {later})")
+                     f"i1 {later}, i64 {count})")
     f.finish()
     return name
 
@@ -164,7 +166,8 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     less. Four spill half of theirs, but what comes from far away comes faster in four streams:
     2048x1x2048 f64 takes a quarter less than row by row. Of short rows one stream is better. Zen 3
     takes two thirds of the time for 2048x1x2048 f32 row by row, each of which asks for a quarter
-    of four others.
+    of four others; but what the last cache holds had better not be asked for: 393x1x2000 f64, 6
+    MiB in parts of 1.5, would take 233 us in the place of 133.
     """
     if length is not None:
         return define_short_rows(module, target, dtype, length)
@@ -172,7 +175,7 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     f = Function(
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_row, ptr %x, ptr noalias %c, i64 %c_row, "
-        "i1 %accumulate",
+        "i1 %accumulate, i64 %all",
         target, tuned=True,
     )
     lanes, t = target.lanes(dtype), register_type(dtype)
@@ -189,13 +192,14 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
             back = _off_line(f, dtype)
             ways.insert(0, _Way(4, f.cmp("ne", back, "0"), lines=ByLines(f, L, dtype, back)))
     elif count == 8 and tail.masks:
-        far = _far(f)
-        ways = [_Way(4, f.all_of([far, long])), _Way(2, long)]
+        large, apart = _far(f), long
         if target.reads_streams:
+            far = f.cmp("sgt", f.mul("%all", "%a_row"), str(STREAM_BYTES))
+            apart = f.all_of([far, long])
+            some = f(f"xor i1 {large}, true")
             short = f.cmp("sle", "%a_row", str(ASK_ROW))
-            some = f.cmp("sgt", f.mul("%m", "%a_row"), str(STREAM_BYTES))
-            near = f(f"xor i1 {far}, true")
-            ways.insert(0, _Way(1, f.all_of([some, near, long, short]), asking=True))
+            ways = [_Way(1, f.all_of([apart, some, short]), asking=True)]
+        ways += [_Way(4, f.all_of([apart, large])), _Way(2, long)]
         done = few_registers(f, dtype)
     for together, when, asking, lines in [*ways, _Way(1, "true")]:
         groups = f.udiv(f.sub("%m", done), together)

@@ -328,7 +328,7 @@ def _compute(
         name = define_dots(f.module, target, dtype, length)
         f.do(f"call void @{name}(i64 {m}, i64 {v['k']}, ptr {a}, i64 {v['a_row']}, "
              f"i64 {v['a_col']}, ptr {b}, i64 {v['b_row']}, ptr {c}, i64 {v['c_row']}, "
-             f"ptr {scratch})")
+             f"ptr {scratch}, i64 {v['m']})")
 
     def stream() -> None:
         name = define_stream(f.module, target, dtype, k_block(dtype))

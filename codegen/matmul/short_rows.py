@@ -1,7 +1,8 @@
 """Dot products of short rows with a vector: as many rows together as a register has lanes.
 
-    rows_of_K(m, k, A, a_row, x, C, c_row, accumulate)    as `dot.define_rows`, for k = K alone;
-                                                          nothing is in C before
+    rows_of_K(m, k, A, a_row, x, C, c_row, accumulate, all)
+
+as `dot.define_rows`, for k = K alone; nothing is in C before.
 
 A row whose length is known to be a few registers is these registers, without a loop or a mask that
 is computed, and x is in registers. What takes longest are the sums over lanes, which as many
@@ -48,7 +49,7 @@ def define_short_rows(module: Module, target: Target, dtype: DType, k: int) -> s
     f = Function(
         module, name,
         "i64 %m, i64 %k, ptr %a, i64 %a_row, ptr %x, ptr noalias %c, i64 %c_row, "
-        "i1 %accumulate",
+        "i1 %accumulate, i64 %all",
         target, tuned=True,
     )
     whole_registers, rest = divmod(k, target.lanes(dtype))
