@@ -75,3 +75,21 @@ def tail_mask(f: Function, dtype: DType, lanes: int, count: str) -> str:
     )
     steps = ", ".join(f"{t} {i}" for i in range(lanes))
     return f(f"icmp ult <{lanes} x {t}> <{steps}>, {wide}")
+
+
+class KeptMask:
+    """A mask that loops find as numbers in registers or memory: LLVM would rather compare again
+    wherever it is used, where masks are vector registers three instructions each."""
+
+    def __init__(self, f: Function, dtype: DType, lanes: int, mask: str):
+        self.f, self.mask, self.wide = f, mask, ""
+        if not f.target.masked:
+            self.numbers = f"<{lanes} x i{dtype.bits}>"
+            x = f(f"sext <{lanes} x i1> {mask} to {self.numbers}")
+            self.wide = f(f'call {self.numbers} asm "", "=x,0"({self.numbers} {x})')
+
+    def __call__(self) -> str:
+        """The mask, in the block where it is used."""
+        if not self.wide:
+            return self.mask
+        return self.f(f"icmp slt {self.numbers} {self.wide}, zeroinitializer")

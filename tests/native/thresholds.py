@@ -69,7 +69,7 @@ PLACES = {
         "ROUND": (1, 16), "CHUNK_BLOCKS": (1, 4), "SHARE": (1,),
     },
     "codegen.matmul.dot": {
-        "ALIGNED_ROWS": (1, 9999),
+        "ALIGNED_ROWS": (1, 9999), "TAIL_REGISTERS": (1, 3),
         "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
         "STREAM_BYTES": (0, 512), "FURTHER": (0, 64), "LINES_ROW": (0, 1 << 20)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
