@@ -26,6 +26,7 @@ from graphc.codegen.nests.index_splitting import pieces
 from graphc.codegen.nests.loops import Expr, Nest
 from graphc.codegen.nests.row_parts import RowParts
 from graphc.codegen.nests.schedule import Schedule
+from graphc.codegen.nests.small_sizes import by_small_sizes
 from graphc.codegen.nests.stacked_rows import write_stacked
 from graphc.codegen.nests.strip_mining import strips
 from graphc.codegen.nests.sweeps import wanted
@@ -135,6 +136,8 @@ def _define(
     if halves is not None:
         return _define_ends(job, nest, halves)
     versions = by_length(nest, job.target) or by_parts(nest, job.target)
+    if versions is None and not job.module.sparing:
+        versions = by_small_sizes(nest, job.target)
     if versions is not None:
         return _define_versions(job, nest, versions)
     return _define_nest(job, nest, driver)

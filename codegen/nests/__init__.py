@@ -17,6 +17,7 @@
     index_splitting  nests cut where conditions on an axis change
     ends             what a short row has once, apart from what its elements take
     versions         versions of a nest for some lengths of rows
+    small_sizes      .. and of an elementwise one for two to four elements
     row_parts        rows of several parts, written part by part
     schedule         vector width, sweeps over a row, what tasks are made of
     stages           long formulas cut, so that the CPU looks ahead to other vectors

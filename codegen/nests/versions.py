@@ -104,7 +104,7 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
         return None
     some: list[Version] = []
     if len(nest.exprs) <= MOST and not any(set(x.axes) & {k} for x in nest.stores):
-        some = [Version(f"of{n}", "eq", n, _where(nest, names[0], n)) for n in range(2, FEW + 1)]
+        some = [Version(f"of{n}", "eq", n, where(nest, names[0], n)) for n in range(2, FEW + 1)]
     width = schedule.width
     if len(nest.exprs) <= MOST_IN_VECTOR and (target.masked or target.vector_bits // width >= 32):
         for name, most in (("row", width), ("rows", ROW_VECTORS * width)):
@@ -160,7 +160,7 @@ def _sweeps_rows(nest: Nest, s: Schedule) -> bool:
     )
 
 
-def _where(nest: Nest, name: str, value: int) -> Nest:
+def where(nest: Nest, name: str, value: int) -> Nest:
     """The nest where a dimension is known."""
     known: dict[str, Size] = {name: value}
     exprs: list[Expr] = []

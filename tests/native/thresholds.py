@@ -146,6 +146,7 @@ ORDERS = {
         "TYPICAL": (4, 64, 500), "LONG": (1, 16, 1000), "FAR": (0, 1 << 40)},
     "codegen.nests.versions": {
         "FEW_ROWS": (1, 99), "ROW_VECTORS": (1, 2, 8), "NEAREST_ROW": (1, 64)},
+    "codegen.nests.small_sizes": {"MOST_COST": (0, 9999), "NUMBERS": ((), (1, 3, 7))},
     "codegen.nests.schedule": {
         "SHORT_COLUMN": (4, 64), "COLUMN_BYTES": (256, 512), "MANY_BLOCKS": (1, 200),
         "ROW_BLOCK": (4, 64), "MOST_ABREAST": (0, 10000), "SCANNED_ROWS": (1, 2, 8),
