@@ -89,19 +89,20 @@ def strip(
 
 
 def _strided(f: Function, tiles: Tiling, height: int, keep: bool) -> Strip:
-    """Rows of A a stride apart.
-
-    Steps are taken together where they have no room. A B that is packed on the way is not near; and
-    without fused multiply-adds, where half of the instructions are not loads, it takes 5 % more.
-    """
-    plain = keep or _has_room(tiles) or not f.target.has_fma
-    near = None if plain else Near.of(f, tiles)
+    """Rows of A a stride apart. A B that is packed on the way is not near."""
+    near = Near.of(f, tiles) if by_turns(f.target, tiles) and not keep else None
     return Strip(multiples(f, "%a_row", height), "%a_col", False, near)
 
 
 def _upright(tiles: Tiling, height: int) -> Strip:
     rows = [(str(i * tiles.bytes), 0) for i in range(height)]
     return Strip(rows, str(PITCH * tiles.bytes), True, None)
+
+
+def by_turns(target: Target, tiles: Tiling) -> bool:
+    """Whether steps are taken together where they can be (`Near`): those that have no room, but for
+    targets without fused multiply-adds, where a product would take 5 % more."""
+    return target.has_fma and not _has_room(tiles)
 
 
 def _has_room(tiles: Tiling) -> bool:
