@@ -33,7 +33,7 @@ from graphc.codegen.nests.sweeps import wanted
 from graphc.codegen.nests.unrolled_matrices import unrolled_matrices
 from graphc.codegen.nests.unrolled_rows import unrolled_rows
 from graphc.codegen.nests.unrolling import unroll
-from graphc.codegen.nests.versions import Versions, by_length, by_parts, by_rows
+from graphc.codegen.nests.versions import Version, Versions, by_length, by_parts, by_rows
 from graphc.codegen.sizes import SizeCode
 from graphc.dims import Size
 from graphc.ir import Node, Value
@@ -310,12 +310,20 @@ def _define_versions(job: Job, nest: Nest, versions: Versions) -> Call:
     schedules: list[Schedule] = []
     other = _write_versions(job, versions, slots_of(nest), schedules)
     s = other.schedule
-    in_place = {} if nest.reduced else _in_place(nest, set(), len(job.node.args), None)
+    in_place: dict[int, list[int]] = {}
+    if not nest.reduced and all(_is_by_elements(v, nest) for v in versions.some):
+        in_place = _in_place(nest, set(), len(job.node.args), None)
     in_place = _never_read_after(schedules, in_place)
     return Call(
         job.name, job.node, other.slots, workspace=other.workspace, fallible=job.fallible,
         nest=nest, work=s.items * s.cycles, in_place=in_place,
     )
+
+
+def _is_by_elements(version: Version, nest: Nest) -> bool:
+    """Whether a version stores an element at a time, as the nest does, not those of a short row
+    one after the other."""
+    return isinstance(version.nest, list) or len(version.nest.stores) == len(nest.stores)
 
 
 def _write_versions(

@@ -22,12 +22,17 @@ TALL_ROWS = 42      # of A from which strips of rows are transposed: likewise
 TOGETHER = 8        # strips of A that are packed at once where its columns are contiguous, ..
 APART_BYTES = 1 << 19  # .. with more from the first to the last: likewise
 HEIGHT = 14         # rows of a strip of A: no tile has more
+LOW = 6             # likewise where registers are few
 
 
 def strips_scratch(depth: Size, n: Size, size: int) -> Size:
     """Bytes that strips of A need when packed, of so many steps; `size` is that of an element."""
-    few = isinstance(n, int) and n * size <= FLAT_TILES * LINE
-    return (1 if few else TOGETHER) * PITCH * (depth * size + LINE)
+    rows = TOGETHER * PITCH
+    if isinstance(n, int) and n * size <= FLAT_TILES * LINE:
+        rows = PITCH
+    elif isinstance(n, int) and n * size <= FLAT_TILES * 2 * LINE:  # few panels of wide registers
+        rows = TOGETHER * LOW
+    return rows * (depth * size + LINE)
 
 
 def strips_of(f: Function, tiles: Tiling, crowded: str) -> tuple[str, str]:

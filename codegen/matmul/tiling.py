@@ -83,13 +83,13 @@ class KeptMask:
 
     def __init__(self, f: Function, dtype: DType, lanes: int, mask: str):
         self.f, self.mask, self.wide = f, mask, ""
+        self.numbers = f"<{lanes} x i{dtype.bits}>"
         if not f.target.masked:
-            self.numbers = f"<{lanes} x i{dtype.bits}>"
             x = f(f"sext <{lanes} x i1> {mask} to {self.numbers}")
             self.wide = f(f'call {self.numbers} asm "", "=x,0"({self.numbers} {x})')
 
     def __call__(self) -> str:
-        """The mask, in the block where it is used."""
-        if not self.wide:
-            return self.mask
-        return self.f(f"icmp slt {self.numbers} {self.wide}, zeroinitializer")
+        """The mask, to be used in this block."""
+        return self.mask if not self.wide else self.f(
+            f"icmp slt {self.numbers} {self.wide}, zeroinitializer"
+        )
