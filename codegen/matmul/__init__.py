@@ -11,7 +11,7 @@
     pack         copies of operands: packed, transposed, widened, rounded
     row          one row times a matrix
     dot          one column: dot products of rows with a vector
-    short_rows   the same where a row is known to be a few registers
+    short_rows   the same where a row is a few registers
     trees        the sums of their lanes
     dot_columns  the same sums where the columns of A are contiguous (gemv of a transposed matrix)
     both         A @ x and v @ A in one reading of A

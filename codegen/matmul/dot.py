@@ -44,7 +44,7 @@ ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 # of ASK_BYTES do as four rows. What a cache holds takes longer by it: see `define_rows`
 STREAM_BYTES = 12 << 20
 STREAMS = 4          # rows that are asked for side by side
-TAIL_REGISTERS = 4   # of what is left of a row, that are passed over together if they are empty
+TAIL_REGISTERS = 4   # of what is left of a row that are passed over together if they are empty
 LONG_ROW = 1 << 12   # bytes of a row that is taken with others where registers are few, at least
 
 
@@ -193,14 +193,14 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
             back = _off_line(f, dtype)
             ways.insert(0, _Way(4, f.cmp("ne", back, "0"), lines=ByLines(f, L, dtype, back)))
     elif count == 8 and tail.masks:
-        large, apart = _far(f), long
+        large, far = _far(f), long  # a large part; long rows of what is far away
         if target.reads_streams:
-            far = f.cmp("sgt", f.mul("%all", "%a_row"), str(STREAM_BYTES))
-            apart = f.all_of([far, long])
-            some = f(f"xor i1 {large}, true")
-            short = f.cmp("sle", "%a_row", str(ASK_ROW))
-            ways = [_Way(1, f.all_of([apart, some, short]), asking=True)]
-        ways += [_Way(4, f.all_of([apart, large])), _Way(2, long)]
+            uncached = f.cmp("sgt", f.mul("%all", "%a_row"), str(STREAM_BYTES))
+            far = f.all_of([uncached, long])
+            small = f(f"xor i1 {large}, true")
+            fits = f.cmp("sle", "%a_row", str(ASK_ROW))
+            ways = [_Way(1, f.all_of([far, small, fits]), asking=True)]
+        ways += [_Way(4, f.all_of([far, large])), _Way(2, long)]
         done = few_registers(f, dtype)
     for together, when, asking, lines in [*ways, _Way(1, "true")]:
         groups = f.udiv(f.sub("%m", done), together)

@@ -107,8 +107,7 @@ def by_turns(target: Target, tiles: Tiling) -> bool:
 
 def _has_room(tiles: Tiling) -> bool:
     """Whether a step of the largest tile has room for instructions beside its multiply-adds."""
-    height, (width, *_) = tiles.tiles[0]
-    return height * width >= MANY_CHAINS
+    return tiles.chains >= MANY_CHAINS
 
 
 def _strip(

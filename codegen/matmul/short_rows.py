@@ -6,7 +6,8 @@ as `dot.define_rows`, for k = K alone; nothing is in C before.
 
 A row whose length is known to be a few registers is these registers, without a loop or a mask that
 is computed, and x is in registers. What takes longest are the sums over lanes, which as many
-rows share as a register has lanes (`trees.transposed_totals`).
+rows share as a register has lanes (`trees.transposed_totals`). By AVX2 rows that turn out to be as
+short are taken so, too, by masks (`few_registers`).
 
 The virtual lanes, and the tree by which they are added, are those of rows of any other length
 (`dot`), so the bits are the same.
@@ -28,7 +29,8 @@ from graphc.types import DType
 # Bytes of a row: x has as many registers, or is read again where a CPU has no more. 12,121 rows of
 # 33 f64 take Zen 4 by AVX2 121 us in the loops that rows of any length have, 37 so.
 MOST_BYTES = 512
-# Registers of a row whose length is not known, at most: as many masks and parts of x are registers.
+# Registers of a row that may be partial where its length comes with the call: each wants a mask and
+# a part of x beside it, of 16 registers.
 FEW = 4
 
 

@@ -67,7 +67,7 @@ def multiples(f: Function, stride: str, count: int) -> Multiples:
 def _is_large(tiles: Tiling, height: int, registers: int) -> bool:
     """Whether a tile has half of the sums of the largest, at least: others are not worth the code.
     """
-    return 2 * height * registers >= tiles.rows * tiles.tiles[0][1][0]
+    return 2 * height * registers >= tiles.chains
 
 
 class Register(NamedTuple):
@@ -290,7 +290,7 @@ def _ask_for_b(
         beyond = f.at(b, "%beyond")
         for along in range(0, width, LINE):
             f.prefetch(f.at(beyond, along), 2)
-    if 2 * height * registers > tiles.rows * tiles.tiles[0][1][0]:
+    if 2 * height * registers > tiles.chains:
         ahead = f.at(b, "%ahead")
         f.prefetch(ahead)
         last = asked or f.at(ahead, LINE - 1)

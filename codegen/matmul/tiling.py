@@ -33,6 +33,11 @@ class Tiling(NamedTuple):
         return self.tiles[0][0]
 
     @property
+    def chains(self) -> int:
+        """Sums of the largest tile, in registers."""
+        return self.rows * self.tiles[0][1][0]
+
+    @property
     def bytes(self) -> int:
         """Size of an element."""
         return self.dtype.itemsize

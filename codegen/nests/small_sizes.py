@@ -22,16 +22,17 @@ from graphc.codegen.nests.flattened import LEAST, flattened
 from graphc.codegen.nests.loops import Nest
 from graphc.codegen.nests.schedule import plan
 from graphc.codegen.nests.unrolling import unroll
-from graphc.codegen.nests.vector_axis import is_less
-from graphc.codegen.nests.versions import MOST, Version, Versions, where
-from graphc.dims import Size
+from graphc.codegen.nests.vector_axis import NEAR, is_less
+from graphc.codegen.nests.versions import MOST, Version, Versions, users_name, where
 
-NUMBERS = (2, 3, 4)
+NUMBERS = range(2, NEAR + 1)  # of more elements apart none are picked from whole vectors
 MOST_COST = 12  # cycles of a vector of the nest, beside which what a row takes is much
 
 
 def by_small_sizes(nest: Nest, target: Target) -> Versions | None:
     """Versions of a nest whose vectors run along, or over, a size that may be small."""
+    if all(isinstance(n, int) for n in nest.sizes.values()):
+        return None  # the rule, and quickly told
     if nest.reduced or nest.sites or len(nest.exprs) > MOST or any(
         e.kind not in ("load", "op", "const", "index") or (e.kind == "load" and e.preds)
         for e in nest.exprs
@@ -40,8 +41,8 @@ def by_small_sizes(nest: Nest, target: Target) -> Versions | None:
     if sum(cost_of(e) for e in nest.exprs) > MOST_COST:
         return None
     nest = coalesce(nest)
-    vector = plan(nest, target).vector
-    name = None if vector is None else _name(nest, vector)
+    names = {axis: _name(nest, axis) for axis in nest.outer}
+    name = names.get(plan(nest, target).vector or "") if any(names.values()) else None
     if name is None:
         return None
     some = []
@@ -55,11 +56,7 @@ def _name(nest: Nest, vector: str) -> str | None:
     """The size by which elements along the vector axis lie apart, or that this axis has beside
     others that may be long."""
     offsets = [e.offset for e in nest.exprs if e.kind == "load"] + [s.offset for s in nest.stores]
-    sizes: list[Size | None] = [coefficient(p, vector) for p in offsets]
+    sizes = [coefficient(p, vector) for p in offsets]
     if any(n != vector and not is_less(nest.sizes[n], LEAST) for n in nest.outer):
         sizes.append(nest.sizes[vector])
-    for size in sizes:
-        names = [] if size is None or isinstance(size, int) else dims.names(size)
-        if len(names) == 1 and names[0].isidentifier() and size == dims.atom(names[0]):
-            return names[0]
-    return None
+    return next((name for size in sizes if (name := users_name(size)) is not None), None)

@@ -97,14 +97,15 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
     if most:
         short = replace(nest, sizes=nest.sizes | {k: dims.minimum(length, most)})
         return Versions(length, [Version("short", "sle", most, short)], nest)
-    names = dims.names(length)
-    users = names[0].isidentifier()  # blocks of a chain are long
+    name = users_name(length)
+    if name is None:
+        return None
     schedule = plan(nest, target)
-    if length != dims.atom(names[0]) or not users or not _sweeps_rows(nest, schedule):
+    if not _sweeps_rows(nest, schedule):
         return None
     some: list[Version] = []
     if len(nest.exprs) <= MOST and not any(set(x.axes) & {k} for x in nest.stores):
-        some = [Version(f"of{n}", "eq", n, where(nest, names[0], n)) for n in range(2, FEW + 1)]
+        some = [Version(f"of{n}", "eq", n, where(nest, name, n)) for n in range(2, FEW + 1)]
     width = schedule.width
     if len(nest.exprs) <= MOST_IN_VECTOR and (target.masked or target.vector_bits // width >= 32):
         for name, most in (("row", width), ("rows", ROW_VECTORS * width)):
@@ -114,6 +115,14 @@ def by_length(nest: Nest, target: Target) -> Versions | None:
                 some.append(Version(name, "sle", most, row))
     some += _keeping(nest, k, schedule, target)
     return Versions(length, some, nest) if some else None
+
+
+def users_name(size: Size | None) -> str | None:
+    """The name that a user gave to a size, if it is that alone; blocks of a chain, which have names
+    of their own, are long."""
+    names = [] if size is None or isinstance(size, int) else dims.names(size)
+    alone = len(names) == 1 and names[0].isidentifier() and size == dims.atom(names[0])
+    return names[0] if alone else None
 
 
 def _keeping(nest: Nest, k: str, schedule: Schedule, target: Target) -> list[Version]:
@@ -161,7 +170,7 @@ def _sweeps_rows(nest: Nest, s: Schedule) -> bool:
 
 
 def where(nest: Nest, name: str, value: int) -> Nest:
-    """The nest where a dimension is known."""
+    """The nest, none of whose loads has conditions, where a dimension is known."""
     known: dict[str, Size] = {name: value}
     exprs: list[Expr] = []
     for e in nest.exprs:

@@ -273,7 +273,8 @@ def test_scratch_needs_no_alignment(offset):
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16", "int32"])
 @pytest.mark.parametrize("n", [1, 6, 10, 20, 61])  # all but 1 leave a partial tile somewhere
 def test_known_columns_give_the_same_bits(dtype, n, level):
-    """Each sum once, also where registers overlap, and nothing outside."""
+    """Each sum once, also where registers overlap, and nothing outside: what the same columns are
+    among others that fill whole tiles."""
     rng = np.random.default_rng(10)
     for (m, k), (ta, tb) in itertools.product([(30, 100), (9, 517)], TRANSPOSED):
         a, b = guarded((1, k, m) if ta else (1, m, k), dtype), guarded((1, k, n), dtype)
@@ -286,6 +287,11 @@ def test_known_columns_give_the_same_bits(dtype, n, level):
             call(compiled(dtype, level, columns=columns), a, b, c)
             results.append(c.tobytes())
         assert results[0] == results[1]
+        check(c, a, b)
+        if n > 1:  # one column alone is added up in another order
+            whole = np.zeros((1, m, 64), dtype)
+            call(compiled(dtype, level), a, np.pad(b, ((0, 0), (0, 0), (0, 64 - n))), whole)
+            assert results[0] == whole[:, :, :n].tobytes()
 
 
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
