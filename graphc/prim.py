@@ -224,6 +224,12 @@ def cummax(x: Tensor, axis: int, reverse: bool = False) -> Tensor:
     return one("cummax", x, axis=axis, reverse=reverse)
 
 
+def linear_recurrence(a: Tensor, b: Tensor, axis: int, reverse: bool = False) -> Tensor:
+    """y[k] = a[k] * y[k-1] + b[k] along an axis, from y = 0 before its beginning (`reverse`: behind
+    its end)."""
+    return one("linear_recurrence", a, b, axis=axis, reverse=reverse)
+
+
 # Contraction, random bits, regions
 
 

@@ -146,7 +146,7 @@ class Reduction:
 
     def identity(self) -> tuple[float | int, ...]:
         """The state of no elements, as numbers."""
-        if self.name in ("reduce_sum", "cumsum"):
+        if self.name in ("reduce_sum", "cumsum", "linear_recurrence"):
             return (0,)
         if self.name in ("reduce_prod", "cumprod"):
             return (1,)
@@ -200,6 +200,10 @@ class Reduction:
 
     def follow(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
         """The state with one more element, which stands behind those in the state."""
+        if self.name == "linear_recurrence":
+            d, t, (factor, term) = self.dtype, self.types[0], x
+            mul, add = ("fmul", "fadd") if d.is_float else ("mul", "add")
+            return [L.op(add, t, L.op(mul, t, factor, state[0]), term)]
         if self.name != "argmax":
             return self.merge(L, state, x)
         more = []

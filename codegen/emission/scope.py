@@ -206,7 +206,8 @@ class Scope(Positions):
     def scan(self, x: Expr, L: Lanes) -> str:
         """The next element of a running reduction."""
         r = reduction_of(x)
-        (new,) = r.merge(L, [self.running[x]], [self.operand(x.args[0], L.width > 1)])
+        given = [self.operand(a, L.width > 1) for a in x.args]
+        (new,) = r.follow(L, [self.running[x]], given)
         self.running[x] = new
         return r.finish(L, [new], x.dtype)
 

@@ -21,7 +21,7 @@ are properties, such as `Expr.offset`):
     position   (size, negative, preds, site)  args[0], an index from the data, clamped to [0, size);
                                               `site`, a number in `Nest.sites`, may fail by it
     reduce     (name, axes)                   args[0] over loop axes; an argmax has the index beside
-    scan       (name,)                        args[0], running along the reduced axis
+    scan       (name,)                        args, running along the reduced axis
     philox     ()                             random bits: args are an element's number, the key
 """
 
@@ -273,7 +273,7 @@ def _expr_text(e: Expr) -> str:
         return f"in{param}[{offset}]" + (f" if {' and '.join(map(str, preds))}" if preds else "")
     if e.kind == "const":
         return str(np.frombuffer(e.attrs[0], e.dtype.numpy)[0])
-    if e.kind == "op":
+    if e.kind in ("op", "scan"):
         return f"{e.name} {args}"
     if e.kind == "index":
         return f"index {e.attrs[0]}"

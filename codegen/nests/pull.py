@@ -347,15 +347,25 @@ def _not_reduced(node: Node) -> CompileError:
 def _scan(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     """A running reduction along the nest's axis."""
     node = value.node
-    e = yield node.args[0], idx, preds
-    if node.args[0].type.shape[node.attrs["axis"]] == 1:
-        return e
+    args = []
+    for a in node.args:
+        args.append((yield a, idx, preds))
+    if value.type.shape[node.attrs["axis"]] == 1:
+        return _of_one(lw, value, args)
     if not lw.reduced:
         raise _not_reduced(node)
     return lw.make(
-        "scan", value.type.dtype, (e,), (node.op.name,), node=node,
+        "scan", value.type.dtype, tuple(args), (node.op.name,), node=node,
         axes=frozenset(lw.sizes),
     )
+
+
+def _of_one(lw: Lowering, value: Value, args: list[Expr]) -> Expr:
+    """A running reduction of one element, for which there is no loop."""
+    if value.node.op.name != "linear_recurrence":
+        return args[0]
+    d, (factor, term) = value.type.dtype, args
+    return lw.op("add", d, lw.op("mul", d, factor, lw.const(d, 0)), term)
 
 
 PULL: dict[str, Callable[[Lowering, Value, Idx, Preds], Pull]] = {

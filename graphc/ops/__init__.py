@@ -7,6 +7,7 @@
     slices.py       slice update_slice pad concat
     index.py        gather scatter scatter_add
     reduce.py       reduce_sum ... argmax, cumsum cumprod cummax
+                    linear_recurrence
     contract.py     dot
     random.py       random_bits
     region.py       call fused

@@ -1,4 +1,5 @@
-"""Rows that drop axes (reduce_*, argmax) and running reductions (cumsum cumprod cummax)."""
+"""Rows that drop axes (reduce_*, argmax) and running reductions (cumsum cumprod cummax
+linear_recurrence)."""
 
 from __future__ import annotations
 
@@ -10,12 +11,21 @@ import numpy as np
 from graphc import prim
 from graphc.dims import Size, product
 from graphc.errors import ShapeError
-from graphc.ops.batching import shift
+from graphc.ops.batching import broadcast_to_batch, shift
 from graphc.ops.halves import through_f32
 from graphc.ops.layout import inverse
 from graphc.ops.numeric import widened
 from graphc.ops.row import Attrs, Condition, Grads, Kind, op
-from graphc.ops.typerules import ANY, NUMBER, Types, bad_shape, check_axes, check_axis, check_dtype
+from graphc.ops.typerules import (
+    ANY,
+    NUMBER,
+    Types,
+    bad_shape,
+    check_axes,
+    check_axis,
+    check_dtype,
+    check_same,
+)
 from graphc.types import Array, TensorType, i64
 
 if TYPE_CHECKING:
@@ -63,6 +73,7 @@ def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _scan_type(name: str, kinds: str) -> Any:
     def rule(types: Types, attrs: Attrs) -> TensorType:
+        check_same(name, types, types)
         check_dtype(name, kinds, types, types, "cast bools first")
         check_axis(name, attrs["axis"], types)
         return types[0]
@@ -113,6 +124,20 @@ def _scan(fn: Callable[..., Any]) -> Callable[..., Array]:
     return ref
 
 
+def _recurrence(a: Array, b: Array, axis: int, reverse: bool) -> Array:
+    """Each element in f32 at least, as it is added to the next; rounded once, as it is stored."""
+    wide = [np.moveaxis(widened(x), axis, 0) for x in (a, b)]
+    if reverse:
+        wide = [np.flip(x, 0) for x in wide]
+    out = np.empty_like(wide[1])
+    y = np.zeros(out.shape[1:], out.dtype)
+    with np.errstate(all="ignore"):
+        for k, (factor, term) in enumerate(zip(*wide, strict=True)):
+            out[k] = y = factor * y + term
+        out = np.flip(out, 0) if reverse else out
+        return np.ascontiguousarray(np.moveaxis(out, 0, axis)).astype(b.dtype)
+
+
 # Gradients
 
 
@@ -131,12 +156,12 @@ def _max_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
     return [prim.select(hit, spread(share, x.shape, axes), prim.full_like(x, 0))]
 
 
-def _shifted(x: Tensor, axis: int, value: float, reverse: bool, by: int = 1) -> Tensor:
-    """x moved `by` places along the axis (`reverse`: towards the front), `value` coming in.
+def _shifted(x: Tensor, axis: int, value: float, reverse: bool) -> Tensor:
+    """x moved one place along the axis (`reverse`: towards the front), `value` coming in.
 
-    By one place it makes an exclusive scan of an inclusive one.
+    It makes an exclusive scan of an inclusive one.
     """
-    steps = [by * (i == axis) for i in range(x.ndim)]
+    steps = [int(i == axis) for i in range(x.ndim)]
     back = [-i for i in steps]
     low, high = (back, steps) if reverse else (steps, back)
     return prim.pad(x, prim.full(TensorType(x.dtype), value), low, high, [0] * x.ndim)
@@ -161,40 +186,20 @@ def _prod_vjp(ct: Tensor, y: Tensor, x: Tensor, axes: Axes) -> Grads:
 def _cumprod_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:
     """The product of what comes before k, times S[k] = sum over i >= k of ct[i] * product of
     x[j], k < j <= i. No division, so zeros are safe to any order."""
-    tail = _tail_static if isinstance(x.shape[axis], int) else _tail_symbolic
-    return [_shifted(y, axis, 1, reverse) * tail(ct, x, axis, reverse)]
+    return [_shifted(y, axis, 1, reverse) * _tail(x, ct, axis, reverse)]
 
 
-def _tail_static(ct: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """S[k] = ct[k] + x[k+1] S[k+1] by doubling, in O(n log n)."""
-    n = x.shape[axis]
-    assert isinstance(n, int)
-    total, factor = ct, _shifted(x, axis, 0, not reverse)
-    step = 1
-    while step < n:
-        total = total + factor * _shifted(total, axis, 0, not reverse, step)
-        factor = factor * _shifted(factor, axis, 0, not reverse, step)
-        step *= 2
-    return total
+def _tail(a: Tensor, ct: Tensor, axis: int, reverse: bool) -> Tensor:
+    """S[k] = ct[k] + a[k+1] S[k+1]: the cotangents of all states that follow from state k."""
+    return prim.linear_recurrence(_shifted(a, axis, 0, not reverse), ct, axis, not reverse)
 
 
-def _tail_symbolic(ct: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """S by definition, on an array that is square along the axis: the number of doublings would
-    not be known. Row k holds the running products of x with x[j], j <= k, replaced by 1."""
-    last = x.ndim
-    square = (*x.shape, x.shape[axis])  # k stands at `axis`, i and j stand last
-    keep = [i for i in range(last) if i != axis]
-
-    def columns(t: Tensor) -> Tensor:
-        return prim.broadcast(prim.transpose(t, [*keep, axis]), square, [*keep, last])
-
-    k, j = prim.iota(i64, square, axis), prim.iota(i64, square, last)
-    ahead = prim.less(j, k) if reverse else prim.less(k, j)
-    xs = columns(x)
-    products = prim.cumprod(prim.select(ahead, xs, prim.full_like(xs, 1)), last, reverse)
-    counts = prim.or_(ahead, prim.equal(k, j))
-    terms = prim.select(counts, columns(ct) * products, prim.full_like(products, 0))
-    return prim.reduce_sum(terms, (last,))
+def _recurrence_vjp(
+    ct: Tensor, y: Tensor, a: Tensor, b: Tensor, axis: int, reverse: bool
+) -> Grads:
+    """Reverse mode through y[k] = a[k] y[k-1] + b[k]: a recurrence from the end."""
+    found = _tail(a, ct, axis, reverse)
+    return [found * _shifted(y, axis, 0, reverse), found]
 
 
 def _cummax_vjp(ct: Tensor, y: Tensor, x: Tensor, axis: int, reverse: bool) -> Grads:
@@ -228,12 +233,14 @@ def _reduce(
     )
 
 
-def _running(name: str, kinds: str, ref: Callable[..., Array], vjp: Callable[..., Any]) -> None:
+def _running(
+    name: str, kinds: str, ref: Callable[..., Array], vjp: Callable[..., Any], arity: int = 1
+) -> None:
     op(
-        name, Kind.SCAN, 1, attrs=("axis", "reverse"),
+        name, Kind.SCAN, arity, attrs=("axis", "reverse"),
         type=_scan_type(name, kinds), ref=ref, vjp=vjp,
-        batch=lambda size, batched, x, axis, reverse: prim.one(
-            name, x, axis=axis + 1, reverse=reverse
+        batch=lambda size, batched, *xs, axis, reverse: prim.one(
+            name, *broadcast_to_batch(size, batched, xs), axis=axis + 1, reverse=reverse
         ),
     )
 
@@ -252,3 +259,5 @@ _running("cumsum", NUMBER, _scan(np.cumsum),
          lambda ct, y, x, axis, reverse: [prim.cumsum(ct, axis, not reverse)])
 _running("cumprod", NUMBER, _scan(np.cumprod), through_f32("cumprod", _cumprod_vjp))
 _running("cummax", NUMBER, _scan(np.maximum.accumulate), _cummax_vjp)
+_running("linear_recurrence", NUMBER, _recurrence,
+         through_f32("linear_recurrence", _recurrence_vjp), arity=2)

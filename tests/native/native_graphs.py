@@ -217,10 +217,11 @@ class Maker:
 
     def scan(self) -> Tensor:
         x = self.value(lambda t: t.ndim > 0)
-        axis, name = self.rng.randrange(x.ndim), self.pick(("cumsum", "cumprod", "cummax"))
-        if x.dtype.is_float and name == "cumprod":
-            x = prim.tanh(x)
-        return prim.one(name, x, axis=axis, reverse=self.coin())
+        axis = self.rng.randrange(x.ndim)
+        name = self.pick(("cumsum", "cumprod", "cummax", "linear_recurrence"))
+        factor = prim.tanh(x) if x.dtype.is_float else x
+        operands = {"cumprod": [factor], "linear_recurrence": [factor, x]}.get(name, [x])
+        return prim.one(name, *operands, axis=axis, reverse=self.coin())
 
     def dot(self) -> Tensor:
         x = self.value(lambda t: t.ndim > 0)

@@ -18,7 +18,8 @@ MATH = frozenset(
      "log2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "asin", "acos",
      "normal_cdf", "polygamma", "cbrt", "pow", "atan2", "call"}
 )  # fmt: skip
-SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot", "scatter_add"})
+SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "linear_recurrence", "dot",
+                  "scatter_add"})  # fmt: skip
 RANGE = {"f64": (2.0**-1022, 2.0**1023), "f32": (2.0**-126, 2.0**127),
          "f16": (2.0**-14, 65504.0), "bf16": (2.0**-126, 2.0**127)}  # fmt: skip
 

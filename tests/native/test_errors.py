@@ -48,7 +48,7 @@ REDUCED = {
 SCANNED = {
     name: lambda name=name: prim.one(name, M, axis=2, reverse=False)
     for name in ("cumsum", "cumprod", "cummax")
-}
+} | {"linear_recurrence": lambda: prim.linear_recurrence(M, F2, 2)}
 WRONG = FLOAT_ONLY | PAIRS | REDUCED | SCANNED | {
     "input": lambda: apply("input", F2, name="x", type=F2.type),
     "variable": lambda: apply("variable", F2, state=None),

@@ -151,7 +151,10 @@ class Smooth:
     def scan(self, x, y):
         if not x.ndim:
             return x
-        f = self.rng.choice((prim.cumsum, lambda v, a, r: prim.cumprod(gx.cos(v), a, r)))
+        f = self.rng.choice((
+            prim.cumsum, lambda v, a, r: prim.cumprod(gx.cos(v), a, r),
+            lambda v, a, r: prim.linear_recurrence(gx.cos(v), v, a, r),
+        ))
         return f(x, self.rng.randrange(x.ndim), self.rng.random() < 0.5)
 
     def product(self, x, y):

@@ -69,6 +69,8 @@ SUMMED = [
                           ([(n,)], (0,)), ([(n, 0)], (1,)), ([(n, m)], (0,)))],
     *[(op, "x", [(n, 5)], {"axis": axis, "reverse": bool(axis)})
       for op in ("cumsum", "cumprod") for axis in (0, 1)],
+    *[("linear_recurrence", "xx", [(n, 5)] * 2, {"axis": axis, "reverse": bool(axis)})
+      for axis in (0, 1)],
     ("scatter_add", "xix", [(4, n), (9,), (9, n)], {"axis": 0, "batch": 0, "negative": True}),
     ("scatter_add", "xix", [(n, 4), (n,), (n,)], {"axis": 1, "batch": 1, "negative": False}),
     ("dot", "xx", [(n, 19), (19, m)], {"contract": ((1,), (0,)), "batch": ((), ())}),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc import prim
 from graphc.codegen.emission import running
 
 RNG = np.random.default_rng(13)
@@ -78,3 +79,47 @@ def test_running_sums_of_formulas_of_running_sums(shape):
         np.testing.assert_array_equal(gx.function([x, y], out)(a, b), want)
     for got, want in zip(gx.function([x, y], outs)(a, b), wants, strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("shape", [(1,), (700,), (1, 131), (9, 257), (600, 5), (2, 7, 100)])
+def test_linear_recurrences_go_one_by_one(dtype, shape):
+    """Each element rounds its product, then its sum, in order; f16 in f32, once as it is stored."""
+    a, b = (RNG.integers(-3, 4, shape).astype(dtype) for _ in range(2))
+    if dtype[0] == "f":
+        a, b = ((RNG.normal(size=shape) / 2).astype(dtype) for _ in range(2))
+    for declared in (shape, tuple("abc"[: len(shape)])):
+        x, y = gx.input("x", declared, dtype), gx.input("y", declared, dtype)
+        for axis in range(len(shape)):
+            for reverse in (False, True):
+                f = gx.function([x, y], prim.linear_recurrence(x, y, axis, reverse))
+                want = _recurrence(a, b, axis, reverse).astype(dtype)
+                np.testing.assert_array_equal(f(a, b), want)
+
+
+def _recurrence(a, b, axis, reverse):
+    """y[k] = a[k] * y[k-1] + b[k], as written."""
+    wide = np.float32 if a.dtype == np.float16 else a.dtype
+    a, b = (np.moveaxis(v.astype(wide), axis, 0)[:: -1 if reverse else 1] for v in (a, b))
+    rows, y = [], np.zeros(a.shape[1:], wide)
+    for factor, term in zip(a, b, strict=True):
+        with np.errstate(over="ignore"):
+            y = factor * y + term
+        rows.append(y)
+    return np.moveaxis(np.stack(rows)[:: -1 if reverse else 1], 0, axis)
+
+
+def test_gradients_of_running_products_take_no_square():
+    """Of a row whose length comes with the call, as of a declared one: they are recurrences."""
+    x, w = gx.input("x", ("n", "m"), "float64"), gx.input("w", ("n", "m"), "float64")
+    grad = gx.grad(gx.sum(w * gx.cumulative_prod(x, axis=1)), x)
+    f = gx.function([x, w], grad)
+    a, b = RNG.normal(size=(3, 40)), RNG.normal(size=(3, 40))
+    a[1, 7] = a[2, 3] = a[2, 30] = 0.0
+    want = np.zeros_like(a)
+    for k in range(40):  # the definition: products of all others up to each place
+        others = a.copy()
+        others[:, k] = 1.0
+        want[:, k] = (b * np.cumprod(others, axis=1))[:, k:].sum(axis=1)
+    np.testing.assert_allclose(f(a, b), want, rtol=1e-12, atol=1e-14)
+    assert "m*m" not in f.memory_plan()

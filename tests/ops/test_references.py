@@ -149,6 +149,11 @@ def test_scans_against_loops():
     y = np.arange(1.0, 7).reshape(2, 3)
     same(run("cumprod", y, axis=1, reverse=True), np.array([[6.0, 6, 3], [120, 30, 6]]))
     same(run("cumsum", y, axis=0, reverse=False), np.cumsum(y, 0))
+    a, b = np.array([7.0, 2.0, 0.0, np.inf]), np.array([1.0, 3.0, 5.0, 6.0])
+    same(run("linear_recurrence", a, b, axis=0, reverse=False), np.array([1.0, 5, 5, np.inf]))
+    same(run("linear_recurrence", a, b, axis=0, reverse=True), np.full(4, np.nan))
+    same(run("linear_recurrence", y, -y, axis=1, reverse=True),
+         np.array([[-9.0, -8, -3], [-144, -35, -6]]))
 
 
 def test_bool_extrema_are_any_and_all():

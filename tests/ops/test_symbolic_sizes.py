@@ -47,6 +47,8 @@ CASES = [
     ("cumprod", "f64[n,m]", {"axis": 0, "reverse": False}),
     ("cumprod", "f64[n,m]", {"axis": 0, "reverse": True}),
     ("cummax", "f64[n,m]", {"axis": 0, "reverse": True}),
+    ("linear_recurrence", "f64[n,m] f64[n,m]", {"axis": 0, "reverse": False}),
+    ("linear_recurrence", "f64[n,m] f64[n,m]", {"axis": 1, "reverse": True}),
     ("dot", "f64[n,m] f64[m,n]", {"contract": ((1,), (0,)), "batch": ((), ())}),
     ("dot", "f64[n,m,2] f64[2,n,3]", {"contract": ((2,), (0,)), "batch": ((0,), (1,))}),
 ]

@@ -34,7 +34,7 @@ UNARY = [name for name, row in _ROWS if row.arity == 1 and not row.attrs] + ["st
 BINARY = [name for name, row in _ROWS if row.arity == 2]
 REDUCE = ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min"]
 ROUNDED = MATH | {"div", "sqrt"}
-SCAN = ["cumsum", "cumprod", "cummax"]
+SCAN = [name for name, row in OWN.items() if row.kind is Kind.SCAN]
 VIEWS = ["transpose", "reshape", "broadcast", "slice", "pad", "concat", "reverse", "update_slice"]
 KINDS = [
     "unary", "unary", "binary", "binary", "view", "view", "reduce", "scan", "cast", "select",
@@ -160,7 +160,8 @@ class _Maker:
         axis = self.rng.randint(0, x.type.ndim - 1)
         if self.coin():
             return self.make("argmax", x, axis=axis)
-        return self.make(self.pick(SCAN), x, axis=axis, reverse=self.coin())
+        name = self.pick(SCAN)
+        return self.make(name, *[x] * OWN[name].arity, axis=axis, reverse=self.coin())
 
     def leaf(self, x: Value) -> Value:
         kind = self.pick(("dim", "iota", "variable", "random_bits"))
