@@ -18,6 +18,8 @@ if os.environ.get("CI"):
 
 # The IR is checked after every pass, in the programs that tests start too.
 os.environ.setdefault("GRAPHC_VERIFY", "1")
+# They find graphc's modules compiled: where nothing may be written, each takes a second for that.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

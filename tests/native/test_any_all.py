@@ -19,10 +19,19 @@ def conditions(xp, x, y):
     ]
 
 
+def any_and_all(shape, dtype):
+    """Of each condition, over columns, rows and all."""
+    x, y = gx.input("x", shape, dtype), gx.input("y", shape, dtype)
+    found = conditions(gx, x, y)
+    outs = [r(c, axis=k) for c in found for r in (gx.any, gx.all) for k in (0, 1, (0, 1))]
+    return gx.function([x, y], outs)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values(dtype: str) -> None:
     """Any and all of rows and columns, of declared and of named lengths."""
     rng = np.random.default_rng(31)
+    named = any_and_all(("n", "m"), dtype)
     for n, m in ((1, 1), (3, 5), (40, 7), (7, 16), (5, 33), (9, 100), (2, 301), (130, 260), (0, 4)):
         a = rng.integers(0, 2 if dtype == "bool" else 6, (n, m)).astype(dtype)
         b = a.copy()
@@ -30,14 +39,11 @@ def test_values(dtype: str) -> None:
         b[hits] = rng.integers(0, 5, hits.sum()).astype(dtype)
         if dtype.startswith("float"):
             a[rng.random((n, m)) < 0.3 / (1 + m)] = np.nan
-        for shape in ((n, m), ("n", "m")):
-            x, y = gx.input("x", shape, dtype), gx.input("y", shape, dtype)
-            found = conditions(gx, x, y)
-            wanted = conditions(np, a, b)
-            outs = [r(c, axis=k) for c in found for r in (gx.any, gx.all) for k in (0, 1, (0, 1))]
-            want = [r(c, axis=k) for c in wanted for r in (np.any, np.all) for k in (0, 1, (0, 1))]
-            for got, exact in zip(gx.function([x, y], outs)(a, b), want, strict=True):
-                np.testing.assert_array_equal(got, exact, f"{n} {m} {shape}")
+        wanted = conditions(np, a, b)
+        want = [r(c, axis=k) for c in wanted for r in (np.any, np.all) for k in (0, 1, (0, 1))]
+        for f in (named, any_and_all((n, m), dtype)):
+            for got, exact in zip(f(a, b), want, strict=True):
+                np.testing.assert_array_equal(got, exact, f"{n} {m} {f is named}")
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float32", "float64"])

@@ -20,7 +20,7 @@ from graphc.passes import PIPELINE, load_pass
 from graphc.text import parse
 from graphc.verify import verify
 
-SHARDS, EACH = 8, 126
+SHARDS, EACH = 8, 132  # of which some are alike
 PASSES = [p for p in dict.fromkeys(PIPELINE) if p != "fastmath"]
 
 
@@ -52,7 +52,8 @@ def stages(g, arrays, sizes):
 def test_passes_and_native_code(shard, record_property):
     ops, seen = Counter(), {}
 
-    @given(seed=st.integers(0, 2**32), steps=st.integers(5, 60))
+    # half of them short: these are found wrong, and shrink, as often, and compile in a third
+    @given(seed=st.integers(0, 2**32), steps=st.integers(5, 20) | st.integers(5, 60))
     @profile(EACH)
     def run(seed, steps):
         made = ng.make(f"{shard}:{seed}", steps)

@@ -178,7 +178,7 @@ def test_a_short_row_has_its_bits_whether_its_length_is_declared_or_not(dtype):
         ]
 
     loops = outputs("m")
-    for m in (2, 3, 6, 8, 13, 16, 17, 25, 31):
+    for m in (2, 3, 6, 13, 16, 17, 31):
         a = RNG.normal(size=(77, m)).astype(dtype)
         a[1] = -0.0
         for declared, free in zip(outputs(m), loops, strict=True):

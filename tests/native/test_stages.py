@@ -107,7 +107,7 @@ class Formula:
             self.outputs = [gx.sum(self.outputs[0]), *self.outputs[1:]]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_formulas(seed, schedules, monkeypatch):
     """Bits by stages of any length that keep as much as they want."""
     rng = random.Random(seed)

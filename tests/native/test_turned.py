@@ -116,20 +116,23 @@ SWEPT = {
 }
 
 
+def swept(formula, n, m, dtype, threads):
+    """A function of rows, more rows, and columns."""
+    x, y, z = (
+        gx.input(k, s, dtype) for k, s in (("x", (n, m)), ("y", (n, m)), ("z", (m, n)))
+    )
+    return gx.function([x, y, z], formula(gx, x, y, z), threads=threads)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", SWEPT)
 def test_rows_that_are_swept_are_turned_some_at_a_time(name, threads):
     """Around lines, vectors and rows that are turned together; operands end where memory does."""
     formula = SWEPT[name]
     for dtype in ("float32", "float64", "int32", "int64"):
-        for named in (False, True):
-            for n, m in ((8, 8), (9, 31), (31, 33), (33, 64), (64, 70), (100, 300), (2000, 70)):
-                x, y, z = (
-                    gx.input(k, ("n", "m") if named and k != "z" else ("m", "n") if named else s,
-                             dtype)
-                    for k, s in (("x", (n, m)), ("y", (n, m)), ("z", (m, n)))
-                )
-                f = gx.function([x, y, z], formula(gx, x, y, z), threads=threads)
+        named = swept(formula, "n", "m", dtype, threads)
+        for n, m in ((8, 8), (9, 31), (31, 33), (33, 64), (64, 70), (100, 300), (2000, 70)):
+            for f in (named, swept(formula, n, m, dtype, threads)):
                 for at_end in (True, False):
                     given = [guarded(s, dtype, at_end) for s in ((n, m), (n, m), (m, n))]
                     for a in given:
