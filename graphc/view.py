@@ -93,7 +93,8 @@ def flops(g: Graph) -> Size:
     """Operations of one run, as a formula in the dimensions.
 
     One per element of an elementwise result (exp as well as add; casts count none), one per
-    element reduced, scanned or added by scatter_add, two per multiply-add of a dot.
+    element reduced, scanned or added by scatter_add, two per multiply-add of a dot or a linear
+    recurrence.
     """
     total: Size = 0
     for n, _ in _nodes(g):
@@ -121,7 +122,7 @@ def _flops(n: Node) -> Size:
     if kind is Kind.ELEMENTWISE:
         return 0 if n.op.name in ("cast", "bitcast") else n.out.type.size
     if kind in (Kind.REDUCE, Kind.SCAN):
-        return n.args[0].type.size
+        return n.args[0].type.size * len(n.args)
     if kind is Kind.CONTRACT:
         a, (axes, _) = n.args[0].type, n.attrs["contract"]
         size = n.out.type.size * 2

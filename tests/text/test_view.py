@@ -92,4 +92,6 @@ def test_counts_and_formulas():
     x, i, u = given("x", f32, B, 4), given("i", i64, n), given("u", f32, n, 4)
     s = one("scatter_add", x, i, u, axis=0, batch=0, negative=False)
     assert flops(ir.collect("f", [x, i, u], [one("reduce_sum", s, axes=(0,))])) == n * 4 + B * 4
+    y = one("linear_recurrence", x, x, axis=0, reverse=False)
+    assert flops(ir.collect("f", [x], [one("cumsum", y, axis=0, reverse=True)])) == 3 * B * 4
     assert evaluate(flops(g), {"batch": 10}) == 292
