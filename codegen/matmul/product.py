@@ -170,8 +170,8 @@ def unite(module: Module) -> None:
     """Let each product that another one of the module can stand in for give way to it.
 
     A program's kernels know more or less of m and n. What serves any of them serves those that are
-    known, with the same results; and each product is 3 KB of code and 8 ms of compile time. For
-    that the tile for a partial register is given up.
+    known, with the same results; and each product is 3 KB of code and 8 ms of compile time. Blocks
+    are those of any columns: if one product has the tile for a partial register, all do.
     """
     found = {
         name: (m[1], frozenset(m[2].split("_")))
@@ -189,8 +189,17 @@ def unite(module: Module) -> None:
             for user, text in module.functions.items():
                 if f"@{name}(" in text:
                     module.functions[user] = text.replace(f"@{name}(", f"@{best}(")
-    if "partial" in {kind for _, kinds in found.values() for kind in kinds}:
-        _drop_unused(module)
+    for dtype in sorted({dtype for dtype, kinds in found.values() if "partial" in kinds}):
+        _use_partial_tiles(module, f"graphc_matmul_{dtype}_block")
+
+
+def _use_partial_tiles(module: Module, block: str) -> None:
+    """Let a block with partial tiles, which there is, do all that one without them does."""
+    module.functions.pop(block, None)
+    for user, text in module.functions.items():
+        if f"@{block}(" in text:
+            module.functions[user] = text.replace(f"@{block}(", f"@{block}_partial(")
+    _drop_unused(module)
 
 
 def _drop_unused(module: Module) -> None:
