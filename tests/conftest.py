@@ -18,7 +18,7 @@ if os.environ.get("CI"):
 
 # The IR is checked after every pass, in the programs that tests start too.
 os.environ.setdefault("GRAPHC_VERIFY", "1")
-# They find graphc's modules compiled: where nothing may be written, each takes a second for that.
+# They find graphc's modules compiled, which takes a second each where Python may keep nothing.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 

@@ -194,7 +194,7 @@ def unite(module: Module) -> None:
 
 
 def _use_partial_tiles(module: Module, block: str) -> None:
-    """Let a block with partial tiles, which there is, do all that one without them does."""
+    """Let the block with partial tiles stand in for the one without, if there is one."""
     module.functions.pop(block, None)
     for user, text in module.functions.items():
         if f"@{block}(" in text:

@@ -52,7 +52,7 @@ def stages(g, arrays, sizes):
 def test_passes_and_native_code(shard, record_property):
     ops, seen = Counter(), {}
 
-    # half of them short: these are found wrong, and shrink, as often, and compile in a third
+    # half of them short, which take a third of the time
     @given(seed=st.integers(0, 2**32), steps=st.integers(5, 20) | st.integers(5, 60))
     @profile(EACH)
     def run(seed, steps):
