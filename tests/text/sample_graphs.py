@@ -70,6 +70,7 @@ def every_op() -> Graph:
     outs += [one(f"reduce_{f}", x, axes=(1,)) for f in ("sum", "prod", "max", "min")]
     outs += [one("argmax", x, axis=1)]
     outs += [one(f"cum{f}", x, axis=1, reverse=True) for f in ("sum", "prod", "max")]
+    outs += [one("linear_recurrence", x, y, axis=1, reverse=True)]
     outs += [one("dot", x, w, contract=((1,), (0,)), batch=((), ()))]
     key = constant(np.array([1, 2], np.uint32))
     outs += [one("random_bits", key, shape=(B, 4))]
