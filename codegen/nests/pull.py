@@ -182,9 +182,14 @@ def _gather(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     found = yield x, (*idx[:k], p, *idx[k + ni :]), preds
     if _depends(found, dynamic(lw.exprs, p)[0]):
         return found
-    at_p = lw.index(p)
-    # What is looked up is the same everywhere: the index is checked all the same.
-    return lw.op("select", value.type.dtype, lw.op("equal", bool_, at_p, at_p), found, found)
+    return _of_any(lw, lw.index(p), found)  # what is looked up is the same everywhere
+
+
+def _of_any(lw: Lowering, e: Expr, result: Expr) -> Expr:
+    """A result that follows from no value of e, of which all that can fail is checked still."""
+    if not lw.sites:
+        return result
+    return lw.op("select", result.dtype, lw.op("equal", bool_, e, e), result, result)
 
 
 def _read(lw: Lowering, value: Value, k: int, ni: int) -> list[Pred]:
@@ -274,7 +279,7 @@ def _reduce(lw: Lowering, value: Value, idx: Idx, preds: Preds) -> Pull:
     d = value.type.dtype
     name = node.op.name
     if not over:  # every reduced axis has size 1
-        return e if name != "argmax" else lw.index(0)
+        return e if name != "argmax" else _of_any(lw, e, lw.index(0))
     depends = frozenset(lw.outer if rows else lw.reduced if full_source else ())
     if name == "argmax":
         at_index = lw.index(axis(names[0]))

@@ -10,6 +10,7 @@ import pytest
 import graphc as gx
 from graphc.codegen.emission import stripes
 from graphc.codegen.machine.target import host
+from graphc.errors import IndexOutOfRangeError, IntegerDivisionError
 
 LENGTHS = (1, 5, 15, 16, 17, 63, 64, 65, 255, 257, 4095, 4096, 4097, 9000)
 
@@ -171,3 +172,19 @@ def test_argmax_of_columns_of_known_length(dtype, n):
             got, greatest = f(a)
             np.testing.assert_array_equal(got, np.argmax(a, axis=0))
             np.testing.assert_array_equal(greatest, np.max(a, axis=0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_of_one_element_the_place_is_known_and_what_can_fail_is_checked(dtype):
+    """Rows that are looked up did not compile, or were read wherever their indices pointed."""
+    x, i = gx.input("x", ("b", "n"), dtype), gx.input("i", ("k",), "int64")
+    f = gx.function([x, i], gx.argmax(gx.expand_dims(gx.take(x, i, axis=0), axis=0), axis=0))
+    a = np.ones((4, 300), dtype)
+    np.testing.assert_array_equal(f(a, np.array([0, 3, -4])), np.zeros((3, 300)))
+    with pytest.raises(IndexOutOfRangeError, match=r"index 9 at \[2\]"):
+        f(a, np.array([0, 1, 9]))
+    y = gx.input("y", ("b", 1), "int32")
+    g = gx.function([y], gx.argmax(7 // y, axis=1))
+    assert g(np.array([[2], [5]], "i4")).tolist() == [0, 0]
+    with pytest.raises(IntegerDivisionError):
+        g(np.array([[2], [0]], "i4"))
