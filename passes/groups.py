@@ -27,8 +27,7 @@ COST = {
     "tan": 16, "sinh": 16, "cosh": 16, "tanh": 16, "asinh": 30, "acosh": 30, "atanh": 20,
     "asin": 16, "acos": 16, "atan": 16, "atan2": 20, "erf": 18, "normal_cdf": 20, "pow": 30,
     "lgamma": 60, "polygamma": 80, "div": 8, "sqrt": 8, "rsqrt": 10, "cbrt": 20, "rem": 20,
-    "random_bits": 20, "gather": 4, "cumsum": 8,
-    "linear_recurrence": 8,
+    "random_bits": 20, "gather": 4, "cumsum": 8, "linear_recurrence": 8,
 }
 EXPENSIVE = 8
 

@@ -199,7 +199,8 @@ class Reduction:
         return [L.select(take, t, b[0], a[0]), L.select(take, "i64", b[1], a[1]), *numbers]
 
     def follow(self, L: Lanes, state: Sequence[str], x: Sequence[str]) -> list[str]:
-        """The state with one more element, which stands behind those in the state."""
+        """The state with one more element, which stands behind those in the state: of a recurrence
+        a factor of the state, and a term."""
         if self.name == "linear_recurrence":
             d, t, (factor, term) = self.dtype, self.types[0], x
             mul, add = ("fmul", "fadd") if d.is_float else ("mul", "add")

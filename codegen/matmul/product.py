@@ -170,8 +170,8 @@ def unite(module: Module) -> None:
     """Let each product that another one of the module can stand in for give way to it.
 
     A program's kernels know more or less of m and n. What serves any of them serves those that are
-    known, with the same results; and each product is 3 KB of code and 8 ms of compile time. Blocks
-    are those of any columns: if one product has the tile for a partial register, all do.
+    known, with the same results; and each product is 3 KB of code and 8 ms of compile time. Their
+    blocks are one set, too: if one product's have the tile for a partial register, all have it.
     """
     found = {
         name: (m[1], frozenset(m[2].split("_")))
@@ -189,8 +189,11 @@ def unite(module: Module) -> None:
             for user, text in module.functions.items():
                 if f"@{name}(" in text:
                     module.functions[user] = text.replace(f"@{name}(", f"@{best}(")
-    for dtype in sorted({dtype for dtype, kinds in found.values() if "partial" in kinds}):
+    partial = sorted({dtype for dtype, kinds in found.values() if "partial" in kinds})
+    for dtype in partial:
         _use_partial_tiles(module, f"graphc_matmul_{dtype}_block")
+    if partial:
+        _drop_unused(module)
 
 
 def _use_partial_tiles(module: Module, block: str) -> None:
@@ -199,11 +202,10 @@ def _use_partial_tiles(module: Module, block: str) -> None:
     for user, text in module.functions.items():
         if f"@{block}(" in text:
             module.functions[user] = text.replace(f"@{block}(", f"@{block}_partial(")
-    _drop_unused(module)
 
 
 def _drop_unused(module: Module) -> None:
-    """Let go of blocks and strips that only products that are gone have called."""
+    """Let go of blocks and strips that nothing calls, now that others have taken their place."""
     users = {n: text for n, text in module.functions.items() if n.startswith("graphc_matmul_")}
     for name in reversed(list(users)):  # what calls others is defined after them
         called = any(f"@{name}(" in text for user, text in users.items() if user != name)

@@ -35,7 +35,8 @@ CLOSE = {"float16": 0.01, "float32": 1e-5, "float64": 1e-13, "int64": 0}
     (p, d) for p in PROGRAMS for d in CLOSE if d != "int64" or p in ("ends", "place")
 ])
 def test_what_is_left_of_a_row(program, dtype, named, monkeypatch):
-    """Every number of vectors, and of lanes: the bits of states that stand in memory."""
+    """No, some and all but one of a group's vectors, and of a vector's lanes: the bits of states
+    that stand in memory."""
     monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
     group = 32 if dtype in ("float64", "int64") else 64
     left = (0, 1, 8, 9, 17, group // 2, group - 1)
