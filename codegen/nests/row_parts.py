@@ -41,7 +41,7 @@ PART, PART_BITS = 8, 1024
 
 def least(nest: Nest, parts: Sequence[Nest], target: Target) -> int | None:
     """The elements of a part, in the mean, from which parts of rows take much less time; None where
-    they never do, or their items are not blocks of the same rows.
+    they never do, their items are not blocks of the same rows, or something is stored but once.
 
     Rows from memory gain little. Where lanes are narrow, conditions fill several registers; and
     without masks LLVM makes a branch for each of them: rows of 100 x 1003 of named sizes beside
@@ -53,7 +53,7 @@ def least(nest: Nest, parts: Sequence[Nest], target: Target) -> int | None:
     rows = _rows(schedules[0])
     if not all(
         s.vector is not None and s.items == rows * _blocks(s)
-        and not (s.across or s.tile or s.merges or s.spans)
+        and not (s.across or s.tile or s.merges or s.spans or any(map(s.is_late, s.nest.stores)))
         for s in schedules
     ):
         return None

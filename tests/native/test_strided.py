@@ -7,6 +7,7 @@ import pytest
 from guarded import guarded
 
 import graphc as gx
+from graphc import dims, prim
 from graphc.codegen.emission import nest
 from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.emission.lanes import Lanes
@@ -195,6 +196,22 @@ def test_parts_of_rows_that_are_computed_otherwise(dtype, monkeypatch):
     padded = gx.function([y], gx.pad(y, ((0, 0), (5, 5))))  # where that would gain nothing
     padded(np.ones((3, 8), dtype))
     assert "i1" in padded.kernels[0].text.splitlines()[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_what_is_stored_once_beside_rows_in_parts(dtype):
+    """A size that is a result was never written where rows went part by part."""
+    x, y = gx.input("x", ("n", "m"), dtype), gx.input("y", ("n",), dtype)
+    both = gx.concat([gx.broadcast_to(y[:, None], x.shape), x * y[:, None]], axis=1)
+    size = prim.dim(2 * dims.dim("m") + 1)
+    f = gx.function([x, y], [size, both, both + both, both * 3])
+    (kernel,) = f.compile().kernels
+    assert "out1[0] = " in kernel.text  # the kernel that would have a version in parts
+    for n, m in ((1, 1), (20, 20), (9, 300), (300, 65)):
+        a, b = (RNG.integers(0, 9, s).astype(dtype) for s in ((n, m), (n,)))
+        want = np.concatenate([np.broadcast_to(b[:, None], (n, m)), a * b[:, None]], axis=1)
+        for got, w in zip(f(a, b), (2 * m + 1, want, want + want, want * 3), strict=True):
+            np.testing.assert_array_equal(got, w)
 
 
 def test_what_lies_along_short_rows_stays():
