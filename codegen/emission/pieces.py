@@ -93,11 +93,12 @@ def _bytes(t: str) -> int:
 
 
 def between(body: Along) -> list[Expr]:
-    """What elements of rows need that is known for a column after some of the sweeps."""
+    """What elements of rows, or reductions of these, need that is known for a column after some of
+    the sweeps."""
     s, nest = body.s, body.nest
     loop, found = s.loops[0], dict[Expr, None]()
     for x in nest.exprs:
-        if loop in x.axes and x.kind != "reduce":
+        if loop in x.axes or x in s.sweep:
             found.update((a, None) for a in needs(nest, x) if loop not in a.axes and s.ready[a])
     for st in nest.stores:
         if loop in st.axes and loop not in st.expr.axes and s.ready[st.expr]:

@@ -45,6 +45,19 @@ def test_columns_of_any_number_and_length(dtype):
                 np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("again", ["max", "sum", "prod", "cumsum"])
+def test_what_was_reduced_is_reduced_once_more(again):
+    """The columns' results themselves, as often as there are rows."""
+    x = gx.input("x", ("n", "m"))
+    top = gx.broadcast_to(gx.max(x, axis=0), x.shape)
+    f = gx.function([x], getattr(gx, again)(top, axis=0))
+    for n in ROWS:
+        for m in COLUMNS[:-1]:
+            a = RNG.integers(-2, 3, (n, m)).astype("float32") / 2
+            want = getattr(np, again)(np.broadcast_to(a.max(axis=0), (n, m)), axis=0)
+            np.testing.assert_array_equal(f(a), want)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_a_few_columns_have_the_bits_of_these_among_others(dtype):
     """Few columns of known number are walked one group after the other."""
