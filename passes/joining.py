@@ -244,11 +244,11 @@ class Joining:
 
     def without_loops(self, u: Use) -> list[int]:
         """The dimensions of a stack that a part has, but no loop over: it is one itself."""
-        if u.value not in self.group_of or u.label is None:
+        made = self.group_of[u.value].root() if u.value in self.group_of else None
+        if made is None or made.kind == "alone" or u.label is None:
             return []
-        label = self.group_of[u.value].root().labels[u.value]
         return [
-            k for k, a, s in zip(u.label, label, u.value.type.shape, strict=True)
+            k for k, a, s in zip(u.label, made.labels[u.value], u.value.type.shape, strict=True)
             if a == ONE and s != 1
         ]
 

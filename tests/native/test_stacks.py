@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc import prim
 from tests.native.test_kernels import SIZES, agree, kernels
 
 RNG = np.random.default_rng(0)
@@ -45,6 +46,17 @@ def test_a_stack_of_stacks_is_written_out_as_one():
     assert kernels(f) == 1
     for n in SIZES[:3]:
         agree(f, RNG.normal(size=(n, 3, 3)).astype(np.float32) / 4)
+
+
+def test_parts_that_no_loop_makes_are_put_together():
+    """Of a barrier, whose other result has an axis less."""
+    x, i, z = gx.input("x", ("n", "m")), gx.input("i", ("n", 1), "int64"), gx.input("z", (1,))
+    picked = gx.take_along_axis(x, i, axis=1)
+    _, kept = prim.barrier(z, picked, id=0)
+    f = gx.function([x, i, z], gx.concat([picked, kept], axis=1))
+    for n, m in ((1, 1), (7, 20), (33, 4)):
+        at = RNG.integers(-m, m, (n, 1))
+        agree(f, RNG.normal(size=(n, m)).astype("float32"), at, np.zeros(1, "float32"))
 
 
 def test_sums_of_a_row_are_stacked_by_its_kernel():
