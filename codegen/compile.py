@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -17,6 +17,7 @@ from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, ke
 from graphc.codegen.delayed import stepped
 from graphc.codegen.earlier import store_earlier
 from graphc.codegen.elementwise.scalars import EMIT
+from graphc.codegen.emission.dot import define_products
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.literals import literal, memory_type
 from graphc.codegen.entry import Check, Entry
@@ -181,6 +182,7 @@ class _Compiler:
         kinds = Counter(map(_computed, different))
         long = sum(any(m.op.name in FUNCTIONS for m in kernel_nodes(n)) for n in different)
         self.module.sparing = long > MOST_LONG
+        self.products(n for n in nodes if n not in begins)
         calls: list[Call] = []
         for n in nodes:
             written = len(self.module.functions)
@@ -192,6 +194,14 @@ class _Compiler:
             replace(c, slots=replace(c.slots, numbers=begins[c.node])) if c.node in begins else c
             for c in merge_functions.share(self.module, calls, self.alone)
         ]
+
+    def products(self, nodes: Iterable[Node]) -> None:
+        """Write what the products of kernels share, of which LLVM takes longest, before these."""
+        kernels = [
+            [m for m in k.attrs["body"].nodes if m.op.kind is Kind.CONTRACT]
+            for n in nodes for k in (n.attrs["body"].nodes if chains.is_chain(n) else (n,))
+        ]
+        define_products(self.module, self.target, [k[0] for k in kernels if len(k) == 1])
 
     def settle(self, kernel: str, written: int) -> None:
         """Of what has been written since, nothing will be changed."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.along import Along
+from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.frame import Frame, Slots, slots_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.job import Job
-from graphc.codegen.matmul.product import product, product_scratch
+from graphc.codegen.machine.target import Target
+from graphc.codegen.matmul.product import define_blocks, product, product_scratch
 from graphc.codegen.matmul.split import passing_rows
 from graphc.codegen.matmul.symmetric import pays
 from graphc.codegen.nests import loops, lowering
@@ -70,6 +73,15 @@ def from_buffers(
         else:
             rest.append(n)
     return rest, env
+
+
+def define_products(module: Module, target: Target, dots: Iterable[Node]) -> None:
+    """Write what the products of a program share before what calls it."""
+    define_blocks(module, target, [
+        (n.out.type.dtype, *(
+            times(n.args[side].type.shape[a] for a in free_axes(n, side)) for side in (0, 1)
+        )) for n in dots
+    ])
 
 
 class DotKernel:

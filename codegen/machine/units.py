@@ -2,8 +2,9 @@
 or side by side.
 
 `split` takes the templates that programs share from what is a program's own. Templates (matrix
-products) are functions called `graphc_*`. As a module of their own they have the same text in every
-program that uses them, so the object cache serves them after the first.
+products) are functions called `graphc_*`. As modules of their own they have the same text in every
+program that uses them, so the object cache serves them after the first: one has the products, which
+say what a program's kernels know of sizes, and each of the others what these call, such as a block.
 
 `around` takes the kernels from the code around them, which only calls: the entry point of a long
 program, and what hands operands on to templates. That is as fast without LLVM's optimisations, of
@@ -30,14 +31,14 @@ _CONSTANT = re.compile(r"^@[\w.]+ = (?:internal|private) (?:unnamed_addr )?const
 # Of functions that only call others, neither computing nor looping.
 _CALLS = re.compile(r" call [^@\n]*@(?!llvm\.)")
 _WORKS = re.compile(r"!llvm\.loop|\b(?:half|bfloat|float|double)\b|<\d+ x ")
-PREFIX = "graphc_"
+PREFIX, PRODUCT = "graphc_", "_product"
 # Of code around kernels, from which it is a module of its own: LLVM takes 60 ms for it as part of
 # the kernels', and 8 apart, of which 1 is what a module takes by itself.
 AROUND_BYTES = 1 << 15
 
 
 def split(text: str) -> list[str]:
-    """[own, templates], or the text as it is where it has no templates."""
+    """[own, templates, ..], or the text as it is where it has no templates."""
     functions, rest = _functions(text)
     shared = {n: f for n, f in functions.items() if n.startswith(PREFIX)}
     if not shared or len(shared) == len(functions):
@@ -47,14 +48,29 @@ def split(text: str) -> list[str]:
     rest = "\n".join(line for line in lines if not line.startswith("declare "))
     tail = "\n".join(line for line in lines if line.startswith("!"))
     own = [f for n, f in functions.items() if n not in shared]
-    theirs = [_LINKAGE.sub("define hidden ", f, count=1) for _, f in sorted(shared.items())]
-    if _used(theirs) - declared.keys() - shared.keys():
+    if _used([*shared.values()]) - declared.keys() - shared.keys():
         return [text]  # they need something of the program: a constant, another function
     heads = {n: _head(f) for n, f in shared.items()}
-    return [
-        "\n".join([*_needed(own, declared | heads), rest, *own]),
-        "\n".join([*_needed(theirs, declared), *theirs, tail]),
-    ]
+    parts = ["\n".join([*_needed(own, declared | heads), rest, *own])]
+    for names in _families(shared):
+        theirs = [_LINKAGE.sub("define hidden ", shared[n], count=1) for n in names]
+        others = {n: h for n, h in heads.items() if n not in names}
+        parts.append("\n".join([*_needed(theirs, declared | others), *theirs, tail]))
+    return parts
+
+
+def _families(templates: Mapping[str, str]) -> list[list[str]]:
+    """Templates that go together: the products, and before them what a product calls, with what
+    that calls and was defined before it."""
+    products = [n for n in templates if PRODUCT in n]
+    called = _used([templates[n] for n in products])
+    families: list[list[str]] = [[]]
+    for n in templates:
+        if PRODUCT not in n:
+            families[-1].append(n)
+            if n in called:
+                families.append([])
+    return [sorted(names) for names in (*families, products) if names]
 
 
 def around(text: str) -> tuple[str, str]:

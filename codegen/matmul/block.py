@@ -78,9 +78,9 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
 
 
 def define_block(module: Module, target: Target, dtype: DType, partial: bool = False) -> str:
-    """Define `block` and what it calls for a float dtype, strips with `partial` tiles if so wished;
-    returns its name."""
-    name = f"{prefix(dtype)}_block" + "_partial" * partial
+    """Define `block` and what it calls for a float dtype, if there is none yet, strips with
+    `partial` tiles if so wished; returns its name."""
+    name = f"{prefix(dtype)}_block"
     if name not in module.functions:
         f = Function(
             module, name,

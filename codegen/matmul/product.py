@@ -30,6 +30,7 @@ threads, for a row alone and among others, and on every CPU level with fma.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from graphc import dims
 from graphc.codegen.emission.emitter import Module
@@ -56,8 +57,6 @@ _FIELDS = (
 )
 _POINTERS = ("a", "b", "c", "epilogue", "ctx")
 _PRODUCT = re.compile(r"graphc_matmul_([a-z0-9]+)_(\w+)_product")
-_KERNEL = re.compile(r"graphc_matmul_[a-z0-9]+_(block(_partial)?|strip_\d+\w*)")
-_TAILS = {"partial"}  # what a product may do without
 _OTHERS = {"passing", "symmetric"}  # what no other product stands in for
 
 
@@ -93,7 +92,7 @@ def product(
 
     `rows` and `columns` are m and n where they are known: the function then serves all n > 1, or
     n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
-    results are the same. A `passing` one needs `passing_rows`. For `partial` see `_has_partial`.
+    results are the same. A `passing` one needs `passing_rows`.
     `depth` is k where it is known: short rows times a vector have a function for their length
     alone. In a `symmetric` one B is A's transpose, in the same place (see `symmetric`).
     """
@@ -103,14 +102,13 @@ def product(
         wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
         stream = block and (rows == 1 or (rows is None and wide))
         kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
-    if dtype.is_float and rows != 1 and columns != 1 and _has_partial(target, dtype, columns):
-        kinds.append("partial")
     kinds += ["passing"] * passing + ["symmetric"] * symmetric
     name, length = f"{prefix(dtype)}_{'_'.join(kinds)}_product", None
     if kinds == ["dots"] and depth is not None and is_short(target, dtype, depth):
         name, length = f"{name}_of_{depth}", depth
     if name in module.functions:
         return name
+    define_blocks(module, target, [(dtype, rows, columns)])
     task = _define_task(module, target, dtype, f"{name}_task", kinds, length)
     if symmetric:
         _define_end(module, target, f"{task}_end")
@@ -151,8 +149,26 @@ def product(
     return name
 
 
-def _has_partial(target: Target, dtype: DType, columns: int | None) -> bool:
-    """Whether a product has a tile for a register and a part of one.
+def define_blocks(
+    module: Module, target: Target, products: Iterable[tuple[DType, Size | None, Size | None]]
+) -> None:
+    """Define the blocks that products of these dtypes, rows and columns go by, where there are none
+    yet; sizes that are not known are no numbers.
+
+    All products of a dtype have the same block. It has the tile for a register and a part of one if
+    any of these wants that.
+    """
+    partial: dict[DType, bool] = {}
+    for dtype, rows, columns in products:
+        if dtype.is_float and (columns != 1 or dtype.compute is not dtype):
+            wanted = rows != 1 and _wants_partial(target, dtype, columns)
+            partial[dtype] = partial.get(dtype, False) or wanted
+    for dtype, has in partial.items():
+        define_block(module, target, dtype, has)
+
+
+def _wants_partial(target: Target, dtype: DType, columns: Size | None) -> bool:
+    """Whether a product gains by a tile for a register and a part of one.
 
     It takes an eighth more time to compile. Few columns gain by it: 512x30x512 f32 takes 24 % less,
     128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before. By AVX2, where the six
@@ -160,7 +176,7 @@ def _has_partial(target: Target, dtype: DType, columns: int | None) -> bool:
     100x30x100 0.6 as long, 100x5x1000 f64 half: there columns that are not known have it, too.
     """
     tiles = tiling(target, dtype.compute)
-    if columns is None:
+    if not isinstance(columns, int):
         return tiles.masked and not target.masked
     few = columns < PARTIAL_TILES * tiles.columns
     return tiles.masked and few and columns % tiles.columns > tiles.lanes
@@ -170,8 +186,7 @@ def unite(module: Module) -> None:
     """Let each product that another one of the module can stand in for give way to it.
 
     A program's kernels know more or less of m and n. What serves any of them serves those that are
-    known, with the same results; and each product is 3 KB of code and 8 ms of compile time. Their
-    blocks are one set, too: if one product's have the tile for a partial register, all have it.
+    known, with the same results; and each product is 3 KB of code and 8 ms of compile time.
     """
     found = {
         name: (m[1], frozenset(m[2].split("_")))
@@ -180,37 +195,14 @@ def unite(module: Module) -> None:
     for name, (dtype, kinds) in found.items():
         wider = [
             other for other, (d, k) in found.items()
-            if d == dtype and kinds & _OTHERS == k & _OTHERS and
-            (kinds < k or kinds - _TAILS < k - _TAILS)
+            if d == dtype and kinds & _OTHERS == k & _OTHERS and kinds < k
         ]
         if wider:
-            best = max(wider, key=lambda o: (len(found[o][1] - _TAILS), len(found[o][1])))
+            best = max(wider, key=lambda o: len(found[o][1]))
             del module.functions[name], module.functions[f"{name}_task"]
             for user, text in module.functions.items():
                 if f"@{name}(" in text:
                     module.functions[user] = text.replace(f"@{name}(", f"@{best}(")
-    partial = sorted({dtype for dtype, kinds in found.values() if "partial" in kinds})
-    for dtype in partial:
-        _use_partial_tiles(module, f"graphc_matmul_{dtype}_block")
-    if partial:
-        _drop_unused(module)
-
-
-def _use_partial_tiles(module: Module, block: str) -> None:
-    """Let the block with partial tiles stand in for the one without, if there is one."""
-    module.functions.pop(block, None)
-    for user, text in module.functions.items():
-        if f"@{block}(" in text:
-            module.functions[user] = text.replace(f"@{block}(", f"@{block}_partial(")
-
-
-def _drop_unused(module: Module) -> None:
-    """Let go of blocks and strips that nothing calls, now that others have taken their place."""
-    users = {n: text for n, text in module.functions.items() if n.startswith("graphc_matmul_")}
-    for name in reversed(list(users)):  # what calls others is defined after them
-        called = any(f"@{name}(" in text for user, text in users.items() if user != name)
-        if _KERNEL.fullmatch(name) and not called:
-            del module.functions[name], users[name]
 
 
 def _merge_batch(f: Function) -> tuple[str, str]:
@@ -328,7 +320,7 @@ def _compute(
 
     def block() -> None:
         if dtype.is_float:
-            name = define_block(f.module, target, dtype, "partial" in kinds)
+            name = define_block(f.module, target, dtype)
         else:
             name = define_int_block(f.module, target, dtype)
         f.do(f"call void @{name}(i64 {m}, i64 {n}, i64 {v['k']}, "

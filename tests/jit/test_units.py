@@ -49,16 +49,21 @@ def test_left_whole():
     assert units.split(needs_own) == [needs_own]
 
 
-def test_two_programs_share_their_matrix_templates():
+def test_programs_share_their_matrix_templates():
+    """The products too, where they know the same of sizes; else what these call."""
     parts = []
-    for k, n in ((4, 8), (50, 7)):
+    for k, n in ((4, 8), (50, 7), (50, 700), ("k", 1)):
         x, w = gx.input("x", ("n", k)), gx.input("w", (k, n))
         f = gx.function([x, w], gx.exp(x @ w))
         parts.append(units.split(f.llvm_ir()))
+        k = 5 if k == "k" else k
         a, b = np.ones((3, k), "f4"), np.full((k, n), 0.125, "f4")
         np.testing.assert_allclose(f(a, b), np.exp(a @ b), rtol=1e-6)
-    assert len(parts[0]) == len(parts[1]) == 2
-    assert parts[0][1] == parts[1][1] and parts[0][0] != parts[1][0]
+    few, other, many, vector = parts
+    assert few[1:] == other[1:] and len(few) == 3 and few[0] != other[0]
+    (block, product), (stream, other_product) = few[1:], many[2:]
+    assert many[1] == block and "_stream(" in stream and product != other_product
+    assert "_product(" in vector[-1] and "_block(" not in "".join(vector)
 
 
 def test_shards_compute_what_the_whole_does():

@@ -12,10 +12,12 @@ from guarded import guarded
 from native import call, compiled, text
 from operands import FLOATS, FUSED, check, numbers
 
+import graphc as gx
+from graphc.codegen.compile import compile_graph
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import jit, llvm
 from graphc.codegen.machine.target import host, x86
-from graphc.codegen.matmul.product import product, unite
+from graphc.codegen.matmul.product import define_blocks, product, unite
 from graphc.types import f32
 
 
@@ -85,20 +87,29 @@ def test_a_tile_whose_last_register_is_partial(dtype, at_end):
 
 
 @pytest.mark.parametrize(("columns", "kinds", "partial"), [
-    ((30,), {"block_partial"}, True), ((64, 32, 48, 10), {"block"}, False),
-    ((64, 30), {"block_partial"}, True), ((30, None), {"block_dots_stream"}, True),
-    ((300, 30, 1), {"block_stream", "dots"}, True), ((300, 64), {"block_stream"}, False),
+    ((30,), {"block"}, True), ((64, 32, 48, 10), {"block"}, False), ((64, 30), {"block"}, True),
+    ((30, None), {"block_dots_stream"}, True), ((300, 30, 1), {"block_stream", "dots"}, True),
+    ((300, 64), {"block_stream"}, False),
 ])  # fmt: skip
 def test_which_products_have_partial_tiles(columns, kinds, partial):
-    """Those that need and can have them, and all others beside them: what serves none is gone."""
-    module = Module()
+    """Those that need and can have them, and all others beside them, for they have one block."""
+    module, target = Module(), x86("v4")
+    define_blocks(module, target, [(f32, None, n) for n in columns])
     for n in columns:
-        product(module, x86("v4"), f32, columns=n)
+        product(module, target, f32, columns=n)
     unite(module)
     found = [name.removeprefix("graphc_matmul_f32_") for name in module.functions]
     assert {n.removesuffix("_product") for n in found if n.endswith("_product")} == kinds
-    blocks = [n for n in found if n.startswith("block") and "product" not in n]
-    assert blocks == ["block_partial" if partial else "block"]
     high = {f"strip_{height}" + "_partial" * partial for height in (14, 8, 6)}
     low = {"strip_4", "strip_2", "strip_1", "strip_14_keeping", "strip_14_upright"}
     assert {n for n in found if n.startswith("strip")} == high | low
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [("n", 1), (64, 2)])
+def test_a_program_has_one_block_for_all_its_products(rows, kernels):
+    """That of the few columns that leave more than a register, also where both are of a chain."""
+    x, w, v = gx.input("x", (rows, 64)), gx.input("w", (64, 500)), gx.input("v", (500, 30))
+    program = compile_graph(gx.function([x, w, v], gx.tanh(x @ w) @ v).optimized, x86("v4"))
+    strips = set(re.findall(r"^define .*@graphc_matmul_f32_(strip_8\w*)\(", program.llvm, re.M))
+    assert strips == {"strip_8_partial"}
+    assert len(program.kernels) == kernels
