@@ -26,7 +26,13 @@ from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
-from graphc.codegen.emission.pieces import between, cached_columns, columns_of, waits
+from graphc.codegen.emission.pieces import (
+    between,
+    cached_columns,
+    columns_of,
+    one_by_one,
+    waits,
+)
 from graphc.codegen.emission.prefetch import NextStrip
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
@@ -275,14 +281,17 @@ class Stripes:
 
             e.for_each(first, last, vector, width, strided=True)
 
-        def strips(first: str, last: str, width: int, strip: int) -> None:
-            """Vectors of columns from first to last, of which there may be none."""
+        def strips(first: str, last: str, width: int, strip: int, alone: str = "false") -> None:
+            """Vectors of columns from first to last, of which there may be none; `alone`: whether
+            rows go by one at a time after all."""
             stop = end
             if first != low or last != high:  # no row is walked along in vain
                 some = e(f"icmp slt i64 {first}, {last}")
                 stop = e(f"select i1 {some}, i64 {end}, i64 {begin}")
             rest = e(f"srem i64 {e(f'sub nsw i64 {stop}, {begin}')}, {strip}")
             main = e(f"sub nsw i64 {stop}, {rest}")
+            if alone != "false":
+                main = e(f"select i1 {alone}, i64 {begin}, i64 {main}")
             e.for_each(begin, main, lambda i: rows_from(i, strip, first, last, width), strip)
             if strip > 1:
                 e.for_each(main, stop, lambda i: rows_from(i, 1, first, last, width))
@@ -292,8 +301,11 @@ class Stripes:
             left = e(f"srem i64 {e(f'sub nsw i64 {whole}, {low}')}, {abreast * s.width}")
             middle = e(f"sub nsw i64 {whole}, {left}")
             strips(low, middle, abreast * s.width, 1)
-        several = s.unroll > 1 and not waits(self.f.target, states)
-        strips(middle, whole, s.width, STRIP if several else 1)
+        if s.unroll > 1 and not waits(self.f.target, states):
+            length = e(f"sub nsw i64 {high}, {low}")
+            strips(middle, whole, s.width, STRIP, one_by_one(self.body, p, length))
+        else:
+            strips(middle, whole, s.width, 1)
         if whole == high:
             return
 

@@ -9,7 +9,7 @@ import pytest
 
 import graphc as gx
 from graphc.codegen.emission import pieces
-from graphc.codegen.machine import jit
+from graphc.codegen.machine import jit, target
 
 RNG = np.random.default_rng(12)
 ROWS = (1, 256, 513, 700)
@@ -43,6 +43,30 @@ def test_columns_of_any_number_and_length(dtype):
             a = (RNG.normal(size=(n, m)) + 0.5).astype(dtype)
             for got, want in zip(f(a), expected(a), strict=True):
                 np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("what", [gx.sum, gx.max, gx.var, gx.nn.softmax])
+@pytest.mark.parametrize("shape", [("n", "m"), ("n", 300), (700, 300)])
+def test_rows_go_one_by_one_where_memory_is_read_in_order(what, shape, monkeypatch):
+    """With the bits of strips, by which go those that are long, or few."""
+    for name, value in (("FAR_BYTES", 400_000), ("CORE_BYTES", 200_000), ("ROW_BYTES", 2800)):
+        monkeypatch.setattr(pieces, name, value)
+    results, texts = [], []
+    for core in (target.ZEN4, ""):
+        here = target.host()._replace(core=core)
+        with monkeypatch.context() as patch:
+            patch.setattr(target, "host", lambda here=here: here)
+            x = gx.input("x", shape)
+            f = gx.function([x], what(x, axis=0)).compile()
+        rng = np.random.default_rng(5)
+        sizes = [(700, 300), (20, 300), (700, 299), (203, 611), (1, 1), (0, 300)]
+        sizes = [s for s in sizes if all(d in (s[k], "n", "m") for k, d in enumerate(shape))]
+        if what in (gx.max, gx.nn.softmax):  # of no rows there is none
+            sizes = [s for s in sizes if s[0]]
+        results.append([f(rng.normal(size=s).astype("float32")).tobytes() for s in sizes])
+        texts.append(f.llvm_ir())
+    assert len(results[0]) > 0 and results[0] == results[1]
+    assert texts[0] != texts[1]
 
 
 @pytest.mark.parametrize("again", ["max", "sum", "prod", "cumsum"])
