@@ -42,6 +42,11 @@ STREAM_ROWS = (8, 4, 2, 1)  # rows read side by side: what is left by the most g
 ASKING_ROWS = (2, 1)  # more would fall out of the nearest cache: rows of 2,048 85 and 43 by eight
 ASKED_ROW = 1 << 13  # bytes of a row at most,
 FAR_BYTES, LEAST_FAR_ROW = 24 << 20, 1 << 11  # and of one at least where B is of more than that
+# Cores that read in order take such a B whose rows follow each other row by row, which is a stream.
+# us of f32 on Zen 4, by one row and by eight:
+#     1024 x 1024  45  52     8192 x 512   222  246     65,536 x 256   2,020  4,890
+#     2048 x 2048 235 247     1000 x 4096  255  238     16,384 x 1024  1,770  2,320
+SINGLE_ROW = 1 << 13  # bytes of a row at most: the sums of longer ones leave the nearest cache
 MOST_ROWS = 4           # of `few`: 8 take as long as by what is packed, 12 half as long again
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 
@@ -210,9 +215,13 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
         "ptr noalias %scratch",
         target,
     )
-    add, size = define_add(module, target, dtype), dtype.itemsize
-    asks = target.reads_ahead and target.masked  # by vectors of a line each
-    asking = define_add(module, target, dtype, asking=True) if asks else None
+    size = dtype.itemsize
+    add = f"@{define_add(module, target, dtype)}"
+    if target.reads_ahead and target.masked:  # by vectors of a line each
+        add = f.select(_asked(f), f"@{define_add(module, target, dtype, 'asking')}", add, "ptr")
+    elif target.reads_in_order:
+        add = f.select(_in_order(f, size), f"@{define_add(module, target, dtype, 'single')}", add,
+                       "ptr")
     sums = half_a_page_from(f, f("ptrtoint ptr %b to i64"), "%scratch")
     sums = f.at(sums, _off_line(f, dtype))
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:
@@ -227,13 +236,7 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
             clear(f, dtype, parts, sums)
             given = (f"(i64 {columns}, i64 {depth}, ptr {a}, i64 %a_col, ptr {b}, i64 %b_row, "
                      f"ptr {sums})")
-            if asking is None:
-                f.do(f"call void @{add}{given}")
-            else:
-                with f.either(_asked(f)) as branches:
-                    f.do(f"call void @{asking}{given}")
-                    f.otherwise(*branches)
-                    f.do(f"call void @{add}{given}")
+            f.do(f"call void {add}{given}")
             with f.either(f.cmp("ne", block.index, "0")) as branches:
                 add_up(f, dtype, parts, out, sums)
                 f.otherwise(*branches)
@@ -252,7 +255,15 @@ def _asked(f: Function) -> str:
     ])
 
 
-def define_add(module: Module, target: Target, dtype: DType, asking: bool = False) -> str:
+def _in_order(f: Function, size: int) -> str:
+    """Whether the rows of B, of elements of `size` bytes, are read one by one, an i1."""
+    return f.all_of([
+        f.cmp("eq", f.mul("%n", size), "%b_row"), f.cmp("sle", "%b_row", str(SINGLE_ROW)),
+        f.cmp("sgt", f.mul("%b_row", "%k"), str(CORE_BYTES)),
+    ])
+
+
+def define_add(module: Module, target: Target, dtype: DType, way: str = "") -> str:
     """Define `add`: sums += A @ B for the single row A and a B with contiguous rows; its name.
 
         add(n, k, A, a_col, B, b_row, sums)
@@ -265,9 +276,10 @@ def define_add(module: Module, target: Target, dtype: DType, asking: bool = Fals
     Rows of whole lines that lie across these begin with a head up to the first one, and so do the
     sums, which stand like them: 1 x 1000 x 128 f32 takes Golden Cove 4.0 us in the place of 5.2.
 
-    `asking`: for the rows behind those that are read side by side, as if they lay side by side.
+    By the `way` "single" rows are read one by one; by "asking" those behind the ones that are read
+    side by side are asked for, as if they lay side by side.
     """
-    name = f"{prefix(dtype)}_add" + "_asking" * asking
+    name = f"{prefix(dtype)}_add" + f"_{way}" * bool(way)
     if name in module.functions:
         return name
     f = Function(
@@ -276,14 +288,14 @@ def define_add(module: Module, target: Target, dtype: DType, asking: bool = Fals
     )
     parts = _parts_of_lines(f, dtype)
     first = "0"
-    for rows in ASKING_ROWS if asking else STREAM_ROWS:
+    for rows in {"asking": ASKING_ROWS, "single": (1,)}.get(way, STREAM_ROWS):
         last = f(f"and i64 %k, {-rows}")
         if rows == STREAM_ROWS[0] and target.loses_lines:
             even = f.cmp("eq", f(f"and i64 %b_row, {WAY_BYTES - 1}"), "0")
             last = f.select(even, first, last)
         with f.each(first, last, rows) as k:
             _add_rows(f, dtype, parts, rows, f.at("%a", f.mul(k.index, "%a_col")),
-                      f.at("%b", f.mul(k.index, "%b_row")), "%sums", asking)
+                      f.at("%b", f.mul(k.index, "%b_row")), "%sums", way == "asking")
         first = last
     f.finish()
     return name
