@@ -26,13 +26,7 @@ from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
-from graphc.codegen.emission.pieces import (
-    between,
-    cached_columns,
-    columns_of,
-    one_by_one,
-    waits,
-)
+from graphc.codegen.emission.pieces import between, cached_columns, columns_of, one_by_one, waits
 from graphc.codegen.emission.prefetch import NextStrip
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope

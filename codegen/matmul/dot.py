@@ -44,6 +44,15 @@ ASK_ROW = 1 << 15    # bytes of a row of such an A, at most
 # of ASK_BYTES do as four rows. What a cache holds takes longer by it: see `define_rows`
 STREAM_BYTES = 12 << 20
 STREAMS = 4          # rows that are asked for side by side
+# Cores that read in order take rows of LEAST to MOST_SINGLE bytes one by one, which is a stream,
+# where A is of more than SINGLE_BYTES, or of CORE_BYTES and all of its rows begin lines. us of f32
+# on Zen 4, one by one and by four:
+#     1024 x 1024    44   49     8192 x 512    222  284     65,536 x 256  1,675  4,287
+#     2048 x 2048   250  261     30,000 x 128  197  260     8192 x 2048   1,747  2,014
+# but of 16,384 x 32 61 and 52, of 1000 x 4096, where x leaves the nearest cache, 298 and 262, and
+# of rows that begin elsewhere, in what the last cache holds, up to a quarter more.
+LEAST_SINGLE, MOST_SINGLE = 1 << 8, 1 << 13
+SINGLE_BYTES = 20 << 20
 TAIL_REGISTERS = 4   # of what is left of a row that are passed over together if they are empty
 LONG_ROW = 1 << 12   # bytes of a row that is taken with others where registers are few, at least
 
@@ -126,6 +135,20 @@ def _asks(f: Function) -> str:
     return f.all_of([_far(f), f.cmp("sle", "%a_row", str(ASK_ROW))])
 
 
+def _in_order(f: Function, dtype: DType) -> str:
+    """Whether A's rows are read one by one, an i1."""
+    row = f.mul("%k", dtype.itemsize)
+    whole = f.mul("%all", row)
+    lines = f(f"or i64 {f('ptrtoint ptr %a to i64')}, {row}")
+    lines = f.cmp("eq", f(f"and i64 {lines}, {LINE - 1}"), "0")
+    near = f.all_of([lines, f.cmp("sgt", whole, str(CORE_BYTES))])
+    return f.all_of([
+        f.cmp("eq", row, "%a_row"),
+        f.cmp("sge", row, str(LEAST_SINGLE)), f.cmp("sle", row, str(MOST_SINGLE)),
+        f.any_of([near, f.cmp("sgt", whole, str(SINGLE_BYTES))]),
+    ])
+
+
 def _off_line(f: Function, dtype: DType) -> str:
     """Bytes by which A's rows begin after a line, if they are read by lines; else 0. What is asked
     for comes from far away, and waits for that."""
@@ -192,6 +215,8 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
         if target.masked:
             back = _off_line(f, dtype)
             ways.insert(0, _Way(4, f.cmp("ne", back, "0"), lines=ByLines(f, L, dtype, back)))
+        if target.reads_in_order:
+            ways.insert(0, _Way(1, _in_order(f, dtype)))
     elif count == 8 and tail.masks:
         large, far = _far(f), long  # a large part; long rows of what is far away
         if target.reads_streams:

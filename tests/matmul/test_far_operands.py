@@ -15,9 +15,10 @@ from operands import FLOATS, FUSED, check, numbers
 from graphc.aligned import LINE
 from graphc.codegen.emission.aliasing import PAGE
 from graphc.codegen.emission.emitter import Module
-from graphc.codegen.machine.target import GOLDEN_COVE, host, x86
+from graphc.codegen.emission.prefetch import CORE_BYTES
+from graphc.codegen.machine.target import GOLDEN_COVE, ZEN4, host, x86
 from graphc.codegen.matmul.block import FAR_BYTES, MANY_ROWS, k_block
-from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW
+from graphc.codegen.matmul.dot import ASK_BYTES, ASK_ROW, SINGLE_BYTES
 from graphc.codegen.matmul.row import STREAM_BYTES, define_stream, stream_scratch
 from graphc.codegen.matmul.strips import APART_BYTES
 from graphc.dims import round_up
@@ -28,7 +29,7 @@ def product_of_all(dtype, pairs, shared):
     """The last of the products, which are the same bits in their `shared` rows, at every level,
     however the core reads what is far away."""
     found = set()
-    for level, core, (a, b) in itertools.product(FUSED, ("", GOLDEN_COVE), pairs):
+    for level, core, (a, b) in itertools.product(FUSED, ("", GOLDEN_COVE, ZEN4), pairs):
         c = guarded((1, a.shape[1], b.shape[2]), dtype)
         call(compiled(dtype, level, core=core), a, b, c)
         found.add(c[:, shared].tobytes())
@@ -111,6 +112,20 @@ def test_rows_of_a_that_are_far_apart_beside_a_vector(dtype):
             assert (y.shape[1] * y.strides[1] > ASK_BYTES) == (y.base is not near)
         c = product_of_all(dtype, [(y, x) for y in ways], np.s_[-9:])
         check(c, a, x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_that_follow_each_other(dtype):
+    """Read one by one on some cores where they are many: beside a vector, and beside a row."""
+    rng, size = np.random.default_rng(18), np.dtype(dtype).itemsize
+    for columns, bytes_ in ((64, CORE_BYTES), (261, CORE_BYTES), (1031, SINGLE_BYTES)):
+        rows = bytes_ // (size * columns) + 5
+        a = guarded((1, rows, columns), dtype)
+        a[...] = numbers(rng, a.shape, dtype)
+        x, y = numbers(rng, (1, columns, 1), dtype), numbers(rng, (1, 1, rows), dtype)
+        few = a[:, -9:]
+        check(product_of_all(dtype, [(a, x), (few, x)], np.s_[-9:])[:, -9:], few, x)
+        check(product_of_all(dtype, [(y, a)], np.s_[:]), y, a)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -58,7 +58,8 @@ PLACES = {
     },
     "codegen.matmul.row": {
         "WAY_BYTES": (8, 1 << 16), "FAR_BYTES": (0, 1 << 12), "LEAST_FAR_ROW": (0, 1 << 20),
-        "ASKING_ROWS": ((8, 1),), "ASKED_ROW": (0, 1 << 20), "LINES_ROW": (0, 1 << 20)},
+        "ASKING_ROWS": ((8, 1),), "ASKED_ROW": (0, 1 << 20), "LINES_ROW": (0, 1 << 20),
+        "SINGLE_ROW": (64, 1 << 20), "CORE_BYTES": (0, 1 << 12)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
         "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
@@ -71,7 +72,8 @@ PLACES = {
     "codegen.matmul.dot": {
         "ALIGNED_ROWS": (1, 9999), "TAIL_REGISTERS": (1, 3),
         "ASK_BYTES": (0, 1024), "ASK_ROW": (0, 1 << 15), "LONG_ROW": (0, 1 << 15),
-        "STREAM_BYTES": (0, 512), "FURTHER": (0, 64), "LINES_ROW": (0, 1 << 20)},
+        "STREAM_BYTES": (0, 512), "FURTHER": (0, 64), "LINES_ROW": (0, 1 << 20),
+        "LEAST_SINGLE": (0, 999), "MOST_SINGLE": (64, 1 << 20), "SINGLE_BYTES": (0, 1 << 12)},
     "codegen.matmul.dot_columns": {"NEAR": (0, 1 << 12)},
     "codegen.matmul.both": {
         "GROUP_BYTES": (256, 4096), "GROUP_BYTES_BY_LINES": (256, 4096),
