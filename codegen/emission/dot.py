@@ -77,11 +77,11 @@ def from_buffers(
 
 def define_products(module: Module, target: Target, dots: Iterable[Node]) -> None:
     """Write what the products of a program share before what calls it."""
-    define_blocks(module, target, [
-        (n.out.type.dtype, *(
-            times(n.args[side].type.shape[a] for a in free_axes(n, side)) for side in (0, 1)
-        )) for n in dots
-    ])
+
+    def extent(n: Node, side: int) -> Size:
+        return times(n.args[side].type.shape[a] for a in free_axes(n, side))
+
+    define_blocks(module, target, [(n.out.type.dtype, extent(n, 0), extent(n, 1)) for n in dots])
 
 
 class DotKernel:

@@ -14,7 +14,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc import dims
-from graphc.codegen.emission import ahead, bands, columns, held, last_rows, streaming, turned
+from graphc.codegen.emission import (
+    ahead,
+    bands,
+    columns,
+    held,
+    last_rows,
+    pieces,
+    streaming,
+    turned,
+)
 from graphc.codegen.emission.across import Across
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.bands import Bands
@@ -54,6 +63,7 @@ class NestKernel:
         self.nest = self.schedule.nest
         self.together = together
         self.past: int | None = None  # points beyond which stores go past the caches, if ever
+        self.lone: Size = 0           # 1 where one thread takes all items
         sizes = [self.schedule.items, self.schedule.cycles]
         self.slots = slots or slots_of(self.nest, sizes)  # those of the kernel that this is part of
         if (rows := self.schedule.turned_rows) is not None:
@@ -110,7 +120,7 @@ class NestKernel:
         """What starts the task."""
         s = self.schedule
         return Launch(
-            f"{self.name}.task", self.items, s.cycles, self.slots.items,
+            f"{self.name}.task", self.items, s.cycles * (1 - self.lone), self.slots.items,
             COLUMN_CHUNK_CYCLES if s.columns or s.bands else CHUNK_CYCLES, s.merges,
         )
 
@@ -122,6 +132,8 @@ class NestKernel:
         items, chunk = f.slot("i64", self.slots.items), f.slot("i64", self.slots.chunk)
         partials = f.slot("ptr", self.slots.partials) if s.sums else ""
         body = Flat(f) if self.nest.columns else Across(f) if s.across else Along(f)
+        if isinstance(body, Along) and s.tile is None and not s.bands and s.stages is None:
+            self.lone = pieces.lone(body)
         totals = {
             r: [f.alloca(t, 8) for t in reduction_of(r).wide.types] for r in s.sums
         }

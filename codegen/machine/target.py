@@ -81,7 +81,7 @@ class Target(NamedTuple):  # as a dataclass it would take a millisecond of every
     @property
     def reads_in_order(self) -> bool:
         """Whether far memory comes faster as one stream, of which what follows soon is asked for
-        (`emission.bands`, `prefetch` and `streaming`)."""
+        (`emission.bands`, `pieces`, `prefetch` and `streaming`, `matmul.dot` and `row`)."""
         return self.core == ZEN4
 
     @property

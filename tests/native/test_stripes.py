@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.compile import compile_graph
 from graphc.codegen.emission import pieces
 from graphc.codegen.machine import jit, target
 
@@ -67,6 +68,19 @@ def test_rows_go_one_by_one_where_memory_is_read_in_order(what, shape, monkeypat
         texts.append(f.llvm_ir())
     assert len(results[0]) > 0 and results[0] == results[1]
     assert texts[0] != texts[1]
+
+
+@pytest.mark.parametrize(("rows", "columns", "shared"), [
+    (100_000, 256, False), (100_000, 1024, True), (15_000, 256, True), ("n", 256, True),
+])  # fmt: skip
+@pytest.mark.parametrize("what", [gx.sum, gx.var])
+def test_far_short_rows_are_for_one_thread_where_memory_is_read_in_order(
+    rows, columns, shared, what
+):
+    """Parts of them are no stream; where their number comes with the call, so does that."""
+    graph = gx.function([x := gx.input("x", (rows, columns))], what(x, axis=0)).optimized
+    for core, parallel in ((target.ZEN4, shared), ("", True)):
+        assert compile_graph(graph, target.x86("v4")._replace(core=core)).parallel == parallel
 
 
 @pytest.mark.parametrize("again", ["max", "sum", "prod", "cumsum"])

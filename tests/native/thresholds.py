@@ -177,7 +177,7 @@ ORDERS = {
         "CACHED_BYTES": (1 << 10, 1 << 13), "LEAST_PIECE": (1, 4), "PIECE": (2, 16),
         "PAGE": (64, 128), "LEAST_VECTORS": (1, 3), "LEAST_ROWS": (2, 9), "EVEN": (4, 64),
         "ROW_BYTES": (256, 1 << 20), "FAR_BYTES": (0, 1 << 12), "CORE_BYTES": (0, 1 << 12),
-        "CHEAP": (0, 99),
+        "LONE_BYTES": (0, 1 << 14), "CHEAP": (0, 99),
     },
     "codegen.emission.stripes": {"STRIP": (1, 2, 8)},
     "codegen.nests.tiles": {
