@@ -198,10 +198,10 @@ class _Compiler:
     def products(self, nodes: Iterable[Node]) -> None:
         """Write what the products of kernels share, of which LLVM takes longest, before these."""
         kernels = [
-            [m for m in k.attrs["body"].nodes if m.op.kind is Kind.CONTRACT]
-            for n in nodes for k in (n.attrs["body"].nodes if chains.is_chain(n) else (n,))
+            k for n in nodes for k in (n.attrs["body"].nodes if chains.is_chain(n) else (n,))
         ]
-        define_products(self.module, self.target, [k[0] for k in kernels if len(k) == 1])
+        found = [[m for m in k.attrs["body"].nodes if m.op.kind is Kind.CONTRACT] for k in kernels]
+        define_products(self.module, self.target, [dots[0] for dots in found if len(dots) == 1])
 
     def settle(self, kernel: str, written: int) -> None:
         """Of what has been written since, nothing will be changed."""

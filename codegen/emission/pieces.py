@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.codegen.emission.bands import ROWS
+from graphc.codegen.emission.bands import FAR_BYTES, ROWS
 from graphc.codegen.emission.literals import register_type
+from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.emission.reductions import reduction_of
 from graphc.codegen.emission.sweep import least
 from graphc.codegen.machine.target import Target
@@ -36,11 +37,9 @@ PAGE = 4096             # rows so far apart, or a multiple, meet in the same few
 LEAST_VECTORS = 8       # of a row, if its length is known: fewer are one group, or a few
 LEAST_ROWS = 16         # or states would be read and written too often for what is added to them
 EVEN = 1024             # bytes: rows a multiple of these apart meet in few sets of a cache as well
-ROW_BYTES = 1 << 13     # of rows that go by one at a time, at most, on cores that read in order,
-FAR_BYTES = 20 << 20    # where all of them are more than this,
-CORE_BYTES = 1 << 20    # or than this, and one sweep adds them up
-LONE_BYTES = 1 << 11    # of rows that one thread takes alone, at most, where they are far
-CHEAP = 10              # cost of such a sweep, which waits for memory: of more others take less
+ROW_BYTES = 1 << 13     # of rows that go by one at a time, at most, on cores that read in order
+LONE_BYTES = 1 << 11    # of far ones that one thread takes alone, at most
+CHEAP = 10              # cost of a sweep, less than which waits for what the last cache holds
 
 
 def fits(body: Along) -> bool:
@@ -88,10 +87,11 @@ def one_by_one(body: Along, p: int, columns: str) -> str:
     many: an i1.
 
     A core that reads far memory in order takes one stream faster than the four of a strip, and what
-    the last cache holds a little. Sums of 65,536 x 256 f32 take Zen 4 2.0 ms in the place of 5.0,
-    of 8,192 x 2,048 1.7 and 2.4, of 1024 x 1024 f64 89 us and 104; variances of 32,768 x 256 f64
-    4.2 ms and 10. What stands in memory for longer rows would take longer to read and write, and
-    parts of rows, which threads have, are no stream: two take the sums 2.3 ms, 3.2 one at a time.
+    the last cache holds a little. Sums of 65,536 x 256 f32 take Zen 4 1.7 ms in the place of 4.8,
+    of 8,192 x 2,048 1.7 and 2.3, of 1024 x 1024 f64 89 us and 104; variances of 32,768 x 256 f64
+    3.5 ms and 7.6. What stands in memory for longer rows would take longer to read and write, and
+    parts of rows, which threads have, are no stream: two take the sums of 16,384 x 1024 2.2 ms, one
+    at a time 2.8.
     """
     e, s, top = body.e, body.s, body.f.top
     if not body.f.target.reads_in_order or s.vector is None:

@@ -282,13 +282,14 @@ class Stripes:
             if first != low or last != high:  # no row is walked along in vain
                 some = e(f"icmp slt i64 {first}, {last}")
                 stop = e(f"select i1 {some}, i64 {end}, i64 {begin}")
-            rest = e(f"srem i64 {e(f'sub nsw i64 {stop}, {begin}')}, {strip}")
-            main = e(f"sub nsw i64 {stop}, {rest}")
-            if alone != "false":
-                main = e(f"select i1 {alone}, i64 {begin}, i64 {main}")
-            e.for_each(begin, main, lambda i: rows_from(i, strip, first, last, width), strip)
+            main = begin
             if strip > 1:
-                e.for_each(main, stop, lambda i: rows_from(i, 1, first, last, width))
+                rest = e(f"srem i64 {e(f'sub nsw i64 {stop}, {begin}')}, {strip}")
+                main = e(f"sub nsw i64 {stop}, {rest}")
+                if alone != "false":
+                    main = e(f"select i1 {alone}, i64 {begin}, i64 {main}")
+                e.for_each(begin, main, lambda i: rows_from(i, strip, first, last, width), strip)
+            e.for_each(main, stop, lambda i: rows_from(i, 1, first, last, width))
 
         middle, abreast = low, columns_in_step(s, p) if s.interleave > 1 else 1
         if abreast > 1:

@@ -44,8 +44,8 @@ ASKED_ROW = 1 << 13  # bytes of a row at most,
 FAR_BYTES, LEAST_FAR_ROW = 24 << 20, 1 << 11  # and of one at least where B is of more than that
 # Cores that read in order take such a B whose rows follow each other row by row, which is a stream.
 # us of f32 on Zen 4, by one row and by eight:
-#     1024 x 1024  45  52     8192 x 512   222  246     65,536 x 256   2,020  4,890
-#     2048 x 2048 235 247     1000 x 4096  255  238     16,384 x 1024  1,770  2,320
+#     1024 x 1024   46   52     8192 x 512   224  257     65,536 x 256   2,140  5,260
+#     2048 x 2048  206  234     1000 x 4096  255  238     16,384 x 1024  1,640  2,180
 SINGLE_ROW = 1 << 13  # bytes of a row at most: the sums of longer ones leave the nearest cache
 MOST_ROWS = 4           # of `few`: 8 take as long as by what is packed, 12 half as long again
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
@@ -218,10 +218,11 @@ def define_stream(module: Module, target: Target, dtype: DType, k_block: int) ->
     size = dtype.itemsize
     add = f"@{define_add(module, target, dtype)}"
     if target.reads_ahead and target.masked:  # by vectors of a line each
-        add = f.select(_asked(f), f"@{define_add(module, target, dtype, 'asking')}", add, "ptr")
+        asking = f"@{define_add(module, target, dtype, 'asking')}"
+        add = f.select(_asked(f), asking, add, "ptr")
     elif target.reads_in_order:
-        add = f.select(_in_order(f, size), f"@{define_add(module, target, dtype, 'single')}", add,
-                       "ptr")
+        single = f"@{define_add(module, target, dtype, 'single')}"
+        add = f.select(_in_order(f, size), single, add, "ptr")
     sums = half_a_page_from(f, f("ptrtoint ptr %b to i64"), "%scratch")
     sums = f.at(sums, _off_line(f, dtype))
     with f.each("0", f.mul("%n", size), STREAM_BYTES) as piece:

@@ -16,6 +16,8 @@ PLACES = {
         "FOUR": (2, 8), "TWO": (4,), "MOST_COST": (0, 1 << 20), "MOST_COST_OF_FEW": (0, 1 << 20)},
     "codegen.emission.between": {"MOST": (0, 64), "LONG": (0, 64, 1 << 40)},
     "codegen.emission.bands": {"FAR_BYTES": (0, 1 << 12), "FAR_ROW": (0, 9999)},
+    "codegen.emission.pieces": {
+        "ROW_BYTES": (256, 1 << 20), "LONE_BYTES": (0, 1 << 14), "CHEAP": (0, 99)},
     "codegen.emission.prefetch": {
         "LEAST_BYTES": (8,), "MOST_BYTES": (1 << 20,), "MOST_ALONE": (8, 1 << 20),
         "NEAR_BYTES": (64,), "FAR_BYTES": (0, 1 << 12), "CHEAP": (0, 99), "STREAMS": (2,),
@@ -59,7 +61,7 @@ PLACES = {
     "codegen.matmul.row": {
         "WAY_BYTES": (8, 1 << 16), "FAR_BYTES": (0, 1 << 12), "LEAST_FAR_ROW": (0, 1 << 20),
         "ASKING_ROWS": ((8, 1),), "ASKED_ROW": (0, 1 << 20), "LINES_ROW": (0, 1 << 20),
-        "SINGLE_ROW": (64, 1 << 20), "CORE_BYTES": (0, 1 << 12)},
+        "SINGLE_ROW": (64, 1 << 20)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
         "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
@@ -176,8 +178,6 @@ ORDERS = {
         "NEAR_BYTES": (1 << 12, 1 << 13), "LEAST_COLUMNS": (64, 128),
         "CACHED_BYTES": (1 << 10, 1 << 13), "LEAST_PIECE": (1, 4), "PIECE": (2, 16),
         "PAGE": (64, 128), "LEAST_VECTORS": (1, 3), "LEAST_ROWS": (2, 9), "EVEN": (4, 64),
-        "ROW_BYTES": (256, 1 << 20), "FAR_BYTES": (0, 1 << 12), "CORE_BYTES": (0, 1 << 12),
-        "LONE_BYTES": (0, 1 << 14), "CHEAP": (0, 99),
     },
     "codegen.emission.stripes": {"STRIP": (1, 2, 8)},
     "codegen.nests.tiles": {
