@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from graphc import dims
+from graphc.aligned import LINE
 from graphc.codegen.emission.bands import FAR_BYTES, ROWS
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import CORE_BYTES
@@ -86,12 +87,12 @@ def one_by_one(body: Along, p: int, columns: str) -> str:
     """Whether sweep p takes rows one at a time, not strips of them, of whose columns there are so
     many: an i1.
 
-    A core that reads far memory in order takes one stream faster than the four of a strip, and what
-    the last cache holds a little. Sums of 65,536 x 256 f32 take Zen 4 1.7 ms in the place of 4.8,
-    of 8,192 x 2,048 1.7 and 2.3, of 1024 x 1024 f64 89 us and 104; variances of 32,768 x 256 f64
-    3.5 ms and 7.6. What stands in memory for longer rows would take longer to read and write, and
-    parts of rows, which threads have, are no stream: two take the sums of 16,384 x 1024 2.2 ms, one
-    at a time 2.8.
+    A core that reads far memory in order takes one stream faster than the four of a strip. Sums of
+    65,536 x 256 f32 take Zen 4 1.7 ms in the place of 4.8, of 8,192 x 2,048 1.7 and 2.3; variances
+    of 32,768 x 256 f64 3.5 ms and 7.6. So it does what the last cache holds if rows begin lines:
+    1024 x 1024 f64 take 88 us and 104, else 116 and 110, of f32 44 and 47, else 58 and 47. What
+    stands in memory for longer rows would take longer to read and write, and parts of rows, which
+    threads have, are no stream: two take the sums of 16,384 x 1024 2.2 ms, one at a time 2.8.
     """
     e, s, top = body.e, body.s, body.f.top
     if not body.f.target.reads_in_order or s.vector is None:
@@ -102,11 +103,26 @@ def one_by_one(body: Along, p: int, columns: str) -> str:
     whole, least = dims.product(body.nest.sizes.values()) * each, CORE_BYTES if cheap else FAR_BYTES
     if (isinstance(n, int) and n * each > ROW_BYTES) or (isinstance(whole, int) and whole <= least):
         return "false"
-    found = e(f"icmp eq i64 {columns}, {top.size(n)}")
-    for size, predicate, bound in ((n * each, "sle", ROW_BYTES), (whole, "sgt", least)):
-        if not isinstance(size, int):
-            found = e(f"and i1 {found}, {e(f'icmp {predicate} i64 {top.size(size)}, {bound}')}")
-    return found
+    far = e(f"icmp sgt i64 {top.size(whole)}, {FAR_BYTES}")
+    if cheap:
+        near = e(f"icmp sgt i64 {top.size(whole)}, {CORE_BYTES}")
+        near = e(f"and i1 {near}, {_begin_lines(body, n)}")
+        far = e(f"or i1 {far}, {near}")
+    short = e(f"icmp sle i64 {top.size(n * each)}, {ROW_BYTES}")
+    row = e(f"icmp eq i64 {columns}, {top.size(n)}")
+    return e(f"and i1 {e(f'and i1 {row}, {short}')}, {far}")
+
+
+def _begin_lines(body: Along, n: Size) -> str:
+    """Whether the rows of all operands, of n elements, begin lines, an i1."""
+    e, f, s = body.e, body.f, body.s
+    bits = "0"
+    for x in body.nest.exprs:
+        if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes:
+            row = f.top.size(n * x.dtype.itemsize)
+            bits = e(f"or i64 {bits}, {e(f'ptrtoint ptr {f.params[x.param]} to i64')}")
+            bits = e(f"or i64 {bits}, {row}")
+    return e(f"icmp eq i64 {e(f'and i64 {bits}, {LINE - 1}')}, 0")
 
 
 def lone(body: Along) -> Size:

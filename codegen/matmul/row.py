@@ -46,7 +46,9 @@ FAR_BYTES, LEAST_FAR_ROW = 24 << 20, 1 << 11  # and of one at least where B is o
 # us of f32 on Zen 4, by one row and by eight:
 #     1024 x 1024   46   52     8192 x 512   224  257     65,536 x 256   2,140  5,260
 #     2048 x 2048  206  234     1000 x 4096  255  238     16,384 x 1024  1,640  2,180
-SINGLE_ROW = 1 << 13  # bytes of a row at most: the sums of longer ones leave the nearest cache
+# but 4096 x 512 that begins elsewhere than with a line 110 and 101, and 1000 x 1000 59 and 53.
+SINGLE_ROW = 1 << 13   # bytes of a row at most: the sums of longer ones leave the nearest cache
+LONG_SINGLE = 1 << 12  # .. and of one that has a head and a rest to it
 MOST_ROWS = 4           # of `few`: 8 take as long as by what is packed, 12 half as long again
 SIDE_BY_SIDE = 16       # columns: more would fall out of the nearest cache where strides are even
 
@@ -257,10 +259,16 @@ def _asked(f: Function) -> str:
 
 
 def _in_order(f: Function, size: int) -> str:
-    """Whether the rows of B, of elements of `size` bytes, are read one by one, an i1."""
+    """Whether the rows of B, of elements of `size` bytes, are read one by one, an i1: near ones if
+    they are whole lines, and short ones of these if they begin lines, too."""
+    whole = f.mul("%b_row", "%k")
+    place = f("ptrtoint ptr %b to i64")
+    begin = f.select(f.cmp("slt", "%b_row", str(LONG_SINGLE)), place, "0")
+    lines = f.cmp("eq", f(f"and i64 {f(f'or i64 {begin}, %b_row')}, {LINE - 1}"), "0")
+    near = f.all_of([lines, f.cmp("sgt", whole, str(CORE_BYTES))])
     return f.all_of([
         f.cmp("eq", f.mul("%n", size), "%b_row"), f.cmp("sle", "%b_row", str(SINGLE_ROW)),
-        f.cmp("sgt", f.mul("%b_row", "%k"), str(CORE_BYTES)),
+        f.any_of([near, f.cmp("sgt", whole, str(FAR_BYTES))]),
     ])
 
 

@@ -61,7 +61,7 @@ PLACES = {
     "codegen.matmul.row": {
         "WAY_BYTES": (8, 1 << 16), "FAR_BYTES": (0, 1 << 12), "LEAST_FAR_ROW": (0, 1 << 20),
         "ASKING_ROWS": ((8, 1),), "ASKED_ROW": (0, 1 << 20), "LINES_ROW": (0, 1 << 20),
-        "SINGLE_ROW": (64, 1 << 20)},
+        "SINGLE_ROW": (64, 1 << 20), "LONG_SINGLE": (0, 1 << 20)},
     "codegen.matmul.strips": {
         "NEAR_ROWS": (64,), "FLAT_TILES": (1, 100), "MANY_TILES": (1, 100), "WAY_BYTES": (64, 256),
         "TALL_ROWS": (1, 1000), "TOGETHER": (1, 3), "APART_BYTES": (0, 1024),
