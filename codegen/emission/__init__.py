@@ -21,7 +21,7 @@
     short            short rows in lanes, each added up as `across` would
     aliasing         sums in memory, half a page from the rows added to them
     stripes          long columns: rows outside, columns inside
-    pieces           which nests are run so, and how many columns at a time
+    pieces           which nests are run so, and how many columns and rows at a time
     running          running sums and products down columns
     between          sums between the bounds of conditions, which are decided there
     bands            long sums with few results

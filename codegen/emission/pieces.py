@@ -1,4 +1,4 @@
-"""Which nests `stripes` runs, and how many columns of them at a time.
+"""Which nests `stripes` runs, and how many of their columns and rows at a time.
 
 Nests of several sweeps (a variance: the mean first) take so few columns at a time that these stay
 in cache from sweep to sweep, if there is such a number: rows at the distance of pages get in each

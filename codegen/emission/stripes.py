@@ -6,11 +6,11 @@
 
 Walking a group of columns down all of its rows would read a few lines of each row: a page of
 memory for each, and nothing that a prefetcher could foresee. So what the columns accumulate stands
-in memory near the core, and rows pass by, a strip of them at a time. The order of additions is
-that of one group after the other (`along`): blocks are added up from nothing, and in order.
+in memory near the core, and rows pass by, a strip of them at a time, or one. The order of additions
+is that of one group after the other (`along`): blocks are added up from nothing, and in order.
 
-Which nests are run so, and how many columns of several sweeps are taken at a time: `pieces`. What
-a later sweep wants for each column is computed once between the sweeps.
+Which nests are run so, and how many rows, and columns of several sweeps, are taken at a time:
+`pieces`. What a later sweep wants for each column is computed once between the sweeps.
 
 Columns that fill one vector at most are walked down at once, some blocks side by side (`along`).
 
