@@ -114,14 +114,12 @@ def one_by_one(body: Along, p: int, columns: str) -> str:
 
 
 def _begin_lines(body: Along, n: Size) -> str:
-    """Whether the rows of all operands, of n elements, begin lines, an i1."""
-    e, f, s = body.e, body.f, body.s
+    """Whether the arrays of all operands begin lines, and so do rows of n elements: an i1."""
+    e, f = body.e, body.f
     bits = "0"
-    for x in body.nest.exprs:
-        if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes:
-            row = f.top.size(n * x.dtype.itemsize)
-            bits = e(f"or i64 {bits}, {e(f'ptrtoint ptr {f.params[x.param]} to i64')}")
-            bits = e(f"or i64 {bits}, {row}")
+    for x in _loads(body):
+        bits = e(f"or i64 {bits}, {e(f'ptrtoint ptr {f.params[x.param]} to i64')}")
+        bits = e(f"or i64 {bits}, {f.top.size(n * x.dtype.itemsize)}")
     return e(f"icmp eq i64 {e(f'and i64 {bits}, {LINE - 1}')}, 0")
 
 
@@ -197,14 +195,15 @@ def cached_columns(body: Along, most: int) -> str:
     return e(f"select i1 {enough}, i64 {piece}, i64 {most}")
 
 
+def _loads(body: Along) -> list[Expr]:
+    """What rows read."""
+    both = {body.s.vector, body.s.loops[0]}
+    return [x for x in body.nest.exprs if x.kind == "load" and both <= x.axes]
+
+
 def _moved(body: Along) -> list[tuple[int, Size]]:
     """Bytes of an element, and where it stands, of what rows read and store."""
-    s = body.s
-    assert s.vector is not None
-    moved = [
-        (x.dtype.itemsize, x.offset) for x in body.nest.exprs
-        if x.kind == "load" and {s.vector, s.loops[0]} <= x.axes
-    ]
+    moved = [(x.dtype.itemsize, x.offset) for x in _loads(body)]
     moved += [
         (body.nest.outputs[x.output].dtype.itemsize, x.offset)
         for xs in body.row_stores for x in xs

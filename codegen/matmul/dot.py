@@ -24,7 +24,7 @@ from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
 from graphc.codegen.matmul.dot_columns import FAR_BYTES, define_far, define_near, is_near
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.lines import LINES_ROW, ByLines, off_line
+from graphc.codegen.matmul.lines import LINES_ROW, ByLines, off_line, whole_lines
 from graphc.codegen.matmul.pack import define_pack
 from graphc.codegen.matmul.short_rows import define_short_rows, few_registers
 from graphc.codegen.matmul.tiling import KeptMask, prefix, tail_mask, tiling
@@ -139,8 +139,7 @@ def _in_order(f: Function, dtype: DType) -> str:
     """Whether A's rows are read one by one, an i1."""
     row = f.mul("%k", dtype.itemsize)
     whole = f.mul("%all", row)
-    lines = f(f"or i64 {f('ptrtoint ptr %a to i64')}, {row}")
-    lines = f.cmp("eq", f(f"and i64 {lines}, {LINE - 1}"), "0")
+    lines = whole_lines(f, f("ptrtoint ptr %a to i64"), row)
     near = f.all_of([lines, f.cmp("sgt", whole, str(CORE_BYTES))])
     return f.all_of([
         f.cmp("eq", row, "%a_row"),
@@ -179,7 +178,8 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
     for, 128x1x128 f32 would take a fifth longer, nor what comes much later. Cores that read ahead
     take longer by it: they ask a little further along the same rows, from what their own cache does
     not hold on. Zen 5 reads rows of 2,048 f32, in all 8, 16, 24 and 96 MiB, at 106, 107, 75 and 47
-    GB/s, where it read them at 95, 82, 60 and 38; of 512 at 115 (2 to 8 MiB) for 89 to 108.
+    GB/s, where it read them at 95, 82, 60 and 38; of 512 at 115 (2 to 8 MiB) for 89 to 108. Cores
+    that read in order take a large A row by row, up to MOST_SINGLE bytes of one.
 
     Rows of whole lines that lie across these are read by lines, if they are not far away: 1000 x
     128 f32 takes Golden Cove 5.1 us for 6.8, 300 x 1024 10.5 for 12.5, 1000 x 64 and 1000 x 128 f64
@@ -216,7 +216,8 @@ def define_rows(module: Module, target: Target, dtype: DType, length: int | None
             back = _off_line(f, dtype)
             ways.insert(0, _Way(4, f.cmp("ne", back, "0"), lines=ByLines(f, L, dtype, back)))
         if target.reads_in_order:
-            ways.insert(0, _Way(1, _in_order(f, dtype)))
+            apart = f(f"xor i1 {_in_order(f, dtype)}, true")
+            ways = [way._replace(when=f.all_of([way.when, apart])) for way in ways]
     elif count == 8 and tail.masks:
         large, far = _far(f), long  # a large part; long rows of what is far away
         if target.reads_streams:

@@ -28,8 +28,15 @@ def off_line(f: Function, target: Target, p: str, row: str) -> str:
     if not target.masked:
         return "0"
     behind = f(f"and i64 {f(f'ptrtoint ptr {p} to i64')}, {LINE - 1}")
-    alike = f.cmp("eq", f(f"and i64 {row}, {LINE - 1}"), "0")
-    return f.select(alike, behind, "0")
+    return f.select(whole_lines(f, row), behind, "0")
+
+
+def whole_lines(f: Function, *bytes_: str) -> str:
+    """Whether all of these addresses and lengths are multiples of a line, an i1."""
+    bits = "0"
+    for b in bytes_:
+        bits = f(f"or i64 {bits}, {b}")
+    return f.cmp("eq", f(f"and i64 {bits}, {LINE - 1}"), "0")
 
 
 class ByLines:

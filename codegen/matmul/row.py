@@ -24,7 +24,7 @@ from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.machine.target import Target
 from graphc.codegen.matmul.ir import Function
-from graphc.codegen.matmul.lines import LINES_ROW, off_line
+from graphc.codegen.matmul.lines import LINES_ROW, off_line, whole_lines
 from graphc.codegen.matmul.pack import piece_size, turned
 from graphc.codegen.matmul.strips import WAY_BYTES
 from graphc.codegen.matmul.tiling import prefix, tail_mask
@@ -264,8 +264,7 @@ def _in_order(f: Function, size: int) -> str:
     whole = f.mul("%b_row", "%k")
     place = f("ptrtoint ptr %b to i64")
     begin = f.select(f.cmp("slt", "%b_row", str(LONG_SINGLE)), place, "0")
-    lines = f.cmp("eq", f(f"and i64 {f(f'or i64 {begin}, %b_row')}, {LINE - 1}"), "0")
-    near = f.all_of([lines, f.cmp("sgt", whole, str(CORE_BYTES))])
+    near = f.all_of([whole_lines(f, begin, "%b_row"), f.cmp("sgt", whole, str(CORE_BYTES))])
     return f.all_of([
         f.cmp("eq", f.mul("%n", size), "%b_row"), f.cmp("sle", "%b_row", str(SINGLE_ROW)),
         f.any_of([near, f.cmp("sgt", whole, str(FAR_BYTES))]),
