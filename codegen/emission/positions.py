@@ -128,12 +128,14 @@ class Positions(ABC):
             factors = [self._atom(a) for a in mono]
             if c != 1 or not factors:
                 factors.append(str(c))
+            if "0" in factors:  # of the first row, where code is written for that
+                continue
             r = factors[0]
             for f in factors[1:]:
                 r = self.e(f"mul nsw i64 {r}, {f}")
             total = r if not total else self.e(f"add nsw i64 {total}, {r}")
-        self.sizes[p] = total
-        return total
+        self.sizes[p] = total or "0"
+        return self.sizes[p]
 
     def _home_of(self, term: tuple[dims.Monomial, int]) -> Scope:
         """Where a term of a sum is computed."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.codegen.machine import target
 
 RNG = np.random.default_rng(0)
 SIZES = (0, 1, 7, 1000)
@@ -25,6 +26,26 @@ def test_functions_that_differ_in_numbers_are_one():
             np.testing.assert_allclose(got, np.tanh(a @ w), rtol=1e-4, atol=1e-5)
     assert len(f.program.kernels) == 3
     assert len(re.findall(r"^define .*\.epilogue\(", f.llvm_ir(), re.M)) == 1
+
+
+@pytest.mark.parametrize("core", ["", target.ZEN3, target.ZEN4, target.GOLDEN_COVE])
+def test_updates_by_sums_down_columns_are_one(core, monkeypatch):
+    """As of the biases of a network's layers; Zen 5 asks for later rows by constants in a loop."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", "")
+    here = target.host()
+    monkeypatch.setattr(target, "host", lambda: here._replace(core=core))
+    xs = [gx.input(f"x{k}", ("n", width)) for k, width in enumerate((512, 256, 320))]
+    biases = [gx.input(f"b{x.shape[1]}", (x.shape[1],)) for x in xs]
+    f = gx.function(
+        [*xs, *biases], [b - 0.1 * gx.sum(x, axis=0) for x, b in zip(xs, biases, strict=True)],
+    )
+    for n in SIZES:
+        a = [RNG.normal(size=(n, x.shape[1])).astype("f4") for x in xs]
+        old = [RNG.normal(size=x.shape[1]).astype("f4") for x in xs]
+        for got, x, b in zip(f(*a, *old), a, old, strict=True):
+            np.testing.assert_allclose(got, b - 0.1 * x.astype(float).sum(0), rtol=1e-4, atol=1e-4)
+    assert len(f.program.kernels) == 3
+    assert len(re.findall(r"^define .*\.task\(", f.llvm_ir(), re.M)) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
