@@ -20,7 +20,7 @@ from graphc.codegen.kernels import Call
 from graphc.codegen.machine.target import Target
 from graphc.codegen.plan import Place, Plan
 from graphc.codegen.program import Status
-from graphc.codegen.sizes import SizeCode
+from graphc.codegen.sizes import CheckedSizes, SizeCode
 from graphc.codegen.waves import WaveRunner
 from graphc.dims import Size
 from graphc.ir import Graph, Value
@@ -47,7 +47,6 @@ class Entry:
         self.allocas: list[str] = []
         e.lines.append(self.allocas)
         self.dims = {n: self._load("i64", "%dims", k) for k, n in enumerate(dims)}
-        self.sizes = SizeCode(e, self.dims)
         first = {  # argument of each kind
             "input": 0, "output": len(g.inputs), "state": len(g.inputs) + len(g.outputs),
             "constant": len(g.inputs) + len(g.outputs) + states,
@@ -56,7 +55,7 @@ class Entry:
 
     def define(self, target: Target, fastmath: bool) -> None:
         """Add the function to the module."""
-        self._check_sizes()
+        self.sizes = self._checked_sizes()
         self.addresses.divide_arena(self.sizes)
         failing = [k for k, c in enumerate(self.plan.calls) if c.fallible]
         if failing:
@@ -83,9 +82,9 @@ class Entry:
 
     # --- before the kernels ----------------------------------------------------------------------
 
-    def _check_sizes(self) -> None:
+    def _checked_sizes(self) -> SizeCode:
         """Negative dimensions, overflow of sizes, and the conditions on dimensions."""
-        e, sizes = self.e, self.sizes
+        e, sizes = self.e, CheckedSizes(self.e, self.dims)
         for n in self.dims.values():
             e.return_if(e(f"icmp slt i64 {n}, 0"), Status.NEGATIVE_DIMENSION)
         seen: dict[Size, None] = {self.plan.arena: None}
@@ -99,6 +98,7 @@ class Entry:
         for size, zero, code in self.checks:
             test = "ne" if zero else "slt"
             e.return_if(e(f"icmp {test} i64 {sizes.value(size)}, 0"), code)
+        return sizes.checked()
 
     # --- kernels ---------------------------------------------------------------------------------
 

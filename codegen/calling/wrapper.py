@@ -27,7 +27,7 @@ from graphc.codegen.calling.recycle import may_be_large
 from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.codegen.program import Program
-from graphc.codegen.sizes import SizeCode
+from graphc.codegen.sizes import CheckedSizes
 from graphc.dims import Dim, evaluate, is_nonnegative
 from graphc.types import TensorType
 
@@ -51,7 +51,7 @@ class Wrapper:
         self.module = Module()
         self.emit = Emitter(self.module)
         self.dims: dict[str, str] = {}
-        self.sizes = SizeCode(self.emit, self.dims)
+        self.sizes = CheckedSizes(self.emit, self.dims)
         self.later: list[tuple[str, Dim]] = []  # axes that are expressions: checked once all bind
         self.made: list[str] = []               # the outputs, as they are allocated
         self.block = self.work = self.arena_bytes = ""
@@ -196,7 +196,7 @@ class Wrapper:
         scratch = p.arena - SCRATCH_BYTES
         arena = s.value(scratch) if is_nonnegative(scratch) else self.arena_bytes
         for b in (*out_bytes, *in_bytes, arena):
-            total = s.checked("add", total, b)
+            total = s.combined("add", total, b)
         self.work = total
         shapes = [[s.value(n) for n in o.type.shape] for o in p.outputs]
         bad = s.bad()

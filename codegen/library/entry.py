@@ -14,7 +14,7 @@ from graphc.codegen.library.abi import SLACK, Entry, Field
 from graphc.codegen.library.levels import NUMBERS
 from graphc.codegen.library.small import is_small, usual_call
 from graphc.codegen.program import FIRST_SITE, Program, Status
-from graphc.codegen.sizes import SizeCode
+from graphc.codegen.sizes import CheckedSizes
 from graphc.ir import Literal, State
 
 # Ranges are (begin, bytes) pairs; the first `writable` of them may overlap none of the others.
@@ -99,7 +99,7 @@ class EntryText:
     def _arena_function(self) -> None:
         """`NAME_arena`: the bytes, or -1."""
         e = self.emit = Emitter(self.module)
-        sizes = SizeCode(e, self.regs)
+        sizes = CheckedSizes(e, self.regs)
         e.label("entry")
         self._check_dims(-1)
         n = sizes.size(self.entry.arena)
@@ -121,7 +121,7 @@ class EntryText:
         """The function itself: checks, arena, and the program for this CPU."""
         entry = self.entry
         e = self.emit = Emitter(self.module)
-        sizes = SizeCode(e, self.regs)
+        sizes = CheckedSizes(e, self.regs)
         arrays = [*entry.inputs, *entry.outputs]
         pointers = [f"%arg.{k}" for k in range(len(arrays))]
         inputs = len(entry.inputs)

@@ -8,7 +8,7 @@ import pytest
 from graphc.codegen.emission.emitter import Emitter, Module
 from graphc.codegen.machine import jit, llvm
 from graphc.codegen.machine.target import host
-from graphc.codegen.sizes import SizeCode
+from graphc.codegen.sizes import CheckedSizes, SizeCode
 from graphc.dims import Dim, dim, evaluate, floordiv, maximum, minimum, mod
 
 NAMES = ("n", "m")
@@ -16,28 +16,31 @@ LOW, HIGH = -(2**63), 2**63
 
 
 def native(sizes):
-    """One function per size: (n, m, &bad) -> value."""
+    """One function per size: (n, m) -> (value, whether something was bad, the value unchecked)."""
     texts = []
     declared = {}
     for k, size in enumerate(sizes):
         e = Emitter(Module())
         e.label("entry")
-        code = SizeCode(e, {n: f"%{n}" for n in NAMES})
+        code = CheckedSizes(e, {n: f"%{n}" for n in NAMES})
         value = code.value(size)
         wide = e(f"zext i1 {code.bad()} to i64")
-        e.do(f"store i64 {wide}, ptr %bad")
+        e.do(f"store i64 {wide}, ptr %found")
+        unchecked = e("getelementptr i64, ptr %found, i64 1")
+        again = SizeCode(e, code.names).value(size)
+        e.do(f"store i64 {again}, ptr {unchecked}")
         e.do(f"ret i64 {value}")
         declared |= e.module.declarations
-        texts.append(f"define i64 @f{k}(i64 %n, i64 %m, ptr %bad) {{\n{e.text()}\n}}")
+        texts.append(f"define i64 @f{k}(i64 %n, i64 %m, ptr %found) {{\n{e.text()}\n}}")
     text = "\n".join([*declared.values(), *texts])
     names = [f"f{k}" for k in range(len(sizes))]
     code = jit.load([llvm.compile_object(text, host(), use_cache=False)], exports=names)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-    bad = ctypes.c_int64()
+    found = (ctypes.c_int64 * 2)()
 
     def call(k, n, m):
-        value = kind(code[f"f{k}"])(n, m, ctypes.addressof(bad))
-        return value, bool(bad.value)
+        value = kind(code[f"f{k}"])(n, m, ctypes.addressof(found))
+        return value, bool(found[0]), found[1]
 
     return call
 
@@ -65,7 +68,7 @@ def test_random_sizes():
     compared = 0
     for k, size in enumerate(sizes):
         for n, m in [(0, 0), (1, 1), (7, 3), (3, 7), (1000, 0), (0, 5), (12, 64)]:
-            value, bad = call(k, n, m)
+            value, bad, unchecked = call(k, n, m)
             try:
                 want = evaluate(size, {"n": n, "m": m})
             except ZeroDivisionError:
@@ -73,7 +76,7 @@ def test_random_sizes():
                 continue
             if not bad:
                 compared += 1
-                assert value == want, (str(size), n, m)
+                assert value == unchecked == want, (str(size), n, m)
     assert compared > 1500
 
 
@@ -116,6 +119,6 @@ def test_bad_is_noticed(size, n, m):
 
 def test_largest_values_pass():
     call = native([dim("n"), dim("n") - dim("m"), maximum(dim("n"), dim("m"))])
-    assert call(0, HIGH - 1, 0) == (HIGH - 1, False)
-    assert call(1, 0, HIGH - 1) == (-(HIGH - 1), False)
-    assert call(2, 3, HIGH - 1) == (HIGH - 1, False)
+    assert call(0, HIGH - 1, 0) == (HIGH - 1, False, HIGH - 1)
+    assert call(1, 0, HIGH - 1) == (-(HIGH - 1), False, -(HIGH - 1))
+    assert call(2, 3, HIGH - 1) == (HIGH - 1, False, HIGH - 1)
