@@ -32,9 +32,10 @@ _CONSTANT = re.compile(r"^@[\w.]+ = (?:internal|private) (?:unnamed_addr )?const
 _CALLS = re.compile(r" call [^@\n]*@(?!llvm\.)")
 _WORKS = re.compile(r"!llvm\.loop|\b(?:half|bfloat|float|double)\b|<\d+ x ")
 PREFIX, PRODUCT = "graphc_", "_product"
-# Of code around kernels, from which it is a module of its own: LLVM takes 60 ms for it as part of
-# the kernels', and 8 apart, of which 1 is what a module takes by itself.
-AROUND_BYTES = 1 << 15
+# Of code around kernels, from which it is a module of its own: LLVM takes 20 ms for it as part of
+# the kernels', and 5 apart, of which 1 is what a module takes by itself. A call of a training step
+# that has as much takes 1.7 us or more, and 0.05 more then.
+AROUND_BYTES = 24 << 10
 
 
 def split(text: str) -> list[str]:
