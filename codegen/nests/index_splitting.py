@@ -39,7 +39,7 @@ import numpy as np
 
 from graphc import dims
 from graphc.codegen.machine.target import VIRTUAL_BITS, Target
-from graphc.codegen.nests.axes import coalesce, coefficient, substitute
+from graphc.codegen.nests.axes import coalesce, coefficient, expr_polynomials, substitute
 from graphc.codegen.nests.conditions import bounds, conditions, interior, preds_of, typical
 from graphc.codegen.nests.loops import Expr, Nest, Pred, Store, axis
 from graphc.codegen.nests.ranges import holds
@@ -333,8 +333,15 @@ class Piece:
             attrs = (attrs[0], substitute(attrs[1], self.env), left)
         elif kind == "index":
             attrs = (substitute(attrs[0], self.env),)
-        axes = frozenset() if kind == "const" else e.axes - self.gone
-        return Expr(number, kind, e.dtype, args, attrs, axes, e.node)
+        moved = Expr(number, kind, e.dtype, args, attrs, e.axes - self.gone, e.node)
+        if kind not in ("reduce", "scan"):  # what is decided here may have been all that varied
+            moved.axes = self._varies_along(moved)
+        return moved
+
+    def _varies_along(self, e: Expr) -> frozenset[str]:
+        """The axes of an expression's operands and polynomials."""
+        names = {n for p in expr_polynomials(e) for n in dims.names(p)}
+        return frozenset(names & self.whole.sizes.keys()).union(*(a.axes for a in e.args))
 
 
 def holds_in(p: Pred, name: str, stretch: Stretch) -> bool | None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gx
+from graphc import prim
 from graphc.codegen.compile import compile_graph
 from graphc.codegen.debug import full_title
 from graphc.codegen.machine.target import x86
@@ -351,3 +352,16 @@ def test_sides_of_grids_are_not_cut_again(shape, stencil, count, monkeypatch):
     for w, at in enumerate(around, 1):
         want[at] += w * b
     np.testing.assert_array_equal(f(a, b), want)
+
+
+@pytest.mark.parametrize("interior", [(0, 0), (1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize(("low", "high"), [((0, 1), (2, 0)), ((1, 0), (2, 1)), ((-1, 2), (3, -1))])
+@pytest.mark.parametrize("what", [gx.sum, gx.prod, gx.max])
+def test_dilated_rows_are_reduced_across(what, low, high, interior):
+    """Written out, and unrolled: what varies in one piece of a row may be a number in another."""
+    x, v = gx.input("x", (3, "n")), gx.input("v", ())
+    y = what(prim.pad(x, v, low, high, interior), axis=0)
+    f, reference = gx.function([x, v], y), gx.function([x, v], y, mode="interpret")
+    for n in (2, 3, 16, 33, 65):
+        a = np.random.default_rng(n).normal(size=(3, n)).astype("f4")
+        np.testing.assert_allclose(f(a, 0.3), reference(a, 0.3), rtol=1e-5, atol=1e-6)
