@@ -21,6 +21,7 @@ _BERNOULLI = (
     -174611 / 330, 854513 / 138, -236364091 / 2730,
 )
 _EULER = 0.5772156649015329
+_DIGAMMA_ZERO = (1.4616321449683622, 9.549995429965697e-17)  # the positive one, as a sum
 
 
 def erf(x: Array) -> Array:
@@ -116,11 +117,29 @@ def polygamma(n: int, x: Array) -> Array:
         # DLMF 5.15.6: (-1)^n psi_n(1-x) - psi_n(x) = (d/dx)^n pi cot(pi x)
         reflected = (-1) ** n * out - _cot_derivative(n, x)
         out = np.where(x > 0, out, reflected)
+        if n == 0:
+            t = (x - _DIGAMMA_ZERO[0]) - _DIGAMMA_ZERO[1]
+            out = np.where(np.abs(t) < 0.125, _digamma_at_zero(t), out)
         tiny = np.where(np.signbit(x), 1.0, -1.0) * np.inf if n % 2 == 0 else np.inf
         pole = np.where(x == 0, tiny, np.nan if n % 2 == 0 else np.inf)
         out = np.where((x <= 0) & (x == np.floor(x)), pole, out)
         infinite = np.where(x < 0, np.nan, np.inf if n == 0 else 0.0 * (-1) ** (n + 1))
         return np.where(np.isnan(x), np.nan, np.where(np.isinf(x), infinite, out))
+
+
+@cache
+def _digamma_series() -> list[float]:
+    """Taylor's, about the zero: of t, t^2, .."""
+    zero = np.array(_DIGAMMA_ZERO[0])
+    return [float(_polygamma_positive(k, zero)) / math.factorial(k) for k in range(1, 17)]
+
+
+def _digamma_at_zero(t: Array) -> Array:
+    """digamma at t from its zero, |t| <= 1/8, where sums would cancel."""
+    out = np.zeros_like(t)
+    for c in reversed(_digamma_series()):
+        out = (out + c) * t
+    return out
 
 
 def _cot_derivative(n: int, x: Array) -> Array:

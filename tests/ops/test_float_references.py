@@ -118,6 +118,16 @@ def test_lgamma_against_mpmath():
          np.array([np.inf] * 4 + [0.0, 0.0, np.inf, np.inf, np.nan]))
 
 
+def test_digamma_around_its_zero_against_mpmath():
+    zero = 1.4616321449683622
+    near = zero + np.ldexp([[1.0], [-1.0]], -np.arange(2, 53)).ravel()
+    x = np.array([*near, zero, np.nextafter(zero, 2), np.nextafter(zero, 1)])
+    with mpmath.workprec(200):
+        for v, g in zip(x, special.polygamma(0, x), strict=True):
+            assert relative(g, mpmath.digamma(mpmath.mpf(float(v)))) < 4e-15, v
+
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
 def test_polygamma_against_mpmath(n):
     x = np.concatenate([np.linspace(0.05, 12.05, 60), [0.01, 30.3, 1e4, 1e8, -0.3, -1.7, -12.4]])
