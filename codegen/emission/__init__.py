@@ -22,6 +22,7 @@
     aliasing         sums in memory, half a page from the rows added to them
     stripes          long columns: rows outside, columns inside
     pieces           which nests are run so, and how many columns and rows at a time
+    column_edges     the first and the last vector of columns, where they are parts of one
     running          running sums and products down columns
     between          sums between the bounds of conditions, which are decided there
     bands            long sums with few results

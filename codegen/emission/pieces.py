@@ -9,17 +9,15 @@ parts. By pieces softmax of 1000 x 1000 f32 takes 1.0 to 2.3 ms, else 0.8, of f6
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from graphc import dims
-from graphc.aligned import LINE
 from graphc.codegen.emission.bands import FAR_BYTES, ROWS
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.emission.reductions import reduction_of
-from graphc.codegen.emission.sweep import least
+from graphc.codegen.emission.sweep import least, rows_read
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coefficient, needs
 from graphc.codegen.nests.loops import Expr
@@ -84,13 +82,13 @@ def waits(target: Target, reduces: Iterable[Expr]) -> bool:
     return target.masks_late and any(r.name == "argmax" for r in reduces)
 
 
-def one_by_one(body: Along, p: int, columns: str) -> str:
+def one_by_one(body: Along, p: int, columns: str, by_lines: str) -> str:
     """Whether sweep p takes rows one at a time, not strips of them, of whose columns there are so
-    many: an i1.
+    many: an i1. `by_lines` is one, too: whether vectors of columns begin with lines.
 
     A core that reads far memory in order takes one stream faster than the four of a strip. Sums of
     65,536 x 256 f32 take Zen 4 1.7 ms in the place of 4.8, of 8,192 x 2,048 1.7 and 2.3; variances
-    of 32,768 x 256 f64 3.5 ms and 7.6. So it does what the last cache holds if rows begin lines:
+    of 32,768 x 256 f64 3.5 ms and 7.6. So it does what the last cache holds if it goes by lines:
     1024 x 1024 f64 take 88 us and 104, else 116 and 110, of f32 44 and 47, else 58 and 47. What
     stands in memory for longer rows would take longer to read and write, and parts of rows, which
     threads have, are no stream: two take the sums of 16,384 x 1024 2.2 ms, one at a time 2.8.
@@ -100,36 +98,18 @@ def one_by_one(body: Along, p: int, columns: str) -> str:
         return "false"
     each, n = sum(size for size, _ in _moved(body)), body.nest.sizes[s.vector]
     states = [t for r in body.reduces[p] for t in reduction_of(r).types]
-    cheap = s.sweeps == len(states) == 1 and sweep_cost(s, p) < CHEAP and _may_begin_lines(body, n)
+    cheap = s.sweeps == len(states) == 1 and sweep_cost(s, p) < CHEAP and by_lines != "false"
     whole, least = dims.product(body.nest.sizes.values()) * each, CORE_BYTES if cheap else FAR_BYTES
     if (isinstance(n, int) and n * each > ROW_BYTES) or (isinstance(whole, int) and whole <= least):
         return "false"
     far = e(f"icmp sgt i64 {top.size(whole)}, {FAR_BYTES}")
     if cheap:
         near = e(f"icmp sgt i64 {top.size(whole)}, {CORE_BYTES}")
-        near = e(f"and i1 {near}, {_begin_lines(body, n)}")
-        far = e(f"or i1 {far}, {near}")
+        far = e(f"or i1 {far}, {near if by_lines == 'true' else e(f'and i1 {near}, {by_lines}')}")
     conditions = [e(f"icmp eq i64 {columns}, {top.size(n)}"), far]
     if not isinstance(n, int):
         conditions.append(e(f"icmp sle i64 {top.size(n * each)}, {ROW_BYTES}"))
     return e.all_of(conditions)
-
-
-def _may_begin_lines(body: Along, n: Size) -> bool:
-    """Whether rows of n elements begin lines, or it depends on how many these are."""
-    return not any(isinstance(n, int) and n * x.dtype.itemsize % LINE for x in _loads(body))
-
-
-def _begin_lines(body: Along, n: Size) -> str:
-    """Whether the arrays of all operands begin lines, and so do rows of n elements: an i1."""
-    e, f = body.e, body.f
-    bits = []
-    for x in _loads(body):
-        bits.append(e(f"ptrtoint ptr {f.params[x.param]} to i64"))
-        if not isinstance(n, int):
-            bits.append(f.top.size(n * x.dtype.itemsize))
-    any_bit = functools.reduce(lambda a, b: e(f"or i64 {a}, {b}"), bits, "0")
-    return e(f"icmp eq i64 {e(f'and i64 {any_bit}, {LINE - 1}')}, 0")
 
 
 def lone(body: Along) -> Size:
@@ -204,15 +184,9 @@ def cached_columns(body: Along, most: int) -> str:
     return e(f"select i1 {enough}, i64 {piece}, i64 {most}")
 
 
-def _loads(body: Along) -> list[Expr]:
-    """What rows read."""
-    both = {body.s.vector, body.s.loops[0]}
-    return [x for x in body.nest.exprs if x.kind == "load" and both <= x.axes]
-
-
 def _moved(body: Along) -> list[tuple[int, Size]]:
     """Bytes of an element, and where it stands, of what rows read and store."""
-    moved = [(x.dtype.itemsize, x.offset) for x in _loads(body)]
+    moved = [(x.dtype.itemsize, x.offset) for x in rows_read(body)]
     moved += [
         (body.nest.outputs[x.output].dtype.itemsize, x.offset)
         for xs in body.row_stores for x in xs

@@ -10,7 +10,8 @@ in memory near the core, and rows pass by, a strip of them at a time, or one. Th
 is that of one group after the other (`along`): blocks are added up from nothing, and in order.
 
 Which nests are run so, and how many rows, and columns of several sweeps, are taken at a time:
-`pieces`. What a later sweep wants for each column is computed once between the sweeps.
+`pieces`. Where vectors begin, and what there is of parts of one: `column_edges`. What a later sweep
+wants for each column is computed once between the sweeps.
 
 Columns that fill one vector at most are walked down at once, some blocks side by side (`along`).
 
@@ -24,13 +25,16 @@ from typing import TYPE_CHECKING
 from graphc import dims
 from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.bands import ROWS
+from graphc.codegen.emission.column_edges import Edges, columns_before
+from graphc.codegen.emission.column_edges import suits as has_edges
+from graphc.codegen.emission.lane_masks import between as lanes_between
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.pieces import between, cached_columns, columns_of, one_by_one, waits
 from graphc.codegen.emission.prefetch import NextStrip
 from graphc.codegen.emission.reductions import Reduction, reduction_of
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import least, read_states, under, write_states
+from graphc.codegen.emission.sweep import greatest, least, read_states, under, write_states
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr, dynamic
 from graphc.codegen.nests.schedule import BLOCK
@@ -46,17 +50,22 @@ def run(body: Along, grid: Scope, low: str, high: str) -> None:
     """Columns from low to high of one grid item, in pieces."""
     e, most = body.e, columns_of(body)
     stripes = Stripes(body, most)
+    begin = low
+    if stripes.has_edges:
+        before, stripes.alike = columns_before(body, grid, low)
+        begin = e(f"sub nsw i64 {low}, {before}")
     if body.s.sweeps == 1 and most == BLOCK:
-        stripes.piece(grid, low, high)
+        stripes.piece(grid, begin, low, high)
         return
     step = str(most) if body.s.sweeps == 1 else cached_columns(body, most)
-    length = e(f"sub nsw i64 {high}, {low}")
+    length = e(f"sub nsw i64 {high}, {begin}")
     up = e(f"add nsw i64 {length}, {e(f'sub nsw i64 {step}, 1')}")
     pieces = e(f"udiv i64 {up}, {step}")
 
     def piece(k: str) -> None:
-        first = e(f"add nsw i64 {low}, {e(f'mul nsw i64 {k}, {step}')}")
-        stripes.piece(grid, first, least(e, e(f"add nsw i64 {first}, {step}"), high))
+        first = e(f"add nsw i64 {begin}, {e(f'mul nsw i64 {k}, {step}')}")
+        wanted = first if begin == low else greatest(e, first, low)
+        stripes.piece(grid, first, wanted, least(e, e(f"add nsw i64 {first}, {step}"), high))
 
     e.for_each("0", pieces, piece)
 
@@ -69,8 +78,10 @@ class Stripes:
 
     def __init__(self, body: Along, columns: int):
         self.body, self.s, self.e, self.f = body, body.s, body.e, body.f
-        self.free = Lanes(self.e, self.s.width, self.f.target)  # columns beyond the last are held
-        self.room = columns + self.s.width                      # as well, and never read
+        self.has_edges = has_edges(body)
+        # columns beyond the last are held as well, as are some before the first, and never read
+        self.free = Lanes(self.e, self.s.width, self.f.target)
+        self.room = columns + (1 + self.has_edges) * self.s.width
         most = dims.most(body.nest.sizes[self.s.loops[0]])
         self.rows = ROWS if most is None or most > 2 * ROWS else 2 * ROWS
 
@@ -98,7 +109,9 @@ class Stripes:
                         left[t] = spare[t][-1:]
                     self.blocks[r].append(left[t].pop())
         self.between = {x: cells((register_type(x.dtype),))[0] for x in between(body)}
-        self.low = ""
+        self.alike = "false"  # an i1: whether vectors begin with lines
+        self.edges: Edges | None = None
+        self.low = self.first = ""  # the first column, and where its vector begins
 
     def place(self, grid: Scope, low: str) -> None:
         """Move the cells to half a page from the columns from `low` on of an operand: `aliasing`.
@@ -129,7 +142,7 @@ class Stripes:
     def at(self, c: Scope) -> str:
         """Where a scope's columns stand in memory."""
         assert self.s.vector is not None
-        return c.e(f"sub nsw i64 {c.axis_register(self.s.vector)}, {self.low}")
+        return c.e(f"sub nsw i64 {c.axis_register(self.s.vector)}, {self.first}")
 
     def recall(self, c: Scope, p: int) -> None:
         """Make what is known for a column after `p` sweeps known to a scope of columns."""
@@ -149,22 +162,26 @@ class Stripes:
 
     # --- the sweeps ----------------------------------------------------------------------------
 
-    def piece(self, grid: Scope, low: str, high: str) -> None:
-        """All sweeps over the columns from low to high."""
+    def piece(self, grid: Scope, first: str, low: str, high: str) -> None:
+        """All sweeps over the columns from low to high, the first of which are in a vector that
+        begins at `first`."""
         body, s, e, f = self.body, self.s, self.e, self.f
+        self.first = first
         self.place(grid, low)
         self.next.begin(f, low, high)
+        self.edges = Edges(e, s.width, first, low, high) if self.has_edges else None
         rows = f.top.size(body.nest.sizes[s.loops[0]])
         n = body.nest.sizes[s.vector or ""]
         length = e(f"sub nsw i64 {high}, {low}")
+        parts = not isinstance(n, int) or n % s.width != 0
         whole = high
-        if not isinstance(n, int) or n % s.width:
+        if parts and not self.has_edges:
             whole = e(f"sub nsw i64 {high}, {e(f'srem i64 {length}, {s.width}')}")
         for p in range(s.sweeps):
             f.sweeping = p
             around = Scope(f, grid, e.section(), {}, ready=p)
-            if whole == high:
-                self.sweep(around, p, rows, (low, whole, high))
+            if not parts:
+                self.sweep(around, p, rows, (self.first, whole, high))
             else:
                 few, many, done = e.fresh("few"), e.fresh("many"), e.fresh("swept")
                 one = s.width - (not f.target.masked)  # masks cost nothing where they are registers
@@ -173,7 +190,7 @@ class Stripes:
                 self.part(around, p, low, high, self.totals)
                 e.do(f"br label %{done}")
                 e.label(many)
-                self.sweep(around, p, rows, (low, whole, high))
+                self.sweep(around, p, rows, (self.first, whole, high))
                 e.do(f"br label %{done}")
                 e.label(done)
             self.settle(grid, p + 1, low, high)
@@ -269,11 +286,15 @@ class Stripes:
                 for a, k in zip(at, numbers, strict=True)
             ]
 
-            def vector(j: str) -> None:
-                c = self.body.vectors_at(around, j, None, width)
+            def vector(j: str, mask: str | None = None) -> None:
+                c = self.body.vectors_at(around, j, mask, width)
                 self.vector(c, rows, kinds, states)
 
-            e.for_each(first, last, vector, width, strided=True)
+            if self.edges is None:
+                e.for_each(first, last, vector, width, strided=True)
+            else:
+                e.for_each(self.edges.begin, self.edges.end, vector, width, strided=True)
+                self.edges.each(vector)
 
         def strips(first: str, last: str, width: int, strip: int, alone: str = "false") -> None:
             """Vectors of columns from first to last, of which there may be none; `alone`: whether
@@ -297,8 +318,8 @@ class Stripes:
             middle = e(f"sub nsw i64 {whole}, {left}")
             strips(low, middle, abreast * s.width, 1)
         if s.unroll > 1 and not waits(self.f.target, states):
-            length = e(f"sub nsw i64 {high}, {low}")
-            strips(middle, whole, s.width, STRIP, one_by_one(self.body, p, length))
+            length = e(f"sub nsw i64 {high}, {self.low}")
+            strips(middle, whole, s.width, STRIP, one_by_one(self.body, p, length, self.alike))
         else:
             strips(middle, whole, s.width, 1)
         if whole == high:
@@ -335,7 +356,7 @@ class Stripes:
     def settle(self, grid: Scope, p: int, low: str, high: str) -> None:
         """What is known for each column after `p` sweeps: kept for later ones, or stored, or added
         to sums over all columns."""
-        body, s = self.body, self.s
+        body, s, f = self.body, self.s, self.f
         new = [x for x in self.between if s.ready[x] == p]
         stores = body.late_stores if p == s.sweeps else []
         places = self.f.places if p == s.sweeps else None
@@ -357,7 +378,16 @@ class Stripes:
                 if places is not None:
                     places.add(c, wide=True)
 
-        body.vectors(over, low, high, settled, group=1)
+        if self.edges is None:
+            body.vectors(over, low, high, settled, group=1)
+            return
+
+        def vector(j: str) -> None:
+            below, beyond = (self.e(f"sub nsw i64 {end}, {j}") for end in (low, high))
+            mask, _ = lanes_between(self.free, below, beyond, f.bits)
+            settled([body.vectors_at(over, j, mask)])
+
+        self.e.for_each(self.first, high, vector, s.width)
 
 
 def _operand(body: Along) -> Expr | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
+from graphc.aligned import LINE
 from graphc.codegen.compile import compile_graph
 from graphc.codegen.emission import pieces
 from graphc.codegen.machine import jit, target
@@ -106,6 +107,39 @@ def test_a_few_columns_have_the_bits_of_these_among_others(dtype):
         few = gx.input("x", ("n", m), dtype)
         for got, want in zip(gx.function([few], outputs(few))(a[:, :m]), many, strict=True):
             assert got.tobytes() == np.ascontiguousarray(want[..., :m]).tobytes()
+
+
+def beginning(a: np.ndarray, behind: int) -> np.ndarray:
+    """A copy that begins so many bytes behind a line, NaN around it."""
+    room = np.full(a.nbytes // 8 + 32, np.nan).view(np.uint8)
+    start = -room.ctypes.data % LINE + LINE + behind
+    copy = room[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
+    copy[...] = a
+    return copy
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("named", [True, False])
+def test_columns_of_arrays_that_begin_anywhere_in_a_line(named, dtype):
+    """The bits of the same columns where lines begin; both operands may begin alike, or not."""
+    def made(rows, columns):
+        x, y = (gx.input(n, (rows, columns), dtype) for n in "xy")
+        outs = [gx.sum(x, axis=0), gx.max(x * y, axis=0), gx.argmax(y, axis=0)]
+        if dtype != "int32":
+            outs += [gx.var(x, axis=0), gx.sum(x - y, axis=0), gx.logsumexp(y, axis=0)]
+        return gx.function([x, y], outs)
+
+    f = made("n", "m")
+    size = np.dtype(dtype).itemsize
+    for rows, columns in [(300, 5), (50, 16), (300, 17), (40, 160), (270, 256), (33, 320), (21, 1000), (9, 4176)]:
+        g = f if named else made(rows, columns)
+        a, b = ((5 * RNG.normal(size=(rows, columns))).astype(dtype) for _ in "ab")
+        want = g(beginning(a, 0), beginning(b, 0))
+        np.testing.assert_allclose(want[0], a.sum(0), rtol=2e-2 if size == 2 else 1e-4, atol=0.5)
+        for first, second in [(size, size), (16, 16), (16, 48), (LINE - size, 0)]:
+            got = g(beginning(a, first), beginning(b, second))
+            for p, q in zip(got, want, strict=True):
+                assert p.tobytes() == q.tobytes(), (rows, columns, first, second)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
