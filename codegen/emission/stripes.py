@@ -23,11 +23,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphc import dims
+from graphc.codegen.emission import column_edges, lane_masks
 from graphc.codegen.emission.aliasing import PAGE, half_a_page_from
 from graphc.codegen.emission.bands import ROWS
 from graphc.codegen.emission.column_edges import Edges, columns_before
-from graphc.codegen.emission.column_edges import suits as has_edges
-from graphc.codegen.emission.lane_masks import between as lanes_between
 from graphc.codegen.emission.lanes import Lanes
 from graphc.codegen.emission.literals import memory_of, register_type
 from graphc.codegen.emission.pieces import between, cached_columns, columns_of, one_by_one, waits
@@ -78,7 +77,7 @@ class Stripes:
 
     def __init__(self, body: Along, columns: int):
         self.body, self.s, self.e, self.f = body, body.s, body.e, body.f
-        self.has_edges = has_edges(body)
+        self.has_edges = column_edges.suits(body)
         # columns beyond the last are held as well, as are some before the first, and never read
         self.free = Lanes(self.e, self.s.width, self.f.target)
         self.room = columns + (1 + self.has_edges) * self.s.width
@@ -196,7 +195,8 @@ class Stripes:
             self.settle(grid, p + 1, low, high)
 
     def sweep(self, around: Scope, p: int, rows: str, columns: tuple[str, str, str]) -> None:
-        """One sweep over `rows` rows, block by block.
+        """One sweep over `rows` rows, block by block. columns: where their first vector begins,
+        where whole ones end, and where the last one does.
 
         The first block's states are the totals' cells, for nothing and a block is the block; those
         of an argmax count rows of a block, and are others.
@@ -384,7 +384,7 @@ class Stripes:
 
         def vector(j: str) -> None:
             below, beyond = (self.e(f"sub nsw i64 {end}, {j}") for end in (low, high))
-            mask, _ = lanes_between(self.free, below, beyond, f.bits)
+            mask, _ = lane_masks.between(self.free, below, beyond, f.bits)
             settled([body.vectors_at(over, j, mask)])
 
         self.e.for_each(self.first, high, vector, s.width)

@@ -131,7 +131,9 @@ def test_columns_of_arrays_that_begin_anywhere_in_a_line(named, dtype):
 
     f = made("n", "m")
     size = np.dtype(dtype).itemsize
-    for rows, columns in [(300, 5), (50, 16), (300, 17), (40, 160), (270, 256), (33, 320), (21, 1000), (9, 4176)]:
+    for rows, columns in [
+        (300, 5), (50, 16), (300, 17), (40, 160), (270, 256), (33, 320), (21, 1000), (9, 4176),
+    ]:
         g = f if named else made(rows, columns)
         a, b = ((5 * RNG.normal(size=(rows, columns))).astype(dtype) for _ in "ab")
         want = g(beginning(a, 0), beginning(b, 0))
