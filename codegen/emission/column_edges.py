@@ -90,8 +90,8 @@ def columns_before(body: Along, grid: Scope, low: str) -> tuple[str, str]:
 
 
 class Edges:
-    """Of the columns from low to high, in vectors from `first` on: how many edges there are, the
-    place and the lanes of the first of them, and of the last.
+    """Of the columns from low to high, a vector of them at least, in vectors from `first` on: how
+    many edges there are, the place and the lanes of the first of them, and of the last.
 
     begin, end: the columns of the whole vectors between them.
     """
@@ -104,16 +104,12 @@ class Edges:
         behind = e(f"add nsw i64 {first}, {width}")
         self.begin = e(f"select i1 {head}, i64 {behind}, i64 {first}")
         self.end = e(f"sub nsw i64 {high}, {left}")
-        ends = e(f"icmp sge i64 {self.end}, {behind}")  # elsewhere than in the first vector
         self._last = e(f"sub {t} {e(f'shl {t} 1, {self._lane(left)}')}, 1")
         lanes = e(f"shl {t} -1, {self._lane(before)}")
-        both = e(f"and {t} {lanes}, {self._last}")
-        lanes = e(f"select i1 {ends}, {t} {lanes}, {t} {both}")
         self._lanes = e(f"select i1 {head}, {t} {lanes}, {t} {self._last}")
         self._at = e(f"select i1 {head}, i64 {first}, i64 {self.end}")
-        more = e.all_of([head, tail, ends])
-        some = e(f"zext i1 {e(f'or i1 {head}, {tail}')} to i64")
-        self._count = e(f"add i64 {some}, {e(f'zext i1 {more} to i64')}")
+        one, two = (e(f"zext i1 {x} to i64") for x in (head, tail))
+        self._count = e(f"add i64 {one}, {two}")
 
     def _lane(self, number: str) -> str:
         return number if self.width == 64 else self.e(f"trunc i64 {number} to {self.t}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
 import pytest
+from guarded import guarded
 
 import graphc as gx
 from graphc.aligned import LINE
@@ -142,6 +144,22 @@ def test_columns_of_arrays_that_begin_anywhere_in_a_line(named, dtype):
             got = g(beginning(a, first), beginning(b, second))
             for p, q in zip(got, want, strict=True):
                 assert p.tobytes() == q.tobytes(), (rows, columns, first, second)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("at_end", [True, False])
+def test_nothing_beside_the_columns_is_touched(at_end, dtype):
+    """Of arrays that begin, or end, with a page beside which there is none."""
+    x, y = gx.input("x", ("n", "m"), dtype), gx.input("y", ("m",), dtype)
+    f = gx.function([x, y], [gx.sum(x * y, axis=0), gx.max(x, axis=0), gx.argmax(x, axis=0)])
+    for n, m in itertools.product((1, 5, 300), (1, 15, 16, 17, 33, 48, 64, 65, 100, 300)):
+        a, b = guarded((n, m), dtype, at_end), guarded((m,), dtype, at_end)
+        a[...], b[...] = RNG.integers(-4, 5, (n, m)), RNG.integers(-4, 5, m)
+        wide = np.promote_types(dtype, "int64")
+        for got, want in zip(f(a, b), (
+            (a * b).sum(0, wide), a.max(0), a.argmax(0)), strict=True,
+        ):
+            np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
