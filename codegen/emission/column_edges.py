@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from graphc.aligned import LINE
 from graphc.codegen.emission.emitter import Emitter
+from graphc.codegen.emission.pieces import rows_read
 from graphc.codegen.emission.scope import Scope
-from graphc.codegen.emission.sweep import rows_read
 from graphc.codegen.nests.axes import coefficient
 from graphc.codegen.nests.loops import Expr
 from graphc.codegen.nests.sweeps import columns_in_step
@@ -66,8 +66,8 @@ def _pitch(body: Along, x: Expr) -> Size | None:
 
 
 def columns_before(body: Along, grid: Scope, low: str) -> tuple[str, str]:
-    """How many columns before `low` a line begins in all rows, and an i1: whether one does, or
-    rows, or operands, differ; then that is 0."""
+    """How many columns before `low` a line begins, in all rows of all operands; and an i1, whether
+    these lie alike: where they differ no column is."""
     e, s, f = body.e, body.s, body.f
     if s.vector is None or not _may_lie_alike(body):
         return "0", "false"

@@ -17,7 +17,7 @@ from graphc.codegen.emission.bands import FAR_BYTES, ROWS
 from graphc.codegen.emission.literals import register_type
 from graphc.codegen.emission.prefetch import CORE_BYTES
 from graphc.codegen.emission.reductions import reduction_of
-from graphc.codegen.emission.sweep import least, rows_read
+from graphc.codegen.emission.sweep import least
 from graphc.codegen.machine.target import Target
 from graphc.codegen.nests.axes import coefficient, needs
 from graphc.codegen.nests.loops import Expr
@@ -182,6 +182,12 @@ def cached_columns(body: Along, most: int) -> str:
         enough = e(f"and i1 {enough}, {apart}")
     piece = least(e, columns, str(min(most, PIECE * line)))  # of bytes, a few lines are too many
     return e(f"select i1 {enough}, i64 {piece}, i64 {most}")
+
+
+def rows_read(body: Along) -> list[Expr]:
+    """What rows read: the loads that differ from row to row and from column to column."""
+    both = {body.s.vector, body.s.loops[0]}
+    return [x for x in body.nest.exprs if x.kind == "load" and both <= x.axes]
 
 
 def _moved(body: Along) -> list[tuple[int, Size]]:

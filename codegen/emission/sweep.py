@@ -15,7 +15,6 @@ from graphc.codegen.emission.scope import Scope
 from graphc.codegen.nests.loops import Expr, Store
 
 if TYPE_CHECKING:
-    from graphc.codegen.emission.along import Along
     from graphc.codegen.emission.frame import Frame
 
 Totals = dict[Expr, list[str]]
@@ -124,12 +123,6 @@ def write_states(
 
 def _place(e: Emitter, t: str, cell: str, at: str) -> str:
     return e(f"getelementptr inbounds {memory_of(t)}, ptr {cell}, i64 {at}")
-
-
-def rows_read(body: Along) -> list[Expr]:
-    """The loads of what rows of a nest along columns are read from."""
-    both = {body.s.vector, body.s.loops[0]}
-    return [x for x in body.nest.exprs if x.kind == "load" and both <= x.axes]
 
 
 def least(e: Emitter, a: str, b: str) -> str:

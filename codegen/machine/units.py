@@ -7,8 +7,9 @@ program that uses them, so the object cache serves them after the first: one has
 say what a program's kernels know of sizes, and each of the others what these call, such as a block.
 
 `around` takes the kernels from the code around them, which only calls: the entry point of a long
-program, and what hands operands on to templates. That is as fast without LLVM's optimisations, of
-which some take longer than linear time. `eased` asks for the same inside of a module, of a library.
+program, and what hands operands on to templates. That is nearly as fast without LLVM's
+optimisations, of which some take longer than linear time. `eased` asks for the same inside of a
+module, of a library.
 
 `shards` cuts a long text into parts of equal length, which `llvm.compile_objects` gives to
 several threads. LLVM works on one function at a time, so the code is the same.

@@ -127,7 +127,6 @@ def test_digamma_around_its_zero_against_mpmath():
             assert relative(g, mpmath.digamma(mpmath.mpf(float(v)))) < 4e-15, v
 
 
-
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
 def test_polygamma_against_mpmath(n):
     x = np.concatenate([np.linspace(0.05, 12.05, 60), [0.01, 30.3, 1e4, 1e8, -0.3, -1.7, -12.4]])
