@@ -3,6 +3,7 @@
     target           what code is generated for: a CPU as kernels see it
     platforms        the systems and CPUs that libraries are made for
     llvm             text to objects, by llvmlite
+    generator        LLVM's code generator, called past the locks around it
     units            a module's text in partitions that are compiled apart
     overlap          LLVM loaded, and functions compiled, while others are being written
     cross            code for another machine, in a process of its own

@@ -35,33 +35,14 @@ def machine(triple: str, cpu: str, features: str, abi: str, optimisation: int) -
     )
 
 
-def unlocked(name: str) -> Any:
-    """A function of LLVM's as llvmlite calls it, if it can be had without llvmlite's lock.
-
-    That lock is for all of LLVM, since a context is for one thread at a time. Here each module has
-    a context and a machine of its own, so several threads may parse, and generate code.
-    """
-    import llvmlite.binding as llvm
-
-    function = getattr(llvm.ffi.lib, name)
-    return getattr(function, "_cfn", function)
-
-
 def parse(text: str, for_machine: Any) -> Any:
     """A module's text, checked; RuntimeError says what LLVM rejects."""
     import llvmlite.binding as llvm
 
-    context = llvm.create_context()
-    with llvm.ffi.OutputString() as said:
-        made = unlocked("LLVMPY_ParseAssembly")(context, text.encode(), said)
-        if not made:
-            raise RuntimeError(f"LLVM IR parsing error: {said}")
-    module = llvm.ModuleRef(made, context)
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = for_machine.triple
     module.data_layout = str(for_machine.target_data)
-    with llvm.ffi.OutputString() as said:
-        if unlocked("LLVMPY_VerifyModule")(module, said):
-            raise RuntimeError(str(said))
+    module.verify()
     return module
 
 

@@ -4,8 +4,8 @@
 
 No optimiser pipeline runs: the text is as it should be, and LLVM only selects and schedules
 instructions. Every compilation has its own LLVM context and may run beside others. What is in the
-cache takes nothing of LLVM, which is loaded by the first compilation, as are `cross` and
-`residency`: a program that is found compiled would wait 0.3 ms for them.
+cache takes nothing of LLVM, which is loaded by the first compilation, as are `generator`, `cross`
+and `residency`: a program that is found compiled would wait 0.3 ms for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import llvmlite
@@ -68,19 +68,12 @@ def _drop_pages(llvm: Any) -> None:
 def release() -> None:
     """Give back the memory that is for compiling only; the next time takes some 2 ms more."""
     if is_loaded():
+        from graphc.codegen.machine import generator
+
+        generator.release()
         _drop_pages(binding())
         with contextlib.suppress(AttributeError):  # glibc keeps what the modules took
             ctypes.CDLL(None).malloc_trim(0)
-
-
-def _machine(target: Target, optimisation: int) -> Any:
-    from graphc.codegen.machine import cross
-
-    binding()
-    try:
-        return cross.machine(target.triple, target.cpu, target.features, target.abi, optimisation)
-    except RuntimeError as e:
-        raise CompileError(f"no code generator for {target.triple}: {e}") from None
 
 
 @functools.cache
@@ -115,31 +108,27 @@ def preload() -> None:
             ctypes.CDLL(f.path)
 
 
-def _parse(text: str, machine: Any) -> Any:
-    from graphc.codegen.machine import cross
-
-    try:
-        return cross.parse(text, machine)
-    except RuntimeError as e:
-        raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
-
-
 def _generate(text: str, target: Target, optimisation: int) -> bytes:
     """The object file of a module's text for this kind of machine, made in the calling thread."""
-    from graphc.codegen.machine import cross
+    from graphc.codegen.machine import generator
 
-    machine = _machine(target, optimisation)
-    module = _parse(text, machine)
-    ffi = binding().ffi
-    with ffi.OutputString() as said:
-        made = cross.unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, said)
-        if not made:
-            raise CompileError(f"LLVM makes no object of the generated code: {said}")
-    lib = ffi.lib
+    binding()
+    with _rejected():
+        return generator.generate(text, *_machine(target, optimisation))
+
+
+def _machine(target: Target, optimisation: int) -> tuple[str, str, str, str, int]:
+    """What `cross.machine` takes."""
+    return target.triple, target.cpu, target.features, target.abi, optimisation
+
+
+@contextlib.contextmanager
+def _rejected() -> Iterator[None]:
+    """What LLVM says is wrong, as a CompileError."""
     try:
-        return ctypes.string_at(lib.LLVMPY_GetBufferStart(made), lib.LLVMPY_GetBufferSize(made))
-    finally:
-        lib.LLVMPY_DisposeMemoryBuffer(made)
+        yield
+    except RuntimeError as e:
+        raise CompileError(f"LLVM rejects the generated code: {str(e).strip()}") from None
 
 
 def compile_object(
@@ -238,9 +227,11 @@ def compile_resident(name: str, make_text: Callable[[], str]) -> bytes:
 
 def assembly(text: str, target: Target, *, optimisation: int = OPTIMISATION) -> str:
     """The machine code of a module's text, as assembly."""
-    if target.triple != host().triple:
-        from graphc.codegen.machine import cross
+    from graphc.codegen.machine import cross
 
+    if target.triple != host().triple:
         return cross.generate(text, target, optimisation, assembly=True).decode()
-    machine = _machine(target, optimisation)
-    return str(machine.emit_assembly(_parse(text, machine)))
+    binding()
+    with _rejected():
+        machine = cross.machine(*_machine(target, optimisation))
+        return str(machine.emit_assembly(cross.parse(text, machine)))

@@ -134,7 +134,7 @@ def test_the_cache_serves_a_second_process(tmp_path, monkeypatch):
     axpy()(x, x)
     from graphc.codegen.machine import llvm
 
-    monkeypatch.setattr(llvm, "_parse", lambda *a: pytest.fail("compiled again"))
+    monkeypatch.setattr(llvm, "_generate", lambda *a: pytest.fail("compiled again"))
     assert axpy()(x, x).tolist() == [3, 3, 3]
 
 

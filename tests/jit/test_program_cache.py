@@ -30,7 +30,7 @@ def nothing_new(monkeypatch):
 
         monkeypatch.setattr("graphc.passes.run_pipeline", refuse)
         monkeypatch.setattr("graphc.codegen.compile.compile_graph", refuse)
-        monkeypatch.setattr(llvm, "_parse", refuse)
+        monkeypatch.setattr(llvm, "_generate", refuse)
 
     return fail
 

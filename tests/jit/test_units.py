@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen.machine import cross, jit, llvm, units
+from graphc.codegen.machine import generator, jit, llvm, units
 from graphc.codegen.machine.target import host
 from graphc.errors import CompileError
 
@@ -166,5 +166,6 @@ def test_no_thread_waits_for_the_lock_of_this_one(monkeypatch):
 def test_llvmlite_that_keeps_its_library_to_itself(monkeypatch):
     expected = llvm.compile_object(TEXT, host(), use_cache=False)
     lib = llvm.binding().ffi.lib
-    monkeypatch.setattr(cross, "unlocked", lambda name: getattr(lib, name))
+    for what in ("_long", "_brief"):
+        monkeypatch.setattr(generator, what, lambda name: getattr(lib, name))
     assert llvm.compile_object(TEXT, host(), use_cache=False) == expected
