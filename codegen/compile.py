@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -17,7 +17,6 @@ from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, ke
 from graphc.codegen.delayed import stepped
 from graphc.codegen.earlier import store_earlier
 from graphc.codegen.elementwise.scalars import EMIT
-from graphc.codegen.emission.dot import define_products
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.literals import literal, memory_type
 from graphc.codegen.entry import Check, Entry
@@ -32,6 +31,7 @@ from graphc.codegen.plan import make_plan
 from graphc.codegen.program import FIRST_SITE, Kernel, Param, Program, Site
 from graphc.codegen.straight import blocks
 from graphc.codegen.straight.function import straight
+from graphc.codegen.templates import define_products
 from graphc.codegen.waves import define_timed
 from graphc.conditions import requirements
 from graphc.dims import Size
@@ -87,6 +87,8 @@ class _Compiler:
         self.g, self.target, self.fastmath = g, target, fastmath
         self.name = _entry_name(name)
         self.module = Module(debug)
+        if self.overlap is not None:
+            self.overlap.give(self.module)
         self.sites: list[Site] = []
         self.codes: dict[Node, int] = {}
         self.shapes: dict[tuple[object, ...], Call] = {}  # kernels that cannot fail, by structure
@@ -182,7 +184,7 @@ class _Compiler:
         kinds = Counter(map(_computed, different))
         long = sum(any(m.op.name in FUNCTIONS for m in kernel_nodes(n)) for n in different)
         self.module.sparing = long > MOST_LONG
-        self.products(n for n in nodes if n not in begins)
+        define_products(self.module, self.target, [n for n in nodes if n not in begins])
         calls: list[Call] = []
         for n in nodes:
             written = len(self.module.functions)
@@ -194,14 +196,6 @@ class _Compiler:
             replace(c, slots=replace(c.slots, numbers=begins[c.node])) if c.node in begins else c
             for c in merge_functions.share(self.module, calls, self.alone)
         ]
-
-    def products(self, nodes: Iterable[Node]) -> None:
-        """Write what the products of kernels share, of which LLVM takes longest, before these."""
-        kernels = [
-            k for n in nodes for k in (n.attrs["body"].nodes if chains.is_chain(n) else (n,))
-        ]
-        found = [[m for m in k.attrs["body"].nodes if m.op.kind is Kind.CONTRACT] for k in kernels]
-        define_products(self.module, self.target, [dots[0] for dots in found if len(dots) == 1])
 
     def settle(self, kernel: str, written: int) -> None:
         """Of what has been written since, nothing will be changed."""

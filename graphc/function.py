@@ -166,11 +166,16 @@ class Function(Callee):
 
     def _generate(self, overlap: Overlap | None = None) -> Program:
         """Generate the code; what of it takes long, LLVM compiles meanwhile."""
-        from graphc.codegen import compile_graph
         from graphc.codegen.machine.target import host
         from graphc.passes.bodies import collector_paused
 
         optimized = self.optimized
+        if overlap is not None:
+            from graphc.codegen import templates
+
+            templates.begin(optimized, host(), overlap)
+        from graphc.codegen import compile_graph  # while LLVM is at work
+
         with collector_paused():
             self._program = compile_graph(
                 optimized, host(), fastmath=self.options.fastmath, name=self.name,

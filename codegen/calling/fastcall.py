@@ -83,7 +83,7 @@ def compile_program(
         builtins.append(_builtin_text(program, shape, locks))
     pool = [jit.parallel_address] if program.parallel else []
     objects = llvm.compile_objects(
-        [*begun, *texts], target, plain=[*plain, *builtins], beside=pool)
+        texts, target, parts=begun, plain=[*plain, *builtins], beside=pool)
     builtin = objects.pop() if builtins else None
     if overlap is not None:
         objects += overlap.objects()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 
 from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.along import Along
-from graphc.codegen.emission.emitter import Module
 from graphc.codegen.emission.frame import Frame, Slots, slots_of
 from graphc.codegen.emission.scope import Scope
 from graphc.codegen.job import Job
-from graphc.codegen.machine.target import Target
-from graphc.codegen.matmul.product import define_blocks, product, product_scratch
+from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.matmul.split import passing_rows
 from graphc.codegen.matmul.symmetric import pays
 from graphc.codegen.nests import loops, lowering
@@ -23,6 +20,7 @@ from graphc.codegen.nests.schedule import plan
 from graphc.dims import Size
 from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
+from graphc.ops import contract
 from graphc.ops.row import Kind
 from graphc.passes.bodies import operand
 from graphc.passes.roles import buffer_of
@@ -46,8 +44,9 @@ def collapse(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size
 
 def free_axes(n: Node, side: int) -> tuple[int, ...]:
     """The axes of one operand of a dot that are neither batch nor contracted."""
-    used = {*n.attrs["batch"][side], *n.attrs["contract"][side]}
-    return tuple(a for a in range(n.args[side].type.ndim) if a not in used)
+    return contract.free_axes(
+        n.args[side].type.ndim, n.attrs["contract"][side], n.attrs["batch"][side]
+    )
 
 
 def from_buffers(
@@ -73,15 +72,6 @@ def from_buffers(
         else:
             rest.append(n)
     return rest, env
-
-
-def define_products(module: Module, target: Target, dots: Iterable[Node]) -> None:
-    """Write what the products of a program share before what calls it."""
-
-    def extent(n: Node, side: int) -> Size:
-        return times(n.args[side].type.shape[a] for a in free_axes(n, side))
-
-    define_blocks(module, target, [(n.out.type.dtype, extent(n, 0), extent(n, 1)) for n in dots])
 
 
 class DotKernel:
@@ -293,11 +283,11 @@ def _decompose(f: Frame, axes: list[str], index: str, bound: dict[str, str]) -> 
 def _walked(n: Node, side: int) -> list[tuple[Size, Size]]:
     """(size, stride) of one operand's batch, free and contracted axes, each group walked as one, as
     `straighten` has seen to."""
-    batch, free, contract = n.attrs["batch"][side], free_axes(n, side), n.attrs["contract"][side]
+    batch, free, summed = n.attrs["batch"][side], free_axes(n, side), n.attrs["contract"][side]
     v, source = n.args[side], buffer_of(n, side)
     held = range(v.type.ndim) if source is v else v.node.attrs["axes"]
     found = []
-    for axes in (batch, free, contract):
+    for axes in (batch, free, summed):
         if all(a in held for a in axes):
             one = collapse(source.type.shape, tuple(held.index(a) for a in axes))
         else:

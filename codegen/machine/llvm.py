@@ -152,22 +152,25 @@ def compile_object(
 
 
 def compile_objects(
-    texts: Sequence[str], target: Target, *, plain: Sequence[str] = (),
+    texts: Sequence[str], target: Target, *, parts: Sequence[str] = (), plain: Sequence[str] = (),
     beside: Sequence[Callable[[], object]] = (),
 ) -> list[bytes]:
     """The objects that modules' texts become, made side by side where there are CPUs: one of each,
-    several of a long one; then those of `plain` texts. `beside`: what else is to be done, and begun
-    before them all."""
+    several of a long one; then those of `parts`, which are not cut, and of `plain` texts. `beside`:
+    what else is to be done, and begun before them all."""
+    modules = [(t, OPTIMISATION) for t in (*(p for t in texts for p in cut(t)), *parts)]
+    modules += [(t, PLAIN) for t in plain]
+    jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in modules]
+    sizes = [float(len(t)) for t, _ in modules] + [math.inf] * len(beside)
+    made = _side_by_side([*jobs, *beside], sizes, cpus())
+    return made[: len(jobs)]
+
+
+def cut(text: str) -> list[str]:
+    """A long text in parts, as many as may be made side by side."""
     from graphc.codegen.machine import units
 
-    count = cpus()
-    parts = [(p, OPTIMISATION) for t in texts
-             for p in units.shards(t, min(count, len(t) // SHARD_BYTES))]
-    parts += [(t, PLAIN) for t in plain]
-    jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in parts]
-    sizes = [float(len(t)) for t, _ in parts] + [math.inf] * len(beside)
-    made = _side_by_side([*jobs, *beside], sizes, count)
-    return made[: len(jobs)]
+    return units.shards(text, min(cpus(), len(text) // SHARD_BYTES))
 
 
 def _side_by_side(

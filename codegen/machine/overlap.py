@@ -1,9 +1,10 @@
 """LLVM at work while a program is still being written.
 
 LLVM needs no Python. For a long program a second thread loads it, if nothing has: a sixteenth of
-what the first compilation of a training step takes. It gives it those functions that will not
-change any more, as soon as there are enough of them for a module. What is left when all is written
-is compiled as ever (`llvm.compile_objects`).
+what the first compilation of a training step takes. It gives it what programs share
+(`templates.begin`) before anything else is written, then those functions that will not change any
+more, as soon as there are enough of them for a module. What is left when all is written is
+compiled as ever (`llvm.compile_objects`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Overlap:
 
     def __init__(self, target: Target, nodes: int = 0):
         self._target, self._nodes = target, nodes
+        self._begun: Module | None = None
         self._names: list[str] = []           # settled functions of which there is no part yet
         self._bytes = 0                       # their text
         self._done: dict[str, str] = {}       # those of parts, as they were then
@@ -44,12 +46,23 @@ class Overlap:
 
     def __enter__(self) -> Overlap:
         if not self._off and self._nodes >= LONG_NODES and not llvm.is_loaded():
-            self._begin()
+            self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._parts.clear()
         self._wait()
+
+    def begin(self, module: Module) -> None:
+        """These functions are the first of the program, and stay as they are."""
+        self._begun = module
+        if not self._off:
+            self._take(module, sorted(module.functions), shared=True)
+
+    def give(self, module: Module) -> None:
+        """Add what the program begins with."""
+        if self._begun is not None:
+            module.take(self._begun)
 
     def settle(self, module: Module, names: Collection[str]) -> None:
         """These functions stay as they are."""
@@ -59,11 +72,7 @@ class Overlap:
         self._bytes += sum(len(module.functions[n]) for n in names)
         if self._bytes < PART_BYTES:
             return
-        part = units.part(module, self._names)
-        if part is not None:
-            self._done |= {n: module.functions[n] for n in self._names}
-            self._parts.append(part)
-            self._begin()
+        self._take(module, self._names)
         self._names, self._bytes = [], 0
 
     def rest(self, text: str) -> str:
@@ -87,7 +96,16 @@ class Overlap:
             raise self._failed[0]
         return self._objects
 
-    def _begin(self) -> None:
+    def _take(self, module: Module, names: Collection[str], *, shared: bool = False) -> None:
+        """Compile these functions, if they can be by themselves. What programs share is in the same
+        parts each time, however many of them are left: the cache has them."""
+        text = units.part(module, names)
+        if text is not None:
+            self._done |= {n: module.functions[n] for n in names}
+            self._parts += llvm.cut(text) if shared else [text]
+            self._start()
+
+    def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._work)
             try:
@@ -99,7 +117,7 @@ class Overlap:
 
     def _work(self) -> None:
         try:
-            if not llvm.is_loaded():
+            if not (self._parts or llvm.is_loaded()):
                 llvm.preload()
             while True:
                 try:

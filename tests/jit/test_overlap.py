@@ -1,15 +1,18 @@
 """Functions compiled while others are still being written."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import graphc as gx
-from graphc.codegen import compile
+from graphc.codegen import compile, templates
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import jit, llvm, overlap
 from graphc.codegen.machine.target import host
+from graphc.codegen.straight import blocks
+from graphc.codegen.straight import function as straight
 from graphc.errors import CompileError
 
 
@@ -61,6 +64,54 @@ def test_parts_compute_what_the_whole_does(monkeypatch):
     for got, want in zip(a(*arrays), b(*arrays), strict=True):
         assert got.tobytes() == want.tobytes()
     assert len(a._image.objects) > len(b._image.objects)
+
+
+def test_what_products_share_comes_first(monkeypatch, tmp_path):
+    """LLVM has it before a kernel is written, in the same parts for every program, so that the next
+    finds them in the cache."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    events, kernel, generate = [], compile.define_kernel, llvm._generate
+
+    def written(*args, **options):
+        while not any("define hidden" in e for e in events):  # the other thread is on its way
+            time.sleep(0.001)
+        events.append("kernel")
+        return kernel(*args, **options)
+
+    monkeypatch.setattr(compile, "define_kernel", written)
+    monkeypatch.setattr(llvm, "_generate", lambda t, *a: (events.append(t), generate(t, *a))[1])
+    x, w = gx.input("x", ("n", 300)), gx.input("w", (300, 200))
+    f = gx.function([x, w], gx.tanh(x @ w), name="f").compile()
+    strips = [e for e in events[: events.index("kernel")] if "@graphc_matmul_f32_strip" in e]
+    assert strips
+    for again in (x @ w * 2.0, gx.exp(w.T @ x.T)):
+        events[:] = ["define hidden"]
+        g = gx.function([x, w], again, name="g").compile()
+        assert not any("define hidden void @graphc_matmul_f32_strip" in e for e in events)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(7, 300)).astype("f4"), rng.normal(size=(300, 200)).astype("f4") / 20
+    assert np.allclose(f(a, b), np.tanh(a @ b), atol=1e-5)
+    assert np.allclose(g(a, b), np.exp(b.T @ a.T), rtol=1e-4)
+
+
+def test_products_that_may_be_written_out_wait(monkeypatch):
+    """Which are in no function of straight-line code is known when all of these are."""
+    begun = []
+    begin = overlap.Overlap.begin
+    monkeypatch.setattr(
+        overlap.Overlap, "begin", lambda o, m: (begun.append([*m.functions]), begin(o, m))[1]
+    )
+    small, large = gx.input("s", (8, 8)), gx.input("l", (64, 64))
+    f = gx.function([small], small @ small).compile()
+    assert not begun and "graphc_matmul" not in f.llvm_ir()
+    f = gx.function([small, large], [small @ small, large @ large]).compile()
+    assert not begun and "@graphc_matmul_f32_block(" in f.llvm_ir()
+    f = gx.function([large], large @ large).compile()
+    assert "graphc_matmul_f32_block" in begun[0]
+    # no function of straight-line code has room for more
+    most = straight.MAX_LINES // blocks.SHARE * straight.VECTOR_BITS // 32
+    assert max(most, straight.MAX_STEPS) <= templates.WRITTEN_OUT
 
 
 def test_mistakes_and_missing_threads(monkeypatch):
