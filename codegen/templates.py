@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphc.codegen.emission.emitter import Module
+from graphc.codegen.factors import free_axes, ways_of
 from graphc.codegen.machine.overlap import Overlap
 from graphc.codegen.machine.target import Target
-from graphc.codegen.matmul.product import define_blocks
-from graphc.dims import Size, product
+from graphc.codegen.matmul.block import Ways, define_block, families
+from graphc.codegen.matmul.product import goes_by_block
+from graphc.dims import product
 from graphc.ir import Graph, Node
-from graphc.ops import contract
 from graphc.ops.row import Kind
 from graphc.passes.chains import is_chain
 from graphc.passes.stages import is_lowered
+from graphc.types import DType
 
 # Multiply-adds of a product whose sizes are known, above which no function of straight-line code
 # has room for it.
@@ -35,14 +37,20 @@ def begin(g: Graph, target: Target, overlap: Overlap) -> None:
     if is_lowered(g) and all(map(_is_called, _products(kernels))):
         module = Module()
         define_products(module, target, kernels)
-        overlap.begin(module)
+        overlap.begin(module, families(module.functions))
 
 
 def define_products(module: Module, target: Target, kernels: Iterable[Node]) -> None:
-    """Write what the products of kernels share, unless it is there."""
-    define_blocks(module, target, [
-        (n.out.type.dtype, _extent(n, 0), _extent(n, 1)) for n in _products(kernels)
-    ])
+    """Write what the products of kernels share, unless it is there: all of a dtype have one block.
+    """
+    asked: dict[DType, Ways] = {}
+    for n in _products(kernels):
+        dtype = n.out.type.dtype
+        if goes_by_block(dtype, product(n.args[1].type.shape[a] for a in free_axes(n, 1))):
+            ways = ways_of(n, target)
+            asked[dtype] = asked.get(dtype, ways) | ways
+    for dtype, ways in asked.items():
+        define_block(module, target, dtype, ways)
 
 
 def _products(kernels: Iterable[Node]) -> list[Node]:
@@ -57,10 +65,3 @@ def _is_called(dot: Node) -> bool:
     depth = product(dot.args[0].type.shape[k] for k in dot.attrs["contract"][0])
     steps = depth * dot.out.type.size
     return not isinstance(steps, int) or steps > WRITTEN_OUT
-
-
-def _extent(dot: Node, side: int) -> Size:
-    """The size of the rows of the left operand, the columns of the right one."""
-    shape = dot.args[side].type.shape
-    free = contract.free_axes(len(shape), dot.attrs["contract"][side], dot.attrs["batch"][side])
-    return product(shape[k] for k in free)

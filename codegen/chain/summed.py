@@ -9,8 +9,8 @@ operands are one where a matrix is multiplied with itself.
 from __future__ import annotations
 
 from graphc import dims
-from graphc.codegen.emission.dot import collapse, free_axes
 from graphc.codegen.emission.frame import Slots
+from graphc.codegen.factors import collapse, free_axes
 from graphc.codegen.job import Job
 from graphc.codegen.kernels import Call
 from graphc.codegen.matmul.ir import Function

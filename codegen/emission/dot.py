@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.along import Along
 from graphc.codegen.emission.frame import Frame, Slots, slots_of
 from graphc.codegen.emission.scope import Scope
+from graphc.codegen.factors import free_axes, walked, ways_of
 from graphc.codegen.job import Job
 from graphc.codegen.matmul.product import product, product_scratch
 from graphc.codegen.matmul.split import passing_rows
@@ -20,7 +19,6 @@ from graphc.codegen.nests.schedule import plan
 from graphc.dims import Size
 from graphc.dims import product as times
 from graphc.ir import Graph, Node, Value
-from graphc.ops import contract
 from graphc.ops.row import Kind
 from graphc.passes.bodies import operand
 from graphc.passes.roles import buffer_of
@@ -29,24 +27,6 @@ from graphc.passes.roles import buffer_of
 # the vector that a row ends with reaches into the next row, which is read when its store is over.
 # tanh(x @ w + b) of 1000 x 64 by 64 x 10 took 73 us in the place of 43, by 64 x 100 188 of 176.
 SHORT_ROW = 128
-
-
-def collapse(shape: tuple[Size, ...], axes: tuple[int, ...]) -> tuple[Size, Size] | None:
-    """(size, stride) of some axes of a row-major array walked as one; None if they are not one."""
-    steps = loops.strides(shape)
-    kept = [a for a in axes if shape[a] != 1]
-    for outer, inner in pairwise(kept):
-        if steps[outer] != steps[inner] * shape[inner]:
-            return None
-    size = times(shape[a] for a in kept)
-    return size, steps[kept[-1]] if kept else 0
-
-
-def free_axes(n: Node, side: int) -> tuple[int, ...]:
-    """The axes of one operand of a dot that are neither batch nor contracted."""
-    return contract.free_axes(
-        n.args[side].type.ndim, n.attrs["contract"][side], n.attrs["batch"][side]
-    )
 
 
 def from_buffers(
@@ -205,16 +185,16 @@ class DotKernel:
         nest = Nest([], [], {}, self.nest.params, self.nest.outputs, [], [])
         f = Frame(self.job, plan(nest, self.target), self.slots)
         n, e = self.dot, f.e
-        (batch, ab), (m, ar), (k, ac) = _walked(n, 0)
-        (_, bb), (cols, bc), (_, br) = _walked(n, 1)
+        (batch, ab), (m, ar), (k, ac) = walked(n, 0)
+        (_, bb), (cols, bc), (_, br) = walked(n, 1)
         dtype, turned = n.out.type.dtype, (self.a, m, ab, ar, ac) == (self.b, cols, bb, bc, br)
         symmetric = turned and not self.passing and pays(self.target, dtype, cols, k)
         name = product(
             self.module, self.target, dtype,
             rows=m if isinstance(m, int) else None,
             columns=cols if isinstance(cols, int) else self.least_columns or None,
-            depth=k if isinstance(k, int) else None, passing=self.passing,
-            symmetric=symmetric,
+            depth=k if isinstance(k, int) else None, ways=ways_of(n, self.target),
+            passing=self.passing, symmetric=symmetric,
         )
         size = f.top.size
         ints = [
@@ -278,20 +258,3 @@ def _decompose(f: Frame, axes: list[str], index: str, bound: dict[str, str]) -> 
             n = f.top.size(f.nest.sizes[name])
             bound[name] = f.e(f"urem i64 {rest}, {n}")
             rest = f.e(f"udiv i64 {rest}, {n}")
-
-
-def _walked(n: Node, side: int) -> list[tuple[Size, Size]]:
-    """(size, stride) of one operand's batch, free and contracted axes, each group walked as one, as
-    `straighten` has seen to."""
-    batch, free, summed = n.attrs["batch"][side], free_axes(n, side), n.attrs["contract"][side]
-    v, source = n.args[side], buffer_of(n, side)
-    held = range(v.type.ndim) if source is v else v.node.attrs["axes"]
-    found = []
-    for axes in (batch, free, summed):
-        if all(a in held for a in axes):
-            one = collapse(source.type.shape, tuple(held.index(a) for a in axes))
-        else:
-            one = times(v.type.shape[a] for a in axes), 0
-        assert one is not None, "straighten makes operands plain before fusion"
-        found.append(one)
-    return found

@@ -119,16 +119,21 @@ class Emitter:
         return name
 
     def all_of(self, conditions: Iterable[str]) -> str:
-        """Whether all of some i1 registers hold; what makes one is emitted when it is its turn."""
-        return self._folded("and", "true", conditions)
+        """Whether all of some i1 registers and constants hold; what makes one is emitted when it is
+        its turn, if that is not clear before."""
+        return self._folded("and", "true", "false", conditions)
 
     def any_of(self, conditions: Iterable[str]) -> str:
-        """Whether one of some i1 registers holds."""
-        return self._folded("or", "false", conditions)
+        """Whether one of them holds; likewise."""
+        return self._folded("or", "false", "true", conditions)
 
-    def _folded(self, op: str, total: str, conditions: Iterable[str]) -> str:
-        for k, c in enumerate(conditions):
-            total = c if k == 0 else self(f"{op} i1 {total}, {c}")
+    def _folded(self, op: str, none: str, certain: str, conditions: Iterable[str]) -> str:
+        total = none
+        for c in conditions:
+            if c == certain:
+                return c
+            if c != none:
+                total = c if total == none else self(f"{op} i1 {total}, {c}")
         return total
 
     def do(self, line: str) -> None:

@@ -158,19 +158,20 @@ def compile_objects(
     """The objects that modules' texts become, made side by side where there are CPUs: one of each,
     several of a long one; then those of `parts`, which are not cut, and of `plain` texts. `beside`:
     what else is to be done, and begun before them all."""
-    modules = [(t, OPTIMISATION) for t in (*(p for t in texts for p in cut(t)), *parts)]
-    modules += [(t, PLAIN) for t in plain]
+    count = cpus()
+    parts = [*(p for t in texts for p in cut(t, count)), *parts]
+    modules = [(t, OPTIMISATION) for t in parts] + [(t, PLAIN) for t in plain]
     jobs = [functools.partial(compile_object, t, target, optimisation=o) for t, o in modules]
     sizes = [float(len(t)) for t, _ in modules] + [math.inf] * len(beside)
-    made = _side_by_side([*jobs, *beside], sizes, cpus())
+    made = _side_by_side([*jobs, *beside], sizes, count)
     return made[: len(jobs)]
 
 
-def cut(text: str) -> list[str]:
-    """A long text in parts, as many as may be made side by side."""
+def cut(text: str, most: int) -> list[str]:
+    """A text in at most so many parts, of which each is worth a thread."""
     from graphc.codegen.machine import units
 
-    return units.shards(text, min(cpus(), len(text) // SHARD_BYTES))
+    return units.shards(text, min(most, len(text) // SHARD_BYTES))
 
 
 def _side_by_side(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from graphc.codegen import perf_map
 from graphc.codegen.emission.emitter import Module
@@ -42,10 +42,11 @@ class Overlap:
         self._objects: list[bytes] = []
         self._failed: list[BaseException] = []
         self._thread: threading.Thread | None = None
-        self._off = llvm.cpus() < 2 or perf_map.wanted()
+        self._off = perf_map.wanted()
+        self._alone = self._off or llvm.cpus() < 2
 
     def __enter__(self) -> Overlap:
-        if not self._off and self._nodes >= LONG_NODES and not llvm.is_loaded():
+        if self._nodes >= LONG_NODES and not llvm.is_loaded():
             self._start()
         return self
 
@@ -53,11 +54,12 @@ class Overlap:
         self._parts.clear()
         self._wait()
 
-    def begin(self, module: Module) -> None:
-        """These functions are the first of the program, and stay as they are."""
+    def begin(self, module: Module, families: Iterable[Collection[str]]) -> None:
+        """These functions are the first of the program, and stay as they are. Each family has the
+        same parts in every program, so that the cache has them after the first."""
         self._begun = module
-        if not self._off:
-            self._take(module, sorted(module.functions), shared=True)
+        for names in families if not self._off else ():
+            self._take(module, names, max(1, llvm.cpus() // 2))  # what else there is is beside it
 
     def give(self, module: Module) -> None:
         """Add what the program begins with."""
@@ -66,7 +68,7 @@ class Overlap:
 
     def settle(self, module: Module, names: Collection[str]) -> None:
         """These functions stay as they are."""
-        if self._off:
+        if self._alone:
             return
         self._names += names
         self._bytes += sum(len(module.functions[n]) for n in names)
@@ -96,22 +98,21 @@ class Overlap:
             raise self._failed[0]
         return self._objects
 
-    def _take(self, module: Module, names: Collection[str], *, shared: bool = False) -> None:
-        """Compile these functions, if they can be by themselves. What programs share is in the same
-        parts each time, however many of them are left: the cache has them."""
+    def _take(self, module: Module, names: Collection[str], most: int = 1) -> None:
+        """Compile these functions, if they can be by themselves, in so many parts at most."""
         text = units.part(module, names)
         if text is not None:
             self._done |= {n: module.functions[n] for n in names}
-            self._parts += llvm.cut(text) if shared else [text]
+            self._parts += llvm.cut(text, most)
             self._start()
 
     def _start(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
+        if not self._alone and (self._thread is None or not self._thread.is_alive()):
             thread = threading.Thread(target=self._work)
             try:
                 thread.start()
             except RuntimeError:  # where the system allows no more threads, the parts wait
-                self._off = True
+                self._alone = True
                 return
             self._thread = thread
 

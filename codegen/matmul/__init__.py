@@ -4,6 +4,7 @@
     split        which blocks, and how many tasks
     symmetric    X @ X.T and X.T @ X, of which half is computed
     block        one block of C on one thread: loops over k, packing B, strips of rows
+    ways         what a product asks of its block
     strips       how A is cut into strips of rows, and packed
     tiling       how many rows and registers a tile of C has
     micro        strips of tiles of C in registers, one pass over k each

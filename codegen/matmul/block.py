@@ -12,6 +12,10 @@ whose last registers would be partial on a target without masks.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from graphc import dims
 from graphc.aligned import LINE
 from graphc.codegen.emission.emitter import Module
@@ -43,6 +47,35 @@ PACK_BYTES = 1 << 14  # of B from which it is packed for several strips: it leav
 FAR_BYTES = 3 << 20   # from B's first row to its last, with more of which it is packed row by row
 MANY_ROWS = 128     # with more, packing B asks for the next panel, not block: `_keeping_strip`
 UPRIGHT_BYTES = 1 << 18  # of B with contiguous columns, from which a few rows take it as it is
+
+
+class Ways(NamedTuple):
+    """What products may ask of a block, which has no code for what none of them does.
+
+    rows: more than one of A and of C. columns: a B whose rows are not contiguous. strips: of A, to
+    be packed. panels: of B, to be packed by the first strip on its way, or row by row before it.
+    partial: tiles whose last register is in part.
+
+    A network of known layers has weights whose rows are contiguous, and where they are small
+    nothing is packed: half of the code.
+    """
+
+    rows: bool = True
+    columns: bool = True
+    strips: bool = True
+    panels: bool = True
+    partial: bool = False
+
+    def __or__(self, other: Ways) -> Ways:
+        return Ways(*(a or b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are asked for."""
+        return [name for name, asked in zip(self._fields, self, strict=True) if asked]
+
+
+EVERY = Ways()
 
 
 def k_block(dtype: DType) -> int:
@@ -77,23 +110,57 @@ def block_scratch(dtype: DType, m: Size, n: Size, k: Size) -> Size:
     return depth * b + strips_scratch(depth, n, size) + dims.minimum(m, ROWS) * c
 
 
-def define_block(module: Module, target: Target, dtype: DType, partial: bool = False) -> str:
-    """Define `block` and what it calls for a float dtype, if there is none yet, strips with
-    `partial` tiles if so wished; returns its name."""
-    name = f"{prefix(dtype)}_block"
-    if name not in module.functions:
+def is_near(dtype: DType, n: Size, k: Size) -> bool:
+    """Whether B is known to be so small that no panels of it are packed for several strips."""
+    if not (isinstance(n, int) and isinstance(k, int)):
+        return False
+    return n * min(dims.round_up(k, 16), k_block(dtype)) * dtype.compute.itemsize <= PACK_BYTES
+
+
+def block_of(module: Module, dtype: DType, ways: Ways) -> Ways | None:
+    """What a block of the module may be asked for, of which these are a part; None if there is no
+    such block."""
+    name = re.compile(f"{prefix(dtype)}_block((?:_(?:{'|'.join(Ways._fields)}))*)")
+    for m in filter(None, map(name.fullmatch, module.functions)):
+        has = Ways(*(f"_{way}" in m[1] for way in Ways._fields))
+        if has | ways == has:
+            return has
+    return None
+
+
+def define_block(module: Module, target: Target, dtype: DType, ways: Ways) -> str:
+    """Define `block` and what it calls for a float dtype, unless there is one that will do; its
+    name."""
+    has = block_of(module, dtype, ways)
+    name = "_".join([prefix(dtype), "block", *(has or ways).names])
+    if has is None:
         f = Function(
             module, name,
             "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_col, "
             "ptr %b, i64 %b_row, i64 %b_col, ptr %c, i64 %c_row, ptr %scratch",
             target,
         )
-        block = _Block(f, dtype, partial)
+        block = _Block(f, dtype, ways)
         with f.each("0", "%k", k_block(dtype)) as start:
             block.steps(start.index)
         block.round()
         f.finish()
     return name
+
+
+# What the ways of a block add to it, by the ends of names.
+_ADDED = (("few", "row"), ("slices", "upright"), ("spread", "keeping"), ("pack",))
+
+
+def families(names: Iterable[str]) -> list[list[str]]:
+    """The functions of blocks in groups, of which many programs have the same ones: first strips of
+    rows, which all have and LLVM takes longest for, then what a way adds, and blocks themselves."""
+    found: dict[object, list[str]] = {}
+    for name in sorted(names):
+        end = name.rpartition("_")[2]
+        way = next((way for way in _ADDED if end in way), "strip" if "_strip_" in name else "block")
+        found.setdefault((way, name.split("_")[2]), []).append(name)
+    return sorted(found.values(), key=lambda group: "_strip_" not in group[0])
 
 
 class _Block:
@@ -105,50 +172,55 @@ class _Block:
     whether they are packed before it, row by row; before: whether all of B is, panel by panel.
     """
 
-    def __init__(self, f: Function, dtype: DType, partial: bool):
-        self.f, self.dtype, self.partial = f, dtype, partial
+    def __init__(self, f: Function, dtype: DType, ways: Ways):
+        self.f, self.dtype, self.ways = f, dtype, ways
         self.tiles = tiles = tiling(f.target, dtype.compute)
         self.narrow = dtype is not dtype.compute
-        self.pack = define_pack(f.module, f.target, dtype)
         self.panel = tiles.columns * tiles.bytes
         # scratch holds panels of B, then a strip of A, then C: see block_scratch
         deepest = f.round_up(f.min("%k", str(k_block(dtype))), 16)
         padded = f.mul(f.round_up("%n", tiles.columns), tiles.bytes)
         packed_a = f.at("%scratch", f.mul(deepest, padded))
-        strided = f.cmp("ne", "%b_col", str(dtype.itemsize))
+        strided = f.cmp("ne", "%b_col", str(dtype.itemsize)) if ways.columns else "false"
         self._place_c(packed_a, deepest, padded)
         self.n, self.b = "%n", "%b"
-        if not self.narrow:
+        self.begin = "0"
+        if ways.columns and not self.narrow:
             elem = str(dtype.itemsize)
             large = f.cmp("sge", f.mul(f.mul("%n", "%k"), elem), str(UPRIGHT_BYTES))
             several = f.all_of([large, f.cmp("sle", "%m", str(MOST_ROWS))])
-            few = f(f"or i1 {f.cmp('eq', '%m', '1')}, {several}")
+            few = f.any_of([f.cmp("eq", "%m", "1"), several])
             upright = f.all_of([few, strided, f.cmp("eq", "%b_row", elem)])
             self.begin = f.select(upright, f(f"and i64 %n, {-tiles.lanes}"), "0")
             self.n = f.sub("%n", self.begin)
             self.b = f.at("%b", f.mul(self.begin, "%b_col"))
-        before = f(f"or i1 {strided}, {self.staged}")
-        self.a = Strips(f, dtype, tiles, self.pack, packed_a, self.n)
-        self.full, self.eights = strips_of(f, tiles, self.a.crowded)
-        again = "false" if self.narrow else f.all_of([
-            f(f"xor i1 {before}, true"), f.cmp("sgt", "%m", str(tiles.rows)),
+        self.before = f.any_of([strided, self.staged])
+        self.a = Strips(f, dtype, tiles, packed_a, self.n, ways.strips)
+        self.full, self.eights = strips_of(f, tiles, self.a.crowded) if ways.rows else ("0", "0")
+        self.keep = self.far = self.coming = "false"
+        self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
+        if ways.panels:
+            self._place_panels(deepest)
+        self.in_panels = f.any_of([self.before, self.far, self.keep])
+
+    def _place_panels(self, deepest: str) -> None:
+        """Whether panels of B are packed for several strips, and by what."""
+        f, tiles = self.f, self.tiles
+        again = f.all_of([
+            f.negated(self.before), f.cmp("sgt", "%m", str(tiles.rows)),
             f.cmp("sgt", self.full, "0"),
         ])
-        far = self.coming = "false"
+        far = "false"
         if not f.target.reads_apart:
             far = f.cmp("sgt", f.mul("%b_row", "%k"), str(FAR_BYTES))
             if self.a.wide:
                 self.coming = f.all_of([again, far, f.cmp("sle", "%m", str(MANY_ROWS))])
-                far = f.all_of([far, f(f"xor i1 {self.coming}, true")])
+                far = f.all_of([far, f.negated(self.coming)])
         self.far = f.all_of([again, far, f.cmp("sge", self.n, str(tiles.columns))])
         self.keep = f.all_of([
-            again, f(f"xor i1 {far}, true"),
+            again, f.negated(far),
             f.cmp("sgt", f.mul(self.n, f.mul(deepest, tiles.bytes)), str(PACK_BYTES)),
         ])
-        self.in_panels = f.any_of([before, self.far, self.keep])
-        self.whole = f.mul(f.udiv(self.n, tiles.columns), tiles.columns)
-        some = f(f"or i1 {self.far}, {self.keep}")
-        self.packed_from = f.select(before, "0", f.select(some, self.whole, self.n))
 
     def _place_c(self, packed_a: str, deepest: str, padded: str) -> None:
         """Where C is added up: in whole registers, if need be in scratch."""
@@ -172,12 +244,13 @@ class _Block:
         self.a.begin(index, depth)
         later = f.cmp("ne", index, "0")
         b, c = f.at(self.b, f.mul(index, "%b_row")), self.out
-        if not self.narrow:
+        if self.begin != "0":
             self._upright(f.at("%b", f.mul(index, "%b_row")), depth, later)
             c = f.at(self.out, f.mul(self.begin, self.tiles.bytes))
-        self._pack_b(b, depth)
+        if self.in_panels != "false":
+            self._pack_b(b, depth)
         first = "0"
-        if not self.narrow:
+        if self.keep != "false":
             with f.when(self.keep):
                 self._keeping_strip(index, b, c, depth, later)
             first = f.select(self.keep, str(self.tiles.rows), "0")
@@ -208,13 +281,16 @@ class _Block:
         wide and rows few it is not done either: see `_keeping_strip`.
         """
         f, tiles = self.f, self.tiles
-        if not (self.narrow or f.target.reads_apart):
+        if self.far != "false":
             spread = define_spread(f.module, f.target, tiles)
             f.do(f"call void @{spread}(i64 {f.select(self.far, depth, '0')}, i64 {depth}, "
                  f"i64 {self.whole}, ptr {b}, i64 %b_row, ptr %scratch)")
-        with f.each(self.packed_from, self.n, tiles.columns) as col:
+        pack = define_pack(f.module, f.target, self.dtype)
+        some = f.any_of([self.far, self.keep])
+        first = f.select(self.before, "0", f.select(some, self.whole, self.n))
+        with f.each(first, self.n, tiles.columns) as col:
             width = f.min(str(tiles.columns), f.sub(self.n, col.index))
-            f.do(f"call void @{self.pack}(i64 {depth}, i64 {width}, "
+            f.do(f"call void @{pack}(i64 {depth}, i64 {width}, "
                  f"ptr {f.at(b, f.mul(col.index, '%b_col'))}, i64 %b_row, i64 %b_col, "
                  f"ptr {f.at('%scratch', f.mul(f.mul(col.index, depth), tiles.bytes))}, "
                  f"i64 {self.panel})")
@@ -242,7 +318,7 @@ class _Block:
              f"i64 {self.panel}, ptr {c}, i64 {self.out_row}, i1 {later}, ptr %scratch, "
              f"i64 {beyond})")
         skip = f.mul(self.whole, self.tiles.bytes)
-        kernel = strip(f.module, f.target, self.tiles, height, partial=self.partial)
+        kernel = strip(f.module, f.target, self.tiles, height, partial=self.ways.partial)
         f.do(f"call void @{kernel}(i64 1, i64 {f.sub(self.n, self.whole)}, i64 {depth}, {x}, "
              f"ptr {f.at('%scratch', f.mul(skip, depth))}, i64 {self.panel}, i64 0, "
              f"ptr {f.at(c, skip)}, i64 {self.out_row}, i1 {later})")
@@ -256,7 +332,7 @@ class _Block:
 
         def run(end: str, height: int, *, upright: bool = False) -> None:
             kernel = strip(
-                f.module, f.target, tiles, height, upright=upright, partial=self.partial
+                f.module, f.target, tiles, height, upright=upright, partial=self.ways.partial
             )
             with f.each(row, end, height) as at:
                 count = ""
@@ -268,11 +344,11 @@ class _Block:
                      f"i64 {b_row}, i64 {b_panel}, ptr {f.at(c, f.mul(at.index, self.out_row))}, "
                      f"i64 {self.out_row}, i1 {later})")
 
-        for height, _ in tiles.tiles:
+        for height, _ in tiles.tiles if self.ways.rows else tiles.tiles[-1:]:
             end = f.add(row, f.mul(f.udiv(f.sub("%m", row), height), height))
             if height == tiles.rows:
                 end = f.mul(self.full, height)
-                if self.a.wide:
+                if self.a.wide and self.a.may:
                     packed = f.select(self.a.near, end, row)
                     run(packed, height, upright=True)
                     row = packed

@@ -87,7 +87,14 @@ class Function(Emitter):
         return self.select(self.cmp("sgt", a, b), a, b)
 
     def select(self, cond: str, a: str, b: str, t: str = "i64") -> str:
+        if cond in ("true", "false"):
+            return a if cond == "true" else b
         return self(f"select i1 {cond}, {t} {a}, {t} {b}")
+
+    def negated(self, cond: str) -> str:
+        if cond in ("true", "false"):
+            return "false" if cond == "true" else "true"
+        return self(f"xor i1 {cond}, true")
 
     def at(self, ptr: str, offset: str | int) -> str:
         """ptr + offset bytes."""

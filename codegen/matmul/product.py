@@ -30,12 +30,20 @@ threads, for a row alone and among others, and on every CPU level with fma.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from graphc import dims
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine.target import Target
-from graphc.codegen.matmul.block import ROWS, block_scratch, define_block, k_block, most_rows
+from graphc.codegen.matmul.block import (
+    EVERY,
+    ROWS,
+    Ways,
+    block_of,
+    block_scratch,
+    define_block,
+    k_block,
+    most_rows,
+)
 from graphc.codegen.matmul.dot import define_dots, dots_scratch
 from graphc.codegen.matmul.integer import define_int_block
 from graphc.codegen.matmul.ir import Function
@@ -48,7 +56,6 @@ from graphc.dims import Size
 from graphc.types import DType
 
 STREAMED_ROW = 1024  # bytes of a row of B from which a single row's product may go by `stream`
-PARTIAL_TILES = 4    # up to so many panels of columns a partial tile is worth its code
 
 
 _FIELDS = (
@@ -83,10 +90,16 @@ def product_scratch(
     return total + 128  # room to align
 
 
+def goes_by_block(dtype: DType, columns: Size | None) -> bool:
+    """Whether a product has a block: not one of a vector, but in types that are computed as others.
+    """
+    return dtype.is_float and (columns != 1 or dtype.compute is not dtype)
+
+
 def product(
     module: Module, target: Target, dtype: DType, *, rows: int | None = None,
-    columns: int | None = None, depth: int | None = None, passing: bool = False,
-    symmetric: bool = False,
+    columns: int | None = None, depth: int | None = None, ways: Ways = EVERY,
+    passing: bool = False, symmetric: bool = False,
 ) -> str:
     """Add the matrix product of a dtype (not bool) to the module; returns the function's name.
 
@@ -94,22 +107,26 @@ def product(
     n = 1 alone, may be slow for a single row if there are several, and costs less to compile. Its
     results are the same. A `passing` one needs `passing_rows`.
     `depth` is k where it is known: short rows times a vector have a function for their length
-    alone. In a `symmetric` one B is A's transpose, in the same place (see `symmetric`).
+    alone. `ways`: what it asks of its block, which is one that the module has if that will do. In a
+    `symmetric` one B is A's transpose, in the same place (see `symmetric`).
     """
-    kinds = ["block"]
+    block, dots, stream = goes_by_block(dtype, columns) or not dtype.is_float, False, False
     if dtype.is_float and dtype.compute is dtype:
-        dots, block = columns in (None, 1), columns != 1
+        dots = columns in (None, 1)
         wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
         stream = block and (rows == 1 or (rows is None and wide))
-        kinds = ["block"] * block + ["dots"] * dots + ["stream"] * stream
+    kinds = ["block"] * block
+    if block and dtype.is_float:
+        ways = block_of(module, dtype, ways) or ways
+        kinds += ways.names
+    kinds += ["dots"] * dots + ["stream"] * stream
     kinds += ["passing"] * passing + ["symmetric"] * symmetric
     name, length = f"{prefix(dtype)}_{'_'.join(kinds)}_product", None
     if kinds == ["dots"] and depth is not None and is_short(target, dtype, depth):
         name, length = f"{name}_of_{depth}", depth
     if name in module.functions:
         return name
-    define_blocks(module, target, [(dtype, rows, columns)])
-    task = _define_task(module, target, dtype, f"{name}_task", kinds, length)
+    task = _define_task(module, target, dtype, f"{name}_task", kinds, length, ways)
     if symmetric:
         _define_end(module, target, f"{task}_end")
     f = Function(
@@ -147,39 +164,6 @@ def product(
                 f.do(f"call void @{part}(ptr {record}, i64 0, i64 {tasks}, ptr %scratch)")
     f.finish()
     return name
-
-
-def define_blocks(
-    module: Module, target: Target, products: Iterable[tuple[DType, Size | None, Size | None]]
-) -> None:
-    """Define the blocks that products of these dtypes, rows and columns go by, where there are none
-    yet; sizes that are not known are no numbers.
-
-    All products of a dtype have the same block. It has the tile for a register and a part of one if
-    any of these wants that.
-    """
-    partial: dict[DType, bool] = {}
-    for dtype, rows, columns in products:
-        if dtype.is_float and (columns != 1 or dtype.compute is not dtype):
-            wanted = rows != 1 and _wants_partial(target, dtype, columns)
-            partial[dtype] = partial.get(dtype, False) or wanted
-    for dtype, has in partial.items():
-        define_block(module, target, dtype, has)
-
-
-def _wants_partial(target: Target, dtype: DType, columns: Size | None) -> bool:
-    """Whether a product gains by a tile for a register and a part of one.
-
-    It takes an eighth more time to compile. Few columns gain by it: 512x30x512 f32 takes 24 % less,
-    128x10x128 f64 22 %, 128x84x120 f32 6 %, 512x500x512 as long as before. By AVX2, where the six
-    sums of one register wait for one another, 1000x10x64 f32 takes half as long, 256x14x256 and
-    100x30x100 0.6 as long, 100x5x1000 f64 half: there columns that are not known have it, too.
-    """
-    tiles = tiling(target, dtype.compute)
-    if not isinstance(columns, int):
-        return tiles.masked and not target.masked
-    few = columns < PARTIAL_TILES * tiles.columns
-    return tiles.masked and few and columns % tiles.columns > tiles.lanes
 
 
 def unite(module: Module) -> None:
@@ -227,7 +211,7 @@ def _merge_batch(f: Function) -> tuple[str, str]:
 
 def _define_task(
     module: Module, target: Target, dtype: DType, name: str, kinds: list[str],
-    length: int | None,
+    length: int | None, ways: Ways,
 ) -> str:
     """Define task(record, begin, end, scratch): blocks [begin, end) of the product; `length`: k, if
     rows are short."""
@@ -270,7 +254,7 @@ def _define_task(
         def compute(m: str, at: str, n: str) -> None:
             """m rows of n columns, from column `at` of the block on."""
             beside, out = f.at(b, f.mul(at, v["b_col"])), f.at(c, f.mul(at, dtype.itemsize))
-            _compute(f, target, dtype, kinds, length, v, across, m, n, a, beside, out, room)
+            _compute(f, target, dtype, kinds, length, ways, v, across, m, n, a, beside, out, room)
 
         with f.either(f.cmp("sgt", v["k"], "0")) as branches:
             if "symmetric" in kinds:
@@ -314,13 +298,14 @@ def _end(
 
 def _compute(
     f: Function, target: Target, dtype: DType, kinds: list[str], length: int | None,
-    v: dict[str, str], across: str, m: str, n: str, a: str, b: str, c: str, scratch: str,
+    ways: Ways, v: dict[str, str], across: str, m: str, n: str, a: str, b: str, c: str,
+    scratch: str,
 ) -> None:
     """C = A @ B for one block, k >= 1; `across` says whether it goes by `stream`."""
 
     def block() -> None:
         if dtype.is_float:
-            name = define_block(f.module, target, dtype)
+            name = define_block(f.module, target, dtype, ways)
         else:
             name = define_int_block(f.module, target, dtype)
         f.do(f"call void @{name}(i64 {m}, i64 {n}, i64 {v['k']}, "

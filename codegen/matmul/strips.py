@@ -9,7 +9,7 @@ from __future__ import annotations
 from graphc.aligned import LINE
 from graphc.codegen.matmul.ir import Function
 from graphc.codegen.matmul.micro import PITCH, by_turns
-from graphc.codegen.matmul.pack import define_slices
+from graphc.codegen.matmul.pack import define_pack, define_slices
 from graphc.codegen.matmul.tiling import Tiling
 from graphc.dims import Size
 from graphc.types import DType
@@ -33,6 +33,14 @@ def strips_scratch(depth: Size, n: Size, size: int) -> Size:
     elif isinstance(n, int) and n * size <= FLAT_TILES * 2 * LINE:  # few panels of wide registers
         rows = TOGETHER * LOW
     return rows * (depth * size + LINE)
+
+
+def may_be_packed(tiles: Tiling, m: Size, n: Size, rows: bool) -> bool:
+    """Whether strips of A may be packed, of m rows beside n columns, where it is known whether its
+    rows are contiguous: see `Strips`."""
+    few = isinstance(n, int) and n <= tiles.columns * (FLAT_TILES if rows else 1)
+    low = tiles.rows != HEIGHT or (isinstance(m, int) and m < HEIGHT)
+    return not few and not (rows and low)
 
 
 def strips_of(f: Function, tiles: Tiling, crowded: str) -> tuple[str, str]:
@@ -105,41 +113,41 @@ class Strips:
     rows of several strips at once: A.T @ B of 128 to 1024 takes Zen 3 8 to 20 % less, beside
     another thread, 784x128x512 15 %.
 
-    wide: whether there is that kernel; upright: whether packed with contiguous columns; near: both,
-    and packed; several: whether several are at once; crowded: whether they share cache sets where
-    they are, and stay there.
+    may: whether any may be packed; wide: whether there is that kernel; upright: whether packed with
+    contiguous columns; near: both, and packed; several: whether several are at once; crowded:
+    whether they share cache sets where they are, and stay there.
     """
 
     def __init__(
-        self, f: Function, dtype: DType, tiles: Tiling, pack: str, packed: str, n: str
+        self, f: Function, dtype: DType, tiles: Tiling, packed: str, n: str, may: bool = True
     ):
-        self.f, self.dtype, self.pack = f, dtype, pack
+        self.f, self.dtype, self.may = f, dtype, may
         self.packed, self.size = packed, tiles.bytes
         self.height = tiles.rows
         elem = str(dtype.itemsize)
         self.flat = f.cmp("eq", "%a_row", elem)  # its columns are contiguous, not its rows
         rows = f.cmp("eq", "%a_col", elem)
         self.asked = f.all_of([rows, f.cmp("sgt", n, str(MANY_TILES * tiles.columns))])
-        unit = f(f"or i1 {self.flat}, {rows}")
-        most = f.select(unit, str(FLAT_TILES * tiles.columns), str(tiles.columns))
-        apart = f(f"xor i1 {rows}, true")
         self.wide, tall, even = tiles.rows == HEIGHT, "false", "false"
         if self.wide:
-            if not f.target.decodes_enough:
+            if may and not f.target.decodes_enough:
                 tall = f.all_of([rows, f.cmp("sge", "%m", str(TALL_ROWS))])
             even = f.cmp("eq", f(f"and i64 %a_row, {WAY_BYTES - 1}"), "0")
             even = f.all_of([even, f.cmp("sge", "%m", str(HEIGHT))])
-            apart = f(f"or i1 {apart}, {f(f'or i1 {even}, {tall}')}")
-        narrow = dtype is not dtype.compute
-        many = f.cmp("sgt", n, most)
-        self.wanted = "true" if narrow else f.all_of([many, apart])
-        self.crowded = f.all_of([even, f(f"xor i1 {self.wanted}, true")])
-        turns = by_turns(f.target, tiles) and not narrow
-        self.upright = "false" if turns else f(f"or i1 {self.flat}, {tall}")
+        self.wanted = self.upright = self.several = "false"
+        if may:
+            narrow = dtype is not dtype.compute
+            flat, one = (str(tiles.columns * count) for count in (FLAT_TILES, 1))
+            many = f.cmp("sgt", n, f.select(f.any_of([self.flat, rows]), flat, one))
+            apart = f.any_of([f.negated(rows), even, tall])
+            self.wanted = "true" if narrow else f.all_of([many, apart])
+            turns = by_turns(f.target, tiles) and not narrow
+            self.upright = "false" if turns else f.any_of([self.flat, tall])
+            if self.wide or turns:
+                far = f.cmp("sgt", f.mul("%a_col", "%k"), str(APART_BYTES))
+                self.several = f.all_of([self.wanted, self.flat, many, *[far] * self.wide])
         self.near = f.all_of([self.wanted, self.upright])
-        far = f.cmp("sgt", f.mul("%a_col", "%k"), str(APART_BYTES))
-        several = [self.wanted, self.flat, many, *[far] * self.wide]
-        self.several = f.all_of(several) if self.wide or turns else "false"
+        self.crowded = f.all_of([even, f.negated(self.wanted)])
 
     def begin(self, index: str, depth: str) -> None:
         """The block of k from `index` on."""
@@ -156,30 +164,39 @@ class Strips:
         row = f.add(f.mul(self.depth, self.size), str(LINE))
         apart = f.cmp("ne", "%a_col", str(self.size))
         with f.when(apart):
-            f.do(f"call void @{self.pack}(i64 %m, i64 {self.depth}, ptr {self.source}, "
+            f.do(f"call void @{self._pack()}(i64 %m, i64 {self.depth}, ptr {self.source}, "
                  f"i64 %a_row, i64 %a_col, ptr {self.packed}, i64 {row})")
         return f.select(apart, self.packed, self.source, "ptr"), f.select(apart, row, "%a_row")
 
     def __call__(self, row: str, height: int) -> str:
         """The kernel's arguments for the strip at `row`."""
         f = self.f
-        a = f.at(self.source, f.mul(row, "%a_row"))
-        packed, alone = self.packed, self.wanted
-        if self.several != "false" and height == self.height:
-            packed = self._together(a, f.udiv(row, height))
-            alone = f.all_of([alone, f(f"xor i1 {self.several}, true")])
-        with f.when(alone):
-            f.do(f"call void @{self.pack}(i64 {f.select(self.upright, self.depth, str(height))}, "
-                 f"i64 {f.select(self.upright, str(height), self.depth)}, ptr {a}, "
-                 f"i64 {f.select(self.upright, '%a_col', '%a_row')}, "
-                 f"i64 {f.select(self.upright, '%a_row', '%a_col')}, "
-                 f"ptr {self.packed}, i64 {self.row})")
-        here = f.select(self.wanted, packed, a, "ptr")
+        a = here = f.at(self.source, f.mul(row, "%a_row"))
+        if self.may:
+            here = f.select(self.wanted, self._packed(a, row, height), a, "ptr")
         strip = f"ptr {here}, i64 {self.a_row}, i64 {self.a_col}"
         if height == self.height:
             after = f.at(a, f.mul("%a_row", height))
             strip += f", ptr {f.select(self.asked, after, 'null', 'ptr')}, i64 %a_row"
         return strip
+
+    def _packed(self, a: str, row: str, height: int) -> str:
+        """Pack the strip at `row`, which is at `a`, if that is wanted; where it is then."""
+        f, packed, alone = self.f, self.packed, self.wanted
+        if self.several != "false" and height == self.height:
+            packed = self._together(a, f.udiv(row, height))
+            alone = f.all_of([alone, f.negated(self.several)])
+        with f.when(alone):
+            f.do(f"call void @{self._pack()}("
+                 f"i64 {f.select(self.upright, self.depth, str(height))}, "
+                 f"i64 {f.select(self.upright, str(height), self.depth)}, ptr {a}, "
+                 f"i64 {f.select(self.upright, '%a_col', '%a_row')}, "
+                 f"i64 {f.select(self.upright, '%a_row', '%a_col')}, "
+                 f"ptr {self.packed}, i64 {self.row})")
+        return packed
+
+    def _pack(self) -> str:
+        return define_pack(self.f.module, self.f.target, self.dtype)
 
     def _together(self, a: str, number: str) -> str:
         """Pack strips of columns from number `number` on, if it is their turn; where this one is.
@@ -195,7 +212,8 @@ class Strips:
                 f.do(f"call void @{slices}(i64 {count}, i64 {self.depth}, "
                      f"ptr {a}, i64 %a_col, ptr {self.packed})")
             else:
-                f.do(f"call void @{self.pack}(i64 {f.mul(count, self.height)}, i64 {self.depth}, "
+                f.do(f"call void @{self._pack()}("
+                     f"i64 {f.mul(count, self.height)}, i64 {self.depth}, "
                      f"ptr {a}, i64 %a_row, i64 %a_col, ptr {self.packed}, i64 {self.row})")
         each = f.mul(self.depth, PITCH * self.size) if self.wide else f.mul(self.row, self.height)
         return f.at(self.packed, f.select(self.several, f.mul(place, each), "0"))

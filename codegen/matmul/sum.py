@@ -115,7 +115,7 @@ def _define_piece(module: Module, target: Target, dtype: DType) -> str:
         target,
     )
     strips = Strips(
-        f, dtype, tiles, pack,
+        f, dtype, tiles,
         f.at("%scratch", f.mul(f.mul(f.round_up("%n", tiles.columns), tiles.bytes), "%k")), "%n",
     )
     strips.begin("0", "%k")

@@ -100,15 +100,15 @@ def test_products_that_may_be_written_out_wait(monkeypatch):
     begun = []
     begin = overlap.Overlap.begin
     monkeypatch.setattr(
-        overlap.Overlap, "begin", lambda o, m: (begun.append([*m.functions]), begin(o, m))[1]
+        overlap.Overlap, "begin", lambda o, m, f: (begun.append([*m.functions]), begin(o, m, f))[1]
     )
     small, large = gx.input("s", (8, 8)), gx.input("l", (64, 64))
     f = gx.function([small], small @ small).compile()
     assert not begun and "graphc_matmul" not in f.llvm_ir()
     f = gx.function([small, large], [small @ small, large @ large]).compile()
-    assert not begun and "@graphc_matmul_f32_block(" in f.llvm_ir()
+    assert not begun and "@graphc_matmul_f32_strip_1(" in f.llvm_ir()
     f = gx.function([large], large @ large).compile()
-    assert "graphc_matmul_f32_block" in begun[0]
+    assert "graphc_matmul_f32_strip_1" in begun[0]
     # no function of straight-line code has room for more
     most = straight.MAX_LINES // blocks.SHARE * straight.VECTOR_BITS // 32
     assert max(most, straight.MAX_STEPS) <= templates.WRITTEN_OUT

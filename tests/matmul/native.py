@@ -10,7 +10,9 @@ from guarded import guarded
 from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import jit, llvm
 from graphc.codegen.machine.target import Target, host, x86
+from graphc.codegen.matmul.block import EVERY, Ways
 from graphc.codegen.matmul.product import product, product_scratch
+from graphc.codegen.matmul.tiling import tiling
 from graphc.codegen.pool.runtime import SCRATCH_BYTES
 from graphc.types import as_dtype
 
@@ -35,11 +37,14 @@ _kept: list[jit.Code] = []
 
 def text(
     dtype: str, target: Target, parallel: str = ALONE, columns: int | None = None,
-    depth: int | None = None, symmetric: bool = False,
+    depth: int | None = None, symmetric: bool = False, ways: Ways = EVERY,
 ) -> str:
     module = Module()
+    if columns is not None:  # few columns have partial tiles, which serve any
+        ways = ways._replace(partial=tiling(target, as_dtype(dtype).compute).masked)
     name = product(
-        module, target, as_dtype(dtype), columns=columns, depth=depth, symmetric=symmetric
+        module, target, as_dtype(dtype), columns=columns, depth=depth, ways=ways,
+        symmetric=symmetric,
     )
     module.define("graphc_parallel", (
         "define internal void @graphc_parallel(ptr %task, ptr %ctx, i64 %whole, ptr %scratch) {\n"
@@ -66,11 +71,11 @@ def address(source: str, target: Target, name: str) -> int:
 @cache
 def compiled(
     dtype: str, level: str, parallel: str = ALONE, columns: int | None = None, core: str = "",
-    depth: int | None = None, symmetric: bool = False,
+    depth: int | None = None, symmetric: bool = False, ways: Ways = EVERY,
 ):
     """The product as a ctypes function: addresses and element strides, all as integers."""
     target = x86(level, host().triple)._replace(core=core)
-    source = text(dtype, target, parallel, columns, depth, symmetric)
+    source = text(dtype, target, parallel, columns, depth, symmetric, ways)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 18)(address(source, target, "entry"))
 
 

@@ -14,11 +14,8 @@ from operands import FLOATS, FUSED, check, numbers
 
 import graphc as gx
 from graphc.codegen.compile import compile_graph
-from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import jit, llvm
 from graphc.codegen.machine.target import host, x86
-from graphc.codegen.matmul.product import define_blocks, product, unite
-from graphc.types import f32
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -86,23 +83,25 @@ def test_a_tile_whose_last_register_is_partial(dtype, at_end):
         check(c, a, b)
 
 
-@pytest.mark.parametrize(("columns", "kinds", "partial"), [
-    ((30,), {"block"}, True), ((64, 32, 48, 10), {"block"}, False), ((64, 30), {"block"}, True),
-    ((30, None), {"block_dots_stream"}, True), ((300, 30, 1), {"block_stream", "dots"}, True),
-    ((300, 64), {"block_stream"}, False),
+@pytest.mark.parametrize(("columns", "kinds"), [
+    ((30,), {"block_rows_panels_partial"}), ((64, 32, 48, 10), {"block_rows_panels"}),
+    ((64, 30), {"block_rows_panels_partial"}), ((300, 64), {"block_rows_strips_panels_stream"}),
+    ((30, "n"), {"block_rows_strips_panels_partial_dots_stream"}),
+    ((300, 30, 1), {"block_rows_strips_panels_partial_stream", "dots"}),
 ])  # fmt: skip
-def test_which_products_have_partial_tiles(columns, kinds, partial):
+def test_which_products_have_partial_tiles(columns, kinds):
     """Those that need and can have them, and all others beside them, for they have one block."""
-    module, target = Module(), x86("v4")
-    define_blocks(module, target, [(f32, None, n) for n in columns])
-    for n in columns:
-        product(module, target, f32, columns=n)
-    unite(module)
-    found = [name.removeprefix("graphc_matmul_f32_") for name in module.functions]
+    weights = [gx.input(f"w{i}", ("k", n)) for i, n in enumerate(columns)]
+    xs = [gx.input(f"x{i}", (f"m{i}", "k")) for i, _ in enumerate(columns)]
+    f = gx.function([*xs, *weights], [gx.tanh(x @ w) for x, w in zip(xs, weights, strict=True)])
+    program = compile_graph(f.optimized, x86("v4"))
+    found = re.findall(r"^define .*@graphc_matmul_f32_(\w+)\(", program.llvm, re.M)
     assert {n.removesuffix("_product") for n in found if n.endswith("_product")} == kinds
-    high = {f"strip_{height}" + "_partial" * partial for height in (14, 8, 6)}
-    low = {"strip_4", "strip_2", "strip_1", "strip_14_keeping", "strip_14_upright"}
-    assert {n for n in found if n.startswith("strip")} == high | low
+    partial = "_partial" * any("partial" in kind for kind in kinds)
+    upright = {"strip_14_upright"} if any("strips" in kind for kind in kinds) else set()
+    strips = {"strip_4", "strip_2", "strip_1", "strip_14_keeping"} | upright
+    strips |= {f"strip_{height}{partial}" for height in (14, 8, 6)}
+    assert {n for n in found if n.startswith("strip")} == strips
 
 
 @pytest.mark.parametrize(("rows", "kernels"), [("n", 1), (64, 2)])

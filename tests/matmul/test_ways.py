@@ -1,0 +1,79 @@
+"""What a block has no code for, since nothing asks for it, no result hangs on."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from guarded import guarded
+from native import call, compiled
+from operands import FLOATS, FUSED, check, numbers
+
+import graphc as gx
+from graphc.codegen.compile import compile_graph
+from graphc.codegen.machine.target import x86
+from graphc.codegen.matmul.block import EVERY, Ways
+
+SIZES = [(1, 7, 5), (1, 300, 260), (5, 40, 64), (13, 30, 33), (14, 31, 64), (43, 260, 31),
+         (60, 300, 200), (100, 70, 140)]  # fmt: skip
+
+
+@pytest.mark.parametrize("level", FUSED)
+@pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
+@pytest.mark.parametrize("ways", [
+    Ways(True, True, False, False), Ways(True, False, True, False), Ways(True, False, False, True),
+    Ways(True, False, False, False), Ways(False, False, False, False), Ways(False, True, True),
+], ids=lambda w: "_".join(w.names) or "none")
+def test_bits_are_those_of_the_whole_block(dtype, level, ways):
+    """Whether or not the sizes are such that others would pack; A with any strides, B with those
+    that are asked for."""
+    rng = np.random.default_rng(21)
+    strides = itertools.product((False, True), (False, True) if ways.columns else (False,))
+    for (m, k, n), (ta, tb) in itertools.product(SIZES, [*strides]):
+        if m > 1 and not ways.rows:
+            continue
+        a, b = guarded((1, k, m) if ta else (1, m, k), dtype), guarded(
+            (1, n, k) if tb else (1, k, n), dtype
+        )
+        a[...], b[...] = numbers(rng, a.shape, dtype), numbers(rng, b.shape, dtype)
+        a, b = a.transpose(0, 2, 1) if ta else a, b.transpose(0, 2, 1) if tb else b
+        results = []
+        for w in (ways, EVERY):
+            if w.strips or dtype != "float16":  # whose operands are packed always
+                c = guarded((1, m, n), dtype)
+                call(compiled(dtype, level, ways=w), a, b, c)
+                check(c, a, b)
+                results.append(c.tobytes())
+        assert len({*results}) == 1, (m, k, n, ta, tb)
+
+
+def functions(level, outputs, inputs):
+    """Of the blocks of a program, without the strips of rows."""
+    text = compile_graph(gx.function(inputs, outputs).optimized, x86(level)).llvm
+    found = set(re.findall(r"^define [^@]*@graphc_matmul_f32_(\w+)\(", text, re.M))
+    others = r"strip_\d+(_partial)?|\w+_product(_task)?|stream|add"
+    return {f for f in found if not re.fullmatch(others, f)}
+
+
+def test_a_program_has_what_its_products_ask_for():
+    x = gx.input("x", ("n", 64))
+    w, v, large = (gx.input(name, (64, n)) for name, n in (("w", 48), ("v", 10), ("large", 500)))
+    assert functions("v4", [gx.tanh(x @ w), x @ v], [x, w, v]) == {"block_rows"}
+    assert functions("v4", x @ large, [x, large]) == {
+        "block_rows_strips_panels", "pack", "slices", "spread", "strip_14_keeping",
+        "strip_14_upright",
+    }
+    assert functions("v3", x @ large, [x, large]) == {
+        "block_rows_panels", "pack", "spread", "strip_6_keeping",
+    }
+    y = gx.input("y", ("n", 48))
+    assert functions("v4", [x @ w, y @ w.T], [x, y, w]) == {
+        "block_rows_columns", "few", "pack", "row",
+    }
+    one = gx.input("one", (1, 64))
+    assert functions("v4", one @ large, [one, large]) == {"block"}
+    # rows of a batch that share B are one product
+    batch = gx.input("batch", ("n", 1, 64))
+    assert functions("v4", batch @ w, [batch, w]) == {"block_rows"}
