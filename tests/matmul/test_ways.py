@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from guarded import guarded
 from native import call, compiled
-from operands import FLOATS, FUSED, check, numbers
+from operands import FLOATS, check, numbers
+from scalar_harness import levels
 
 import graphc as gx
 from graphc.codegen.compile import compile_graph
@@ -20,7 +21,7 @@ SIZES = [(1, 7, 5), (1, 300, 260), (5, 40, 64), (13, 30, 33), (14, 31, 64), (43,
          (60, 300, 200), (100, 70, 140)]  # fmt: skip
 
 
-@pytest.mark.parametrize("level", FUSED)
+@pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("dtype", [*FLOATS, "float16"])
 @pytest.mark.parametrize("ways", [
     Ways(True, True, False, False), Ways(True, False, True, False), Ways(True, False, False, True),
