@@ -12,7 +12,6 @@ import numpy as np
 
 from graphc import dims
 from graphc.codegen import merge_functions
-from graphc.codegen.chain.kernel import ChainKernel
 from graphc.codegen.debug import entitle, graph_loc, kernel_loc, kernel_name, kernel_nodes
 from graphc.codegen.delayed import stepped
 from graphc.codegen.earlier import store_earlier
@@ -219,6 +218,8 @@ class _Compiler:
         if block:
             call = blocks.define(job)
         elif chains.is_chain(n):
+            from graphc.codegen.chain.kernel import ChainKernel  # 3 ms, and most have no chains
+
             chain = ChainKernel(job)
             call = chain.define()
             self.members += chain.calls

@@ -9,7 +9,6 @@ from functools import reduce
 
 from graphc import dims
 from graphc.aligned import LINE
-from graphc.codegen.both import BothKernel
 from graphc.codegen.delayed import DelayedKernel, delayed
 from graphc.codegen.emission.dot import DotKernel
 from graphc.codegen.emission.frame import Slots, slots_of
@@ -145,6 +144,8 @@ def _define(
 
 def _define_both(job: Job) -> Call:
     """Two products of one matrix with vectors."""
+    from graphc.codegen.both import BothKernel  # which few programs need
+
     both = BothKernel(job)
     both.define()
     return Call(
