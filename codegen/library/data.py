@@ -84,7 +84,7 @@ class Data:
             return ""
         whole = bytearray(self.size)
         for offset, raw in self._chunks:
-            whole[offset:offset + len(raw)] = raw
+            whole[offset:offset + len(raw)] = memoryview(raw)  # which an array is not taken for
         return (
             f"@graphc.data = internal constant [{self.size} x i8] "
             f'c"{_escape(bytes(whole))}", align {ALIGN}\n'

@@ -10,6 +10,8 @@ import pytest
 from library_samples import Loaded, batch, digits_functions, export_loaded, needs_cc, same_bits
 
 import graphc as gx
+from graphc.codegen.machine import llvm
+from graphc.codegen.machine.target import host
 
 
 def test_training_equals_the_function_bit_for_bit(digits):
@@ -94,16 +96,13 @@ def test_two_libraries_in_one_process(digits, tmp_path):
 @needs_cc
 def test_text_survives_an_optimiser(tmp_path):
     """Whoever compiles the .ll file may run LLVM's passes over it: the same bits."""
-    import llvmlite.binding as llvm
-
     functions = digits_functions()
     path = gx.export(functions, tmp_path / "digits.ll")
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=3, reloc="pic")
-    module = llvm.parse_assembly(path.read_text(), llvm.create_context())
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    passes = llvm.create_pass_builder(machine, options)
+    b = llvm.binding()
+    machine = b.Target.from_default_triple().create_target_machine(opt=3, reloc="pic")
+    module = b.parse_assembly(path.read_text(), b.create_context())
+    options = b.create_pipeline_tuning_options(speed_level=3)
+    passes = b.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     (tmp_path / "digits.o").write_bytes(machine.emit_object(module))
     subprocess.run(["cc", "-shared", "digits.o", "-o", "libdigits.so"], cwd=tmp_path, check=True)
@@ -113,6 +112,22 @@ def test_text_survives_an_optimiser(tmp_path):
     for k, n in enumerate((1, 33, 700)):
         x, y = batch(n, k)
         assert same_bits(lib.call("step", state, x, y)[0], step(x, y)["loss"])
+
+
+@needs_cc
+@pytest.mark.parametrize("suffix", [".ll", ".s"])
+def test_text_has_what_no_function_updates(tmp_path, suffix):
+    """Weights that are constants of the library, not part of its state."""
+    x, w = gx.input("x", ("n", 64)), gx.variable(np.linspace(-1, 1, 64 * 48), "w", "float32")
+    f = gx.function([x], gx.tanh(x @ gx.reshape(w, (64, 48))), name="act")
+    path = gx.export(f, tmp_path / f"net{suffix}")
+    if suffix == ".ll":
+        (tmp_path / "net.o").write_bytes(llvm.compile_object(path.read_text(), host()))
+    else:
+        subprocess.run(["cc", "-c", path, "-o", tmp_path / "net.o"], check=True)
+    subprocess.run(["cc", "-shared", "net.o", "-o", "libnet.so"], cwd=tmp_path, check=True)
+    values = np.random.default_rng(0).normal(size=(9, 64)).astype("f4")
+    assert same_bits(gx.load(tmp_path / "libnet.so").act(values), f(values))
 
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
