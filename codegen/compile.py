@@ -52,7 +52,7 @@ _CALLED = re.compile(
 def compile_graph(
     g: Graph, target: Target, *, fastmath: bool = False, name: str | None = None,
     declared: Graph | None = None, timed: bool = False, debug: bool = False,
-    kernels: bool = False, overlap: Overlap | None = None,
+    kernels: bool = False, overlap: Overlap | None = None, beside: Sequence[Graph] = (),
 ) -> Program:
     """Generate code for a graph; one that is not the result of the whole pipeline is fused first.
 
@@ -60,10 +60,12 @@ def compile_graph(
     checked even where a pass has removed the node that required it. A `timed` program counts the
     ticks of every kernel (see `waves.TICKS`). With `debug` the text says what computes which line
     (see `debug`). With `kernels` even a small graph gets kernels (see `straight`). `overlap`
-    takes the functions that will not change any more while the others are written.
+    takes the functions that will not change any more while the others are written. `beside`: the
+    results of the pipeline for other functions of the same library, see `templates`.
     """
     return _Compiler(
-        lower(g), target, fastmath, name or g.name, declared or g, timed, debug, kernels, overlap
+        lower(g), target, fastmath, name or g.name, declared or g, timed, debug, kernels, overlap,
+        [*map(lower, beside)],
     ).program()
 
 
@@ -76,11 +78,11 @@ def _entry_name(name: str) -> str:
 class _Compiler:
     def __init__(
         self, g: Graph, target: Target, fastmath: bool, name: str, declared: Graph, timed: bool,
-        debug: bool, kernels: bool, overlap: Overlap | None,
+        debug: bool, kernels: bool, overlap: Overlap | None, beside: Sequence[Graph],
     ):
         self.may_be_straight = not kernels
         self.overlap = None if debug else overlap  # lines are named when all is written
-        self.timed = timed
+        self.timed, self.beside = timed, beside
         self.declared = declared
         self.updates = frozenset(v for _, v in g.updates)
         self.g, self.target, self.fastmath = g, target, fastmath
@@ -183,7 +185,8 @@ class _Compiler:
         kinds = Counter(map(_computed, different))
         long = sum(any(m.op.name in FUNCTIONS for m in kernel_nodes(n)) for n in different)
         self.module.sparing = long > MOST_LONG
-        define_products(self.module, self.target, [n for n in nodes if n not in begins])
+        called = [n for n in nodes if n not in begins]
+        define_products(self.module, self.target, called, self.beside)
         calls: list[Call] = []
         for n in nodes:
             written = len(self.module.functions)

@@ -85,7 +85,7 @@ def _export(
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise CompileError(f"export: cannot write {path}: the directory is not writable")
     initial, kept = _state(chosen, state, loc)
-    units = [_unit(f, platform.targets(levels), debug) for f in chosen]
+    units = [_unit(f, chosen, platform.targets(levels), debug) for f in chosen]
     values = _values(chosen, initial, loc)
     write_library(make_library(prefix, units, platform, values, kept, debug), path, kinds)
 
@@ -113,17 +113,17 @@ def _values(chosen: Sequence[Function], initial: bool, loc: Loc | None) -> dict[
         }
 
 
-def _unit(f: Function, targets: Any, debug: bool) -> Unit:
+def _unit(f: Function, chosen: Sequence[Function], targets: Any, debug: bool) -> Unit:
     from graphc.codegen import compile_graph
     from graphc.codegen.library.abi import Unit
     from graphc.passes.bodies import collector_paused
 
-    optimized = f.optimized
+    optimized, *beside = (g.optimized for g in (f, *(g for g in chosen if g is not f)))
     with collector_paused():
         programs = tuple(
             (level, compile_graph(
                 optimized, target, fastmath=f.options.fastmath, name=f.name, declared=f.graph,
-                debug=debug,
+                debug=debug, beside=beside,
             ))
             for level, target in targets.items()
         )

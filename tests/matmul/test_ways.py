@@ -78,3 +78,19 @@ def test_a_program_has_what_its_products_ask_for():
     # rows of a batch that share B are one product
     batch = gx.input("batch", ("n", 1, 64))
     assert functions("v4", batch @ w, [batch, w]) == {"block_rows"}
+
+
+def test_functions_of_a_library_share_a_block(tmp_path):
+    """One with all that any asks for, such as a step and what it trains; none of those that no
+    product needs."""
+    x, w, v = gx.input("x", ("n", 64)), gx.input("w", (64, 48)), gx.input("v", (48, 64))
+    right = gx.function([x, w], x @ w, name="right")
+    turned = gx.function([x, v], gx.tanh(x @ v.T), name="turned")
+    small = gx.input("small", (4, 4))
+    tiny = gx.function([small], small @ small, name="tiny")
+    for functions, wanted in (([right, tiny], ["rows"]), ([right, turned], ["rows_columns"])):
+        for chosen in (functions, functions[::-1]):
+            text = gx.export(chosen, tmp_path / "l.ll", cpu="v4").read_text()
+            blocks = re.findall(r"^define .*@graphc_matmul_f32_block_(\w+)\.v4\(", text, re.M)
+            assert [b for b in blocks if "product" not in b] == wanted
+    assert "matmul" not in gx.export(tiny, tmp_path / "l.ll", cpu="v4").read_text()

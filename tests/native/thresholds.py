@@ -45,6 +45,7 @@ PLACES = {
     "codegen.kernels": {"LONG_IN_PLACE": (0, 9999)},
     "codegen.chain.dataflow": {"MOST_STEPS": (1, 64)},
     "codegen.matmul.product": {"STREAMED_ROW": (16, 128)},
+    "codegen.matmul.ways": {"PARTIAL_TILES": (0, 100)},
     "codegen.matmul.split": {
         "SPLIT_FLOPS": (64, 4096), "TASK_FLOPS": (64, 4096), "MOST_TASKS": (1, 64),
         "FEW_TASKS": (1, 64), "LEAST_BYTES": (64, 256), "LEAST_ROWS": (2, 24),
