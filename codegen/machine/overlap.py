@@ -18,8 +18,8 @@ from graphc.codegen.emission.emitter import Module
 from graphc.codegen.machine import llvm, units
 from graphc.codegen.machine.target import Target
 
-# Of text in a part, which takes LLVM some 0.15 s: for each the thread waits some twenty times for
-# Python's lock, 5 ms each time.
+# Of text in a part, which takes LLVM some 50 ms: for each the thread waits a few times for Python's
+# lock, 5 ms each time (see `generator`).
 PART_BYTES = 1 << 17
 # Of a graph that is long to write, so that LLVM is there before it is asked for. What is written
 # sooner may need none of it, where its objects are in the cache, and would wait: 8 ms of 73.

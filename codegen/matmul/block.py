@@ -148,18 +148,21 @@ def define_block(module: Module, target: Target, dtype: DType, ways: Ways) -> st
     return name
 
 
-# What the ways of a block add to it, by the ends of names.
-_ADDED = (("few", "row"), ("slices", "upright"), ("spread", "keeping"), ("pack",))
+# What the ways of a block add to it, by the ends of names; what packs serves several ways.
+_ADDED = {
+    "few": "columns", "row": "columns", "slices": "strips", "upright": "strips",
+    "spread": "panels", "keeping": "panels", "pack": "packing",
+}
 
 
 def families(names: Iterable[str]) -> list[list[str]]:
     """The functions of blocks in groups, of which many programs have the same ones: first strips of
     rows, which all have and LLVM takes longest for, then what a way adds, and blocks themselves."""
-    found: dict[object, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for name in sorted(names):
-        end = name.rpartition("_")[2]
-        way = next((way for way in _ADDED if end in way), "strip" if "_strip_" in name else "block")
-        found.setdefault((way, name.split("_")[2]), []).append(name)
+        dtype, end = name.split("_")[2], name.rpartition("_")[2]
+        group = _ADDED.get(end) or ("rows" if "_strip_" in name else "block")
+        found.setdefault((dtype, group), []).append(name)
     return sorted(found.values(), key=lambda group: "_strip_" not in group[0])
 
 

@@ -110,7 +110,8 @@ def product(
     alone. `ways`: what it asks of its block, which is one that the module has if that will do. In a
     `symmetric` one B is A's transpose, in the same place (see `symmetric`).
     """
-    block, dots, stream = goes_by_block(dtype, columns) or not dtype.is_float, False, False
+    block = goes_by_block(dtype, columns) or not dtype.is_float
+    dots = stream = False
     if dtype.is_float and dtype.compute is dtype:
         dots = columns in (None, 1)
         wide = columns is None or columns * dtype.itemsize >= STREAMED_ROW
